@@ -1,0 +1,1 @@
+"""Spec amendments: drafting and the tally."""

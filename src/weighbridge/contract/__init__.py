@@ -1,0 +1,1 @@
+"""Contracts: the strict loader, the schema, lint, and resolving."""

@@ -1,0 +1,1 @@
+"""Evidence bundles: sealing, unsealing, verifying, redacting."""

@@ -1,0 +1,17 @@
+"""The gate kinds, one module each, typed out by hand: a reader of a contract finds the code by the kind's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weighbridge.gates import byte_identity, dtype_preservation
+from weighbridge.gates.base import Kind
+
+KINDS: Mapping[str, Kind[Any]] = {
+    kind.name: kind
+    for kind in (
+        byte_identity.KIND,
+        dtype_preservation.KIND,
+    )
+}

@@ -1,0 +1,178 @@
+"""What a gate kind is. A kind judges; it never opens a file, a device or a clock, and it never measures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from weighbridge.model import EMPTY, Fields, Measurement, Offence, Outcome, Record, Rows, Series, SubjectKind, Verdict
+
+L = TypeVar("L")
+Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes."""
+
+    quantity: str
+    of: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged measurement, and the places where the judge must now object."""
+
+    evidence: Evidence
+    places: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """Why a falsifier has nothing to break in this measurement."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Falsifier(Generic[L]):
+    """A way to break exactly one clause of a kind's promise.
+
+    `damage(evidence, limits, places)` breaks it at every one of `places` that it can; the judge must then answer
+    `outcome` with `code` at each damaged place (for BLOCKED: with `code`).
+    """
+
+    name: str
+    code: str
+    damage: Callable[[Evidence, L, tuple[str, ...]], Damage | NotApplicable]
+    outcome: Outcome = Outcome.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Nothing to choose about what is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[L]):
+    """The rule behind gates: what it needs, its limits, its codes, how it judges, and what it exists to catch."""
+
+    name: str
+    version: int
+    roles: Mapping[str, SubjectKind]
+    needs: Mapping[str, Need]
+    limits: type[L]
+    measure: type = NoOptions
+    codes: Mapping[str, Outcome]
+    judge: Callable[[Evidence, L], Verdict]
+    falsifiers: tuple[Falsifier[L], ...]
+    check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())  # lint beyond single fields
+
+
+def passed(*, looked: Sequence[str], **figures: Any) -> Verdict:
+    """Give a PASS over every place looked at."""
+    of = figures.pop("of", len(looked))
+    return Verdict(outcome=Outcome.PASS, code="pass", looked=tuple(looked), counted=of, of=of, **figures)
+
+
+def failed(offences: Sequence[Offence], *, looked: Sequence[str], **figures: Any) -> Verdict:
+    """Give a FAIL for offences; its code is that of the first."""
+    of = figures.pop("of", len(looked))
+    broken = len({offence.place for offence in offences})
+    counted = figures.pop("counted", max(of - broken, 0))
+    return Verdict(
+        outcome=Outcome.FAIL,
+        code=offences[0].code,
+        offences=tuple(offences),
+        looked=tuple(looked),
+        counted=counted,
+        of=of,
+        **figures,
+    )
+
+
+def blocked(code: str, figures: Fields = EMPTY, *, offences: Sequence[Offence] = (), **more: Any) -> Verdict:
+    """Give a BLOCKED: it could not look, for the reason that `code` names."""
+    return Verdict(outcome=Outcome.BLOCKED, code=code, figures=figures, offences=tuple(offences), **more)
+
+
+def rows_of(evidence: Evidence, need: str) -> tuple[Fields, ...]:
+    """Take the rows of a need whose value is a table."""
+    value = evidence[need].value
+    if not isinstance(value, Rows):
+        raise TypeError(f"{need} is not a table")
+    return value.rows
+
+
+def record_of(evidence: Evidence, need: str) -> Fields:
+    """Take the fields of a need whose value is a record."""
+    value = evidence[need].value
+    if not isinstance(value, Record):
+        raise TypeError(f"{need} is not a record")
+    return value.fields
+
+
+def series_of(evidence: Evidence, need: str) -> Series:
+    """Take the series of a need whose value is one column of a run."""
+    value = evidence[need].value
+    if not isinstance(value, Series):
+        raise TypeError(f"{need} is not a series")
+    return value
+
+
+def with_value(evidence: Evidence, need: str, value: Record | Rows | Series) -> Evidence:
+    """Lay another value over one need."""
+    return {**evidence, need: dataclasses.replace(evidence[need], value=value)}
+
+
+def each_row(
+    name: str,
+    code: str,
+    need: str,
+    change: Callable[[Fields, L], Fields | None],
+    *,
+    why: str,
+    outcome: Outcome = Outcome.FAIL,
+) -> Falsifier[L]:
+    """Break a clause in each row of a table; `change` gives the damaged row, or None where it has nothing to break."""
+
+    def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
+        table = evidence[need].value
+        assert isinstance(table, Rows)
+        wanted = set(places)
+        changed = {
+            str(row[table.key]): new
+            for row in table.rows
+            if str(row[table.key]) in wanted and (new := change(row, limits)) is not None
+        }
+        if not changed:
+            return NotApplicable(why)
+        rows = tuple(changed.get(str(row[table.key]), row) for row in table.rows)
+        return Damage(with_value(evidence, need, Rows(table.key, rows)), frozenset(changed))
+
+    return Falsifier(name, code, damage, outcome)
+
+
+def each_record(
+    name: str,
+    code: str,
+    need: str,
+    change: Callable[[Fields, L], Fields | None],
+    *,
+    place: str,
+    why: str = "nothing to break",
+    outcome: Outcome = Outcome.FAIL,
+) -> Falsifier[L]:
+    """Break a clause in a record; the judge must object at `place`."""
+
+    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
+        changed = change(record_of(evidence, need), limits)
+        if changed is None:
+            return NotApplicable(why)
+        return Damage(with_value(evidence, need, Record(changed)), frozenset({place}))
+
+    return Falsifier(name, code, damage, outcome)

@@ -1,0 +1,302 @@
+"""From measurements and limits to findings: judge, try to falsify every pass, and check that instruments can see.
+
+All that judging again needs: pure functions of decoded evidence. Imports no view, no verifier, no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.gates import KINDS
+from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.limits import read
+from weighbridge.model import (
+    CanaryResult,
+    Contract,
+    Faulted,
+    Fields,
+    Finding,
+    GateDecl,
+    Json,
+    Measured,
+    Measurement,
+    Outcome,
+    Record,
+    Rows,
+    Scalar,
+    Series,
+    Trial,
+    TrialResult,
+    Unmeasured,
+    Verdict,
+)
+
+HOST = "host"
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Wanted:
+    """One measurement that a contract needs: a quantity of subjects, with options. Its `key` names it in evidence."""
+
+    quantity: str
+    subjects: tuple[str, ...]
+    instance: str
+    options: str  # canonical JSON, so that the value can be hashed and ordered
+
+    @property
+    def key(self) -> str:
+        """Name this measurement; unique, and fit for a file name."""
+        named = ".".join((self.quantity, *self.subjects, self.instance))
+        return named if self.options == "{}" else f"{named}.{sha256(self.options.encode())[:8]}"
+
+
+def wanted(gate: GateDecl, need: Need, instance: str) -> Wanted:
+    """Say which measurement a gate's need is, on one instance."""
+    options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
+    subjects = tuple(gate.subjects[role] for role in need.of)
+    return Wanted(quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip())
+
+
+def wanted_facts(gate: GateDecl, instance: str) -> Wanted | None:
+    """Say which facts a gate's `where:` is about: those of its first role, or None without conditions."""
+    if not gate.where:
+        return None
+    first = gate.subjects[next(iter(KINDS[gate.kind].roles))]
+    return Wanted(quantity="facts", subjects=(first,), instance=instance, options="{}")
+
+
+def wanted_host(gate: GateDecl) -> Wanted | None:
+    """Say which measurement of the host a gate's `requires:` is about, or None without requirements."""
+    return Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
+
+
+def all_wanted(gate: GateDecl, instance: str) -> tuple[Wanted, ...]:
+    """List every measurement that a gate needs on one instance."""
+    needs = [wanted(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
+    return (*needs, *(extra for extra in (wanted_facts(gate, instance), wanted_host(gate)) if extra is not None))
+
+
+def judge_contract(
+    contract: Contract,
+    instances: Mapping[str, Sequence[str]],
+    measured: Mapping[str, Measured],
+    canaries: Mapping[str, CanaryResult],
+) -> tuple[Finding, ...]:
+    """Judge every gate of a contract on each of its instances; `instances` is by gate id."""
+    return tuple(
+        judge_gate(gate, instance, measured, canaries) for gate in contract.gates for instance in instances[gate.id]
+    )
+
+
+def judge_gate(
+    gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, CanaryResult]
+) -> Finding:
+    """Judge one gate on one instance, with its trials and its conditions."""
+    kind = KINDS[gate.kind]
+    limits = read(kind.limits, gate.limits)
+    keys = {name: wanted(gate, need, instance).key for name, need in kind.needs.items()}
+    facts = _facts(gate, instance, measured)
+    sight = tuple(
+        _sight(item.key, canaries.get(item.key)) for item in all_wanted(gate, instance) if _taken(item, measured)
+    )
+    verdict, trials = _judged(kind, limits, keys, measured, sight)
+    held_back = _conditions(gate, facts, measured)
+    uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
+    if verdict.outcome is Outcome.ERROR:
+        held_back = None
+    return Finding(
+        gate=gate.id,
+        instance=instance,
+        kind=kind.name,
+        kind_version=kind.version,
+        severity=gate.severity,
+        verdict=held_back or verdict,
+        facts={name: facts.get(name) for name in gate.where},
+        trials=trials,
+        uncounted=uncounted,
+    )
+
+
+def _taken(item: Wanted, measured: Mapping[str, Measured]) -> bool:
+    return isinstance(measured.get(item.key), Measurement)
+
+
+# --- One verdict ------------------------------------------------------------------------------------------------------
+
+
+def _judged(
+    kind: Kind[Any],
+    limits: object,
+    keys: Mapping[str, str],
+    measured: Mapping[str, Measured],
+    sight: tuple[Trial, ...],
+) -> tuple[Verdict, tuple[Trial, ...]]:
+    evidence, problem = _evidence(kind, keys, measured)
+    if problem is not None:
+        return problem, ()
+    verdict = _call(kind, evidence, limits)
+    if verdict.outcome is Outcome.ERROR:
+        return verdict, ()
+    blind = next((trial for trial in sight if trial.result is TrialResult.SURVIVED), None)
+    if blind is not None:
+        return Verdict(
+            outcome=Outcome.ERROR, code="blind", figures={"instrument": blind.name, "place": blind.code}
+        ), sight
+    if verdict.outcome is not Outcome.PASS:
+        return verdict, sight
+    trials = tuple(falsify(kind, evidence, limits, verdict))
+    return _shown_able_to_fail(verdict, trials, sight), (*trials, *sight)
+
+
+def _evidence(
+    kind: Kind[Any], keys: Mapping[str, str], measured: Mapping[str, Measured]
+) -> tuple[dict[str, Measurement], Verdict | None]:
+    evidence: dict[str, Measurement] = {}
+    for name, need in kind.needs.items():
+        item = measured.get(keys[name], NEVER_MEASURED)
+        if isinstance(item, Faulted):
+            return {}, Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
+        if isinstance(item, Unmeasured):
+            if need.optional:
+                continue
+            return {}, blocked(item.code, {"measurement": keys[name]})
+        if item.examined < item.total:
+            return {}, blocked("partial-look", {"examined": item.examined, "total": item.total})
+        evidence[name] = item
+    return evidence, None
+
+
+NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects")
+
+
+def _call(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
+    try:
+        return kind.judge(evidence, limits)
+    except Exception:  # noqa: BLE001 -- a judge that breaks is a tool fault, whatever it raised; its text is never sealed
+        return Verdict(outcome=Outcome.ERROR, code="judge-raised")
+
+
+def _sight(key: str, canary: CanaryResult | None) -> Trial:
+    """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
+    if canary is None:
+        return Trial(kind="canary", name=key, code="", result=TrialResult.NOT_APPLICABLE, why="no canary was measured")
+    result = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
+    if not canary.applied:
+        result = TrialResult.NOT_APPLICABLE
+    return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
+
+
+def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], sight: Sequence[Trial]) -> Verdict:
+    survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
+    if survivor is not None:
+        return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
+    falsified = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
+    if not falsified:
+        return blocked("nothing-falsified", {"trials": len(trials)})
+    unseeing = next((trial for trial in sight if trial.result is not TrialResult.CAUGHT), None)
+    if unseeing is not None:
+        return blocked("no-canary", {"instrument": unseeing.name})
+    return verdict
+
+
+# --- Trials -----------------------------------------------------------------------------------------------------------
+
+
+def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
+    """Try to make a pass fail: break each clause everywhere at once and in one place alone, then take all away."""
+    if not verdict.looked or verdict.of == 0:
+        yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
+    for falsifier in kind.falsifiers:
+        yield _try(kind, falsifier, evidence, limits, verdict)
+    for name in evidence:
+        if not kind.needs[name].optional:
+            yield _nothing_left(kind, evidence, limits, (name,))
+    yield _nothing_left(kind, evidence, limits, tuple(evidence))
+
+
+def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
+    why = ""
+    result = TrialResult.NOT_APPLICABLE
+    everywhere = verdict.looked
+    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1])):
+        damage = falsifier.damage(evidence, limits, places)
+        if isinstance(damage, NotApplicable):
+            why = why or damage.why
+            continue
+        answer = _call(kind, damage.evidence, limits)
+        if not _objects(answer, falsifier, damage.places):
+            return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
+        result = TrialResult.CAUGHT
+    shown = why if result is TrialResult.NOT_APPLICABLE else ""
+    return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=result, why=shown)
+
+
+def _objects(answer: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:
+    if answer.outcome is not falsifier.outcome:
+        return False
+    if answer.outcome is Outcome.BLOCKED:
+        return answer.code == falsifier.code
+    return bool(places) and places <= {o.place for o in answer.offences if o.code == falsifier.code}
+
+
+def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Sequence[str]) -> Trial:
+    emptied = {
+        name: dataclasses.replace(item, value=_emptied(item.value), examined=0) if name in names else item
+        for name, item in evidence.items()
+    }
+    held = _call(kind, emptied, limits).outcome is Outcome.BLOCKED
+    result = TrialResult.CAUGHT if held else TrialResult.SURVIVED
+    return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
+
+
+def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
+    match value:
+        case Rows():
+            return Rows(value.key, ())
+        case Series():
+            return Series((), ())
+        case Record():
+            return Record({})
+
+
+# --- Conditions -------------------------------------------------------------------------------------------------------
+
+
+def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
+    item = wanted_facts(gate, instance)
+    found = measured.get(item.key) if item else None
+    if isinstance(found, Measurement) and isinstance(found.value, Record):
+        return found.value.fields
+    return {}
+
+
+def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
+    """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
+    for name, needed in gate.requires.items():
+        host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
+        found = (
+            host.value.fields.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
+        )
+        if found is not needed:
+            return blocked("requires", {"requirement": name, "needed": needed, "found": found})
+    for name, needed_value in gate.where.items():
+        problem = _unmet(name, needed_value, facts.get(name))
+        if problem is not None:
+            return problem
+    return None
+
+
+def _unmet(name: str, needed: Scalar, fact: Json) -> Verdict | None:
+    """Compare one condition with a fact `{value, basis, contradicted_by}`."""
+    if not isinstance(fact, Mapping) or fact.get("value") is None:
+        return blocked("where-unknown", {"fact": name, "needed": needed})
+    if fact.get("contradicted_by"):
+        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact["contradicted_by"]})
+    if fact["value"] != needed:
+        return blocked("where-false", {"fact": name, "needed": needed, "found": fact["value"]})
+    return None

@@ -1,0 +1,282 @@
+"""Typed limits: one frozen dataclass gives the reader, the JSON Schema and the direction in which a limit tightens.
+
+A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an enum, another such dataclass,
+`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, and `T | None`. A field without a default is required.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import functools
+import json
+import math
+import operator
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+Path = tuple[str | int, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doc:
+    """What a field means and what it may hold; `tight` is the direction in which it tightens: "up" or "down"."""
+
+    text: str = ""
+    unit: str = ""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    pattern: str | None = None
+    choices: tuple[str, ...] = ()
+    min_items: int = 0
+    tight: str = ""
+    name: str = ""  # the key in YAML where it is a Python keyword
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a value: a stable code, what was found, where, and the nearest right word."""
+
+    code: str
+    what: str
+    path: Path
+    at_key: bool = False
+
+
+class LimitsError(Exception):
+    """All problems of one value."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{'.'.join(map(str, p.path))}: {p.what}" for p in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a limits class, as read from its annotation."""
+
+    name: str
+    key: str
+    type: Any
+    doc: Doc
+    required: bool
+    default: Any
+
+
+@functools.cache
+def fields(cls: type) -> tuple[Field, ...]:
+    """List the fields of a limits class, in order."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(_field(item, hints[item.name]) for item in dataclasses.fields(cls))
+
+
+def _field(item: dataclasses.Field[Any], hint: Any) -> Field:
+    doc = Doc()
+    if typing.get_origin(hint) is Annotated:
+        hint, doc = typing.get_args(hint)[:2]
+    default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+    return Field(item.name, doc.name or item.name, hint, doc, default is dataclasses.MISSING, default)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(cls: type[T], data: object, path: Path = ()) -> T:
+    """Build a limits value from plain data.
+
+    Raises:
+        LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
+    """
+    problems: list[Problem] = []
+    value = _read_class(cls, data, path, problems)
+    if problems:
+        raise LimitsError(problems)
+    return typing.cast(T, value)
+
+
+def _read_class(cls: type, data: object, path: Path, problems: list[Problem]) -> object:
+    if not isinstance(data, Mapping):
+        problems.append(Problem("type", f"{_show(data)} is not a mapping", path))
+        return None
+    known = {item.key: item for item in fields(cls)}
+    near = [_unknown(key, known, path, problems) for key in data if key not in known]
+    values = {}
+    for item in known.values():
+        if item.key in data:
+            values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), problems)
+        elif item.required and item.key not in near:
+            problems.append(Problem("missing", f"missing key {item.key!r}", path))
+    return None if problems else cls(**values)
+
+
+def _unknown(key: object, known: Mapping[str, Field], path: Path, problems: list[Problem]) -> str:
+    near = nearest(str(key), known)
+    problems.append(Problem("unknown-key", f"unknown key {_show(key)}{near}", (*path, str(key)), at_key=True))
+    return near.rpartition("'")[0].rpartition("'")[2]
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """Suggest the nearest known word, as `; did you mean 'x'?`, or list what is known when none is near."""
+    candidates = list(known)
+    near = difflib.get_close_matches(word, candidates, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(sorted(candidates))}" if candidates else ""
+
+
+def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _read(args[0], args[1], data, path, problems)
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        return _read(next(a for a in args if a is not type(None)), doc, data, path, problems)
+    if origin is tuple:
+        return _read_tuple(args, doc, data, path, problems)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _read_mapping(args[1], doc, data, path, problems)
+    if dataclasses.is_dataclass(kind):
+        return _read_class(typing.cast(type, kind), data, path, problems)
+    return _read_scalar(kind, doc, data, path, problems)
+
+
+def _read_tuple(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        problems.append(Problem("type", f"{_show(data)} is not a list", path))
+        return ()
+    if args[-1] is not Ellipsis and len(data) != len(args):
+        problems.append(Problem("length", f"a list of {len(data)}, not of {len(args)}", path))
+        return ()
+    if len(data) < doc.min_items:
+        problems.append(Problem("length", f"a list of {len(data)}, at least {doc.min_items} needed", path))
+    return tuple(_read(args[0], doc, item, (*path, index), problems) for index, item in enumerate(data))
+
+
+def _read_mapping(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+    if not isinstance(data, Mapping):
+        problems.append(Problem("type", f"{_show(data)} is not a mapping", path))
+        return {}
+    return {str(key): _read(kind, doc, item, (*path, str(key)), problems) for key, item in data.items()}
+
+
+def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _read_choice([str(member.value) for member in kind], data, path, problems, kind)
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        data = float(data)
+    if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
+        problems.append(Problem("type", f"{_show(data)} is not {_NAMES[kind]}", path))
+        return data
+    if doc.choices:
+        return _read_choice(doc.choices, data, path, problems, str)
+    wrong = _out_of_bounds(doc, data)
+    if wrong:
+        problems.append(Problem("bounds", f"{_show(data)} is not {wrong}", path))
+    return data
+
+
+def _read_choice(choices: Sequence[str], data: object, path: Path, problems: list[Problem], make: Any) -> object:
+    if isinstance(data, str) and data in choices:
+        return make(data)
+    problems.append(Problem("choice", f"{_show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path))
+    return None
+
+
+def _near(data: object, choices: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(data), choices, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _out_of_bounds(doc: Doc, data: object) -> str:
+    if isinstance(data, str):
+        return f"of the form {doc.pattern}" if doc.pattern and not re.fullmatch(doc.pattern, data) else ""
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        return ""
+    if isinstance(data, float) and not math.isfinite(data):
+        return "finite"
+    checks = (
+        (doc.gt, operator.gt, ">"),
+        (doc.ge, operator.ge, "≥"),
+        (doc.lt, operator.lt, "<"),
+        (doc.le, operator.le, "≤"),
+    )
+    broken = (f"{sign} {limit:g}" for limit, holds, sign in checks if limit is not None and not holds(data, limit))
+    return next(broken, "")
+
+
+def _show(data: object) -> str:
+    if isinstance(data, str):
+        return repr(data if len(data) <= SHOWN else data[: SHOWN - 1] + "…")
+    if isinstance(data, Mapping):
+        return "a mapping"
+    if isinstance(data, Sequence):
+        return "a list"
+    return json.dumps(data) if data is None or isinstance(data, bool) else repr(data)
+
+
+SHOWN = 60
+_NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+# --- Schema -----------------------------------------------------------------------------------------------------------
+
+
+def schema(cls: type) -> dict[str, Any]:
+    """Describe a limits class as a JSON Schema (2020-12) object that accepts what `read` accepts."""
+    items = fields(cls)
+    required = [item.key for item in items if item.required]
+    body: dict[str, Any] = {
+        "type": "object",
+        "properties": {item.key: _described(_schema(item.type, item.doc), item.doc) for item in items},
+        "additionalProperties": False,
+    }
+    return body | ({"required": required} if required else {})
+
+
+def _described(body: dict[str, Any], doc: Doc) -> dict[str, Any]:
+    text = f"{doc.text} [{doc.unit}]" if doc.unit else doc.text
+    return body | ({"description": text.strip()} if text.strip() else {})
+
+
+def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _described(_schema(args[0], args[1]), args[1])
+    if origin in (typing.Union, types.UnionType):
+        inner = _schema(next(a for a in args if a is not type(None)), doc)
+        return {"anyOf": [inner, {"type": "null"}]}
+    if origin is tuple:
+        return _tuple_schema(args, doc)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _schema(args[1], doc)}
+    if dataclasses.is_dataclass(kind):
+        return schema(typing.cast(type, kind))
+    return _scalar_schema(kind, doc)
+
+
+def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": "array", "items": _schema(args[0], doc)}
+    if args[-1] is not Ellipsis:
+        return body | {"minItems": len(args), "maxItems": len(args)}
+    return body | ({"minItems": doc.min_items} if doc.min_items else {})
+
+
+def _scalar_schema(kind: Any, doc: Doc) -> dict[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"type": "string", "enum": [str(member.value) for member in kind]}
+    if kind is object:
+        return {"type": ["string", "number", "boolean", "null"]}
+    body: dict[str, Any] = {"type": {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]}
+    words = (("exclusiveMinimum", doc.gt), ("minimum", doc.ge), ("exclusiveMaximum", doc.lt), ("maximum", doc.le))
+    body |= {word: limit for word, limit in words if limit is not None}
+    body |= {"enum": list(doc.choices)} if doc.choices else {}
+    return body | ({"pattern": f"^(?:{doc.pattern})$"} if doc.pattern else {})

@@ -1,0 +1,1 @@
+"""Findings for people and machines; the words come from the cards."""

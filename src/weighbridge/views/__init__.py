@@ -1,0 +1,1 @@
+"""Read-only, overlayable ways to look at a subject."""
