@@ -216,7 +216,8 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     for name in evidence:
         if not kind.needs[name].optional:
             yield _nothing_left(kind, evidence, limits, (name,))
-    yield _nothing_left(kind, evidence, limits, tuple(evidence))
+    if len(evidence) > 1:
+        yield _nothing_left(kind, evidence, limits, tuple(evidence))
 
 
 def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Doc:
     """What a field means and what it may hold; `tight` is the direction in which it tightens: "up" or "down"."""
 
-    text: str = ""
+    text: str = dataclasses.field(default="", kw_only=False)
     unit: str = ""
     gt: float | None = None
     ge: float | None = None

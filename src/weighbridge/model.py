@@ -227,10 +227,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDecl:
-    """A subject as a contract declares it; `path` is relative to the contract's folder."""
+    """A subject as a contract declares it; `path` is relative to the contract's folder.
+
+    `columns` maps a column's standard name (`loss`, `wall_ms`) to its name in the log.
+    """
 
     kind: SubjectKind
     path: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
