@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, dtype_preservation
+from weighbridge.gates import byte_identity, device_refusal, dtype_preservation, no_silent_cpu_fallback
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        device_refusal.KIND,
         dtype_preservation.KIND,
+        no_silent_cpu_fallback.KIND,
     )
 }

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.verifiers import command_outcome, device_evidence, host
 from weighbridge.verifiers.base import Verifier
 
-_ALL: tuple[Verifier, ...] = ()
+_ALL: tuple[Verifier, ...] = (
+    command_outcome.VERIFIER,
+    device_evidence.VERIFIER,
+    host.VERIFIER,
+)
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
     (verifier.quantity, verifier.kinds): verifier for verifier in _ALL
