@@ -37,6 +37,7 @@ from weighbridge.model import (
 
 HOST = "host"
 DEFAULT = "default"
+NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate requires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -107,8 +108,8 @@ def judge_gate(
     verdict, trials = _judged(kind, limits, keys, measured, sight)
     held_back = _conditions(gate, facts, measured)
     uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
-    if verdict.outcome is Outcome.ERROR:
-        held_back = None
+    if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
+        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
     return Finding(
         gate=gate.id,
         instance=instance,
