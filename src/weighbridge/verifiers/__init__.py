@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.verifiers import forward_errors
 from weighbridge.verifiers.base import Verifier
 
-_ALL: tuple[Verifier, ...] = ()
+_ALL: tuple[Verifier, ...] = (forward_errors.VERIFIER,)
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
     (verifier.quantity, verifier.kinds): verifier for verifier in _ALL
