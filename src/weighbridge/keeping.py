@@ -92,7 +92,9 @@ def tool() -> Tool:
     """Say which build of this tool is running: its version, and its commit where it runs from a checkout."""
     root = Path(__file__).resolve().parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
-    dirty = bool(commit and _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers"))
+    dirty = bool(
+        commit and _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
+    )
     return Tool(version=__version__, commit=commit, dirty=dirty)
 
 

@@ -15,8 +15,7 @@ from typing import Any
 from weighbridge.binding import Bound, find, instances, origin
 from weighbridge.canonical import loads
 from weighbridge.errors import SubjectError
-from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.redact import Redactor, redact_json
+from weighbridge.evidence.redact import Redactor
 from weighbridge.judging import NOT_HERE, Wanted, all_wanted, judge_contract, wanted_host
 from weighbridge.model import (
     CanaryResult,
@@ -156,7 +155,8 @@ def weigh(
         for instance in on[gate.id]:
             _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)
     measured = {
-        key: redact_measured(item, redactor) if redactor else through_bytes(item) for key, item in scale.measured.items()
+        key: redact_measured(item, redactor) if redactor else through_bytes(item)
+        for key, item in scale.measured.items()
     }
     progress("judging")
     return Weighed(

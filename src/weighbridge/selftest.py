@@ -16,7 +16,7 @@ from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.gates import KINDS
 from weighbridge.gates.base import Kind
-from weighbridge.judging import DEFAULT, falsify
+from weighbridge.judging import falsify
 from weighbridge.limits import read
 from weighbridge.model import (
     Json,

@@ -19,7 +19,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "nvidia-ml-py"
 
 @click.command("doctor", epilog="Example: weighbridge doctor --json")
 @as_json
-def command(as_json: bool) -> None:  # noqa: FBT001 -- a flag of a command line
+def command(as_json: bool) -> None:
     """Tell versions, where the shipped cards and contracts are, and whether this host has CUDA."""
     found = facts()
     if as_json:
@@ -33,7 +33,13 @@ def facts() -> dict[str, Json]:
     """Collect versions, folders, and the measured facts of this host."""
     versions = {name: _version(name) or "not installed" for name in PACKAGES}
     folders = {name: str(data_path(name)) for name in ("contracts", "gates", "verifiers")}
-    return {"weighbridge": __version__, "python": platform.python_version(), "platform": sys.platform, **versions, **folders} | _host()
+    return {
+        "weighbridge": __version__,
+        "python": platform.python_version(),
+        "platform": sys.platform,
+        **versions,
+        **folders,
+    } | _host()
 
 
 def _version(name: str) -> str:

@@ -59,5 +59,10 @@ def _code(code: str) -> Iterator[str]:
 def _words(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
     yield f"  says: {words.says}"
-    named = (("enough", words.enough), ("likely cause", words.cause), ("first knob", words.knob), ("look at", words.look))
+    named = (
+        ("enough", words.enough),
+        ("likely cause", words.cause),
+        ("first knob", words.knob),
+        ("look at", words.look),
+    )
     yield from (f"  {label}: {text}" for label, text in named if text)

@@ -19,7 +19,7 @@ from weighbridge.selftest import Check, selftest
 )  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="List what held, too.")
 @as_json
-def command(cards: Path | None, verbose: bool, as_json: bool) -> None:  # noqa: FBT001 -- flags of a command line
+def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
     """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
     checks = list(selftest(cards))
     wrong = [check for check in checks if check.wrong]

@@ -129,7 +129,8 @@ class NumpyForward:
         held["final_norm.out"] = self._norm(x, "norm")
         held["logits"] = held["final_norm.out"] @ self.weights_["head.weight"].T
         return {
-            name: Captured(values=value.astype(np.float64), dtype="float32", device="cpu") for name, value in held.items()
+            name: Captured(values=value.astype(np.float64), dtype="float32", device="cpu")
+            for name, value in held.items()
         }
 
     def _block(self, x: Array, here: str, block: str, held: dict[str, Array]) -> Array:

@@ -221,7 +221,7 @@ def _run(
 
 def _check_values(spec: str, name: str, item: Captured) -> None:
     check_point(name)
-    if item.values.ndim == 3 and item.values.dtype == "float64":  # noqa: PLR2004 -- sequences, tokens, channels
+    if item.values.ndim == 3 and item.values.dtype == "float64":
         return
     raise SubjectError(
         "point-shape",
