@@ -11,7 +11,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.canonical import dumps, loads, npy, read_npy, sha256
+from weighbridge.canonical import dumps, npy, read_npy, sha256
 from weighbridge.model import (
     Basis,
     CanaryResult,
@@ -57,20 +57,21 @@ HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 # --- Measured ---------------------------------------------------------------------------------------------------------
 
 
-def measured_to_json(item: Measured, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:
-    """Write what a verifier gave, under one key that says what it is; arrays are put into `arrays`."""
+def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
+    arrays: dict[str, bytes] = {}
     match item:
         case Measurement():
-            body = {name: plain(getattr(item, name)) for name in HEAD}
-            return {"measurement": body | {"value": _value_to_json(item.value, arrays)}}
+            head = {name: plain(getattr(item, name)) for name in HEAD}
+            return {"measurement": head | {"value": _value_to_json(item.value, arrays)}}, arrays
         case Unmeasured():
-            return {"unmeasured": plain(item)}
+            return {"unmeasured": plain(item)}, arrays
         case Faulted():
-            return {"faulted": plain(item)}
+            return {"faulted": plain(item)}, arrays
 
 
-def measured_from_json(data: object, arrays: Arrays) -> Measured:
-    """Read what `measured_to_json` wrote.
+def decode_measured(data: object, arrays: Arrays) -> Measured:
+    """Read what `encode_measured` wrote.
 
     Raises:
         BundleError: `structure`, for anything else.
@@ -85,12 +86,6 @@ def measured_from_json(data: object, arrays: Arrays) -> Measured:
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(given["value"], arrays, (word, "value"))
     return Measurement(value=value, **{name: getattr(head, name) for name in HEAD})
-
-
-def through_bytes(item: Measured) -> Measured:
-    """Give what a verifier's answer is after sealing and unsealing: the only thing that may be judged."""
-    arrays: dict[str, bytes] = {}
-    return measured_from_json(loads(dumps(measured_to_json(item, arrays))), arrays)
 
 
 def _value_to_json(value: Value, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:

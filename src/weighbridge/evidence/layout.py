@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.canonical import dumps, sha256
-from weighbridge.evidence.codec import measured_to_json
+from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Fields, Measured
 
 CONTRACT_YAML = "contract.yaml"
@@ -64,7 +64,9 @@ def measurement_files(measured: Mapping[str, Measured]) -> dict[str, bytes]:
     arrays: dict[str, bytes] = {}
     files: dict[str, bytes] = {}
     for key, item in measured.items():
-        files[measurement_file(key)] = dumps({"key": key, "measured": measured_to_json(item, arrays)})
+        body, held = encode_measured(item)
+        files[measurement_file(key)] = dumps({"key": key, "measured": body})
+        arrays |= held
     return files | {f"{MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()}
 
 

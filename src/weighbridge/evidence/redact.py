@@ -6,6 +6,7 @@ A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import getpass
 import hmac
 import os
@@ -19,9 +20,9 @@ from typing import Any
 
 from weighbridge.errors import BundleError
 from weighbridge.evidence import secret_rules
-from weighbridge.evidence.codec import measured_from_json, measured_to_json
+from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.disk import make_folders, write_new
-from weighbridge.model import Measured
+from weighbridge.model import CanaryResult, Measured
 
 KEY_FILE = Path(".weighbridge") / "pseudonym.key"
 KEY_BYTES = 32
@@ -167,9 +168,13 @@ def redact_json(value: Any, redactor: Redactor) -> Any:
 
 def redact_measured(item: Measured, redactor: Redactor) -> Measured:
     """Give a measurement as it will stand in the bundle: encoded, redacted and decoded again, and only then judged."""
-    arrays: dict[str, bytes] = {}
-    body: Any = measured_to_json(item, arrays)
-    return measured_from_json(redact_json(body, redactor), arrays)
+    body, arrays = encode_measured(item)
+    return decode_measured(redact_json(body, redactor), arrays)
+
+
+def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
+    """Give a canary's result as it will stand in the bundle: its place is the name of a tensor or a column."""
+    return dataclasses.replace(item, place=redactor.text(item.place), why=redactor.text(item.why))
 
 
 def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:

@@ -11,7 +11,7 @@ from weighbridge.canonical import loads, sha256
 from weighbridge.contract.resolved import contract_from_json
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import layout, manifest, statement
-from weighbridge.evidence.codec import canaries_from_json, findings_from_json, measured_from_json
+from weighbridge.evidence.codec import canaries_from_json, decode_measured, findings_from_json
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.statement import Predicate
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
@@ -136,7 +136,7 @@ def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
         if not name.endswith(".npy"):
             with _Where(name):
                 given = closed(_json(files, name), ("key", "measured"))
-                measured[_key(given["key"], name)] = measured_from_json(given["measured"], arrays)
+                measured[_key(given["key"], name)] = decode_measured(given["measured"], arrays)
     return measured
 
 
