@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, device_refusal, dtype_preservation, no_silent_cpu_fallback
+from weighbridge.gates import (
+    byte_identity,
+    device_refusal,
+    dtype_preservation,
+    forward_parity,
+    no_silent_cpu_fallback,
+)
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
@@ -14,6 +20,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         byte_identity.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,
+        forward_parity.KIND,
         no_silent_cpu_fallback.KIND,
     )
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import command_outcome, device_evidence, host
+from weighbridge.verifiers import command_outcome, device_evidence, forward_errors, host
 from weighbridge.verifiers.base import Verifier
 
 _ALL: tuple[Verifier, ...] = (
     command_outcome.VERIFIER,
     device_evidence.VERIFIER,
+    forward_errors.VERIFIER,
     host.VERIFIER,
 )
 
