@@ -153,7 +153,9 @@ def _unseen(row: Fields, limits: Limits) -> Offence | None:
 
 
 def _offence(row: Fields, code: str, figures: Fields) -> Offence:
-    return Offence(place=str(row["place"]), code=code, figures={**figures, "why": row["why"]})
+    return Offence(
+        place=str(row["place"]), code=code, figures={**figures, "why": row["why"] or "no reason is recorded"}
+    )
 
 
 def _absent(row: Fields, limits: Limits) -> str:
@@ -187,15 +189,13 @@ def _files_confirm(files: Json, wanted: str) -> bool:
         return False
     if wanted == CPU:
         return not files
-    return wanted == "cuda" and any(
-        all(any(form.fullmatch(str(file)) for file in files) for form in forms) for forms in (CONTEXT, ROCM)
-    )
+    return any(all(any(form.fullmatch(str(file)) for file in files) for form in forms) for forms in (CONTEXT, ROCM))
 
 
 def _summary(rows: Sequence[Fields], limits: Limits) -> Fields:
     heard = {str(w["by"]) for row in rows for w in _witnesses(row) if _confirms(w, row, limits)}
     return {
-        "device": sorted({target(row) for row in rows}),
+        "asked": sorted({str(row["requested"]) for row in rows}),
         "resolved": sorted({str(row["resolved"]) for row in rows}),
         "ops": sum(_total(row["ops"]) for row in rows),
         "witnesses": sorted(heard),
@@ -240,24 +240,39 @@ def _host_ops(row: Fields, limits: Limits) -> Fields | None:
     return {**row, "ops": {**_counts(row["ops"]), CPU: limits.allowed_host_ops + 1}}
 
 
-def _held(row: Fields, needed: float) -> Fields | None:
-    return {**row, "allocated_bytes": math.ceil(needed) - 1} if needed and target(row) != CPU else None
+def _less_than_limit(row: Fields, limits: Limits) -> Fields | None:
+    """Leave one parameter byte and one byte too little memory, so that only the limit asks for more."""
+    held = math.ceil(limits.min_device_memory_mib * MIB) - 1
+    return None if target(row) == CPU else {**row, "parameters": {str(row["resolved"]): 1}, "allocated_bytes": held}
+
+
+def _less_than_parameters(row: Fields, limits: Limits) -> Fields | None:
+    """Leave as much memory as the limit asks for, and parameters of one byte more."""
+    held = math.ceil(limits.min_device_memory_mib * MIB)
+    size = {str(row["resolved"]): held + 1}
+    return None if target(row) == CPU else {**row, "parameters": size, "allocated_bytes": held}
 
 
 def _fewer(row: Fields, limits: Limits) -> Fields:
-    """Leave one kind of witness fewer than is asked for, the last of them twice."""
-    kinds = sorted({str(w["by"]) for w in _witnesses(row) if _confirms(w, row, limits)})
-    kept = [w for w in _witnesses(row) if w["by"] in kinds[: limits.external_witnesses - 1]]
+    """Leave one kind of witness fewer than is asked for, each of them twice."""
+    kept = _others(row, limits, "")
     return {**row, "witnesses": [*kept, *kept]}
 
 
-def _witness(name: str, *testimony: Fields, on: str = "") -> Falsifier[Limits]:
-    """Leave only testimony that confirms nothing on this kind of device."""
+def _others(row: Fields, limits: Limits, by: str) -> list[Fields]:
+    """Pick witnesses that confirm the device, of one kind fewer than is asked for, none of them of kind `by`."""
+    confirming = [w for w in _witnesses(row) if w["by"] != by and _confirms(w, row, limits)]
+    kinds = sorted({str(w["by"]) for w in confirming})[: limits.external_witnesses - 1]
+    return [w for w in confirming if w["by"] in kinds]
 
-    def change(row: Fields, _limits: Limits) -> Fields | None:
+
+def _witness(name: str, by: str, testimony: Fields, on: str = "") -> Falsifier[Limits]:
+    """Put testimony that confirms nothing, on this kind of device, in the place of one witness that is needed."""
+
+    def change(row: Fields, limits: Limits) -> Fields | None:
         if on and target(row).partition(":")[0] != on:
             return None
-        return {**row, "witnesses": [{"pid": row["pid"], **item} for item in testimony]}
+        return {**row, "witnesses": [*_others(row, limits, by), {"by": by, "pid": row["pid"], **testimony}]}
 
     return each_row(name, "no-witness", "probes", change, why=f"not a run on {on}", outcome=Outcome.BLOCKED)
 
@@ -265,11 +280,15 @@ def _witness(name: str, *testimony: Fields, on: str = "") -> Falsifier[Limits]:
 def _little_memory(row: Fields, limits: Limits) -> Fields | None:
     used = math.nextafter(limits.min_device_memory_mib, 0.0)
     witness: Fields = {"by": "nvml", "pid": row["pid"], "used_mib": used}
-    return None if target(row) == CPU else {**row, "witnesses": [witness]}
+    return None if target(row) == CPU else {**row, "witnesses": [*_others(row, limits, "nvml"), witness]}
 
 
 def _other_pid(row: Fields, _limits: Limits) -> Fields:
     return {**row, "witnesses": [{**w, "pid": int(str(row["pid"])) + 1} for w in _witnesses(row)]}
+
+
+def _nobody(row: Fields, _limits: Limits) -> Fields:
+    return {**row, "pid": None, "witnesses": [{**w, "pid": None} for w in _witnesses(row)]}
 
 
 def _blocks(name: str, code: str, changed: Fields) -> Falsifier[Limits]:
@@ -288,7 +307,6 @@ KIND = Kind(
         **dict.fromkeys(HELD, Outcome.FAIL),
         "ops": Outcome.FAIL,
         "memory": Outcome.FAIL,
-        "no-pid": Outcome.BLOCKED,
         "no-probe": Outcome.BLOCKED,
         "not-audited": Outcome.BLOCKED,
         "no-witness": Outcome.BLOCKED,
@@ -304,7 +322,7 @@ KIND = Kind(
             lambda row, _: None if row["requested"] == AUTO else {**row, "resolved": _other(row)},
             why="auto may resolve to any device",
         ),
-        *(_moved(part) for part in HELD),
+        *(_moved(part) for part in ("parameters", "buffers", "gradients", "optimizer")),
         each_row("one op too many on the host", "ops", "probes", _host_ops, why="the run asked for the CPU"),
         each_row(
             "one op on a third device",
@@ -317,14 +335,14 @@ KIND = Kind(
             "one byte less than the memory limit",
             "memory",
             "probes",
-            lambda row, limits: _held(row, limits.min_device_memory_mib * MIB),
+            _less_than_limit,
             why="the CPU has no device memory",
         ),
         each_row(
             "one byte less than the parameters",
             "memory",
             "probes",
-            lambda row, _: _held(row, _total(row["parameters"])),
+            _less_than_parameters,
             why="the CPU has no device memory",
         ),
         _blocks("parameters not looked at", "no-probe", {"parameters": {}}),
@@ -344,6 +362,7 @@ KIND = Kind(
         each_row(
             "witnesses of another process", "no-witness", "probes", _other_pid, why="no probe", outcome=Outcome.BLOCKED
         ),
+        each_row("nobody's witnesses", "no-witness", "probes", _nobody, why="no probe", outcome=Outcome.BLOCKED),
         each_row(
             "the driver saw less memory than the limit",
             "no-witness",
@@ -352,12 +371,17 @@ KIND = Kind(
             why="the CPU has no device memory",
             outcome=Outcome.BLOCKED,
         ),
-        _witness("self-reported utilisation only", {"by": "self-reported", "gpu_util_pct": 99.0}),
-        _witness("open files that were not listed", {"by": "device-files"}),
-        _witness("the driver's library only", {"by": "libraries", "files": ["libcuda.so.1"]}),
-        _witness("the driver's control file only", {"by": "device-files", "files": ["/dev/nvidiactl"]}),
-        _witness("a device without its memory", {"by": "device-files", "files": ["/dev/nvidia0"]}),
-        _witness("memory without its device", {"by": "device-files", "files": ["/dev/nvidia-uvm"]}),
-        _witness("no device file", {"by": "device-files", "files": []}, on="cuda"),
+        _witness("self-reported utilisation only", "self-reported", {"gpu_util_pct": 99.0}),
+        _witness("the driver, of a run on the CPU", "nvml", {"used_mib": 1e9}, on="cpu"),
+        _witness("open files that were not listed", "device-files", {}),
+        _witness("another list in place of the open files", "libraries", {"files": []}, on="cpu"),
+        _witness(
+            "another list of device files", "libraries", {"files": ["/dev/nvidia0", "/dev/nvidia-uvm"]}, on="cuda"
+        ),
+        _witness("the driver's library only", "libraries", {"files": ["libcuda.so.1"]}),
+        _witness("the driver's control file only", "device-files", {"files": ["/dev/nvidiactl"]}),
+        _witness("a device without its memory", "device-files", {"files": ["/dev/nvidia0"]}),
+        _witness("memory without its device", "device-files", {"files": ["/dev/nvidia-uvm"]}),
+        _witness("no device file", "device-files", {"files": []}, on="cuda"),
     ),
 )
