@@ -1,8 +1,8 @@
 """Typed limits: one frozen dataclass gives the reader, the JSON Schema and the direction in which a limit tightens.
 
 A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an enum, another such dataclass,
-`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars, and object for anything at all. A field
-without a default is required.
+`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars, and object for anything at all. A
+field without a default is required.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def _read_mapping(kind: Any, doc: Doc, data: object, path: Path, problems: list[
     for key in data:
         if doc.keys and not re.fullmatch(doc.keys, str(key)):
             what = f"the name {_show(key)} is not {doc.form or f'of the form {doc.keys}'}"
-            problems.append(Problem("bad-name", what, (*path, str(key)), at_key=True))
-    return {str(key): _read(kind, Doc(), item, (*path, str(key)), problems) for key, item in data.items()}
+            problems.append(Problem("bad-form", what, (*path, str(key)), at_key=True))
+    return {str(key): _read(kind, doc, item, (*path, str(key)), problems) for key, item in data.items()}
 
 
 def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
@@ -205,7 +205,8 @@ def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[P
         return _read_choice(doc.choices, data, path, problems, str)
     wrong = _out_of_bounds(doc, data)
     if wrong:
-        problems.append(Problem("out-of-bounds", f"{_show(data)} is not {wrong}", path))
+        code = "bad-form" if isinstance(data, str) else "out-of-bounds"
+        problems.append(Problem(code, f"{_show(data)} is not {wrong}", path))
     return data
 
 
@@ -295,7 +296,7 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
         return _tuple_schema(args, doc)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         names = {"propertyNames": {"pattern": _whole(doc.keys)}} if doc.keys else {}
-        return {"type": "object", "additionalProperties": _schema(args[1], Doc())} | names
+        return {"type": "object", "additionalProperties": _schema(args[1], doc)} | names
     if dataclasses.is_dataclass(kind):
         return schema(typing.cast(type, kind))
     return _scalar_schema(kind, doc)
@@ -351,12 +352,11 @@ def plain(value: Any) -> Any:
     return str(value.value) if isinstance(value, enum.Enum) else value
 
 
-def loosened(old: object, new: object) -> tuple[str, ...]:
+def loosened(old: Any, new: Any) -> tuple[str, ...]:
     """List the keys whose new value is not known to be as tight as the old one; both are of one limits class."""
+    cls: type = type(old)
     return tuple(
-        item.key
-        for item in fields(type(old))
-        if not _as_tight(item.doc, getattr(old, item.name), getattr(new, item.name))
+        item.key for item in fields(cls) if not _as_tight(item.doc, getattr(old, item.name), getattr(new, item.name))
     )
 
 
