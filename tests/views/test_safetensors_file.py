@@ -88,27 +88,27 @@ HOSTILE = {
     ),
     "payload cut by one byte": (
         safetensors_bytes(GOOD)[:-1],
-        "at byte 129: safetensors-truncated 'b' ends 1 bytes beyond the end of the file",
+        "at byte 139: safetensors-truncated 'b' ends 1 bytes beyond the end of the file",
     ),
     "trailing bytes": (
         safetensors_bytes(GOOD) + b"xyz",
-        "at byte 131: safetensors-trailing 3 bytes after the last tensor",
+        "at byte 141: safetensors-trailing 3 bytes after the last tensor",
     ),
     "hole": (
         header({"a": entry(), "b": entry(offsets=[3, 4])}, b"1234"),
-        "at byte 127: safetensors-hole 2 bytes before 'b' belong to none",
+        "at byte 129: safetensors-hole 2 bytes before 'b' belong to none",
     ),
     "overlap": (
         header({"a": entry(shape=[2], offsets=[0, 2]), "b": entry(offsets=[1, 2])}, b"12"),
-        "at byte 127: safetensors-overlap 'b' overlaps the tensor before it by 1 bytes",
+        "at byte 129: safetensors-overlap 'b' overlaps the tensor before it by 1 bytes",
     ),
     "shape and span disagree": (
         header({"a": entry("F32", [2], [0, 4])}, b"1234"),
-        "at byte 68: safetensors-span 'a': F32 [2] takes 8 bytes, data_offsets span 4",
+        "at byte 69: safetensors-span 'a': F32 [2] takes 8 bytes, data_offsets span 4",
     ),
     "a product that overflows": (
         header({"a": entry("F32", [2**62, 2**62], [0, 4])}, b"1234"),
-        "at byte 105: safetensors-span 'a': F32 [4611686018427387904, 4611686018427387904] takes more than can be"
+        "at byte 108: safetensors-span 'a': F32 [4611686018427387904, 4611686018427387904] takes more than can be"
         " counted, or no whole bytes, data_offsets span 4",
     ),
     "doubled name": (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.verifiers import checkpoint_facts, forward_errors, tensor_pairs
 from weighbridge.verifiers.base import Verifier
-from weighbridge.verifiers.checkpoint_facts import CHECKPOINT_FACTS
-from weighbridge.verifiers.tensor_pairs import TENSOR_PAIRS
 
 _ALL: tuple[Verifier, ...] = (
-    TENSOR_PAIRS,
-    CHECKPOINT_FACTS,
+    checkpoint_facts.VERIFIER,
+    forward_errors.VERIFIER,
+    tensor_pairs.VERIFIER,
 )
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {

@@ -72,6 +72,6 @@ def _number(fact: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
-CHECKPOINT_FACTS = Verifier(
+VERIFIER = Verifier(
     quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary
 )

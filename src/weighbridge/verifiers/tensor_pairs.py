@@ -161,7 +161,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return damage(views, lambda cut: measure(cut, options))
 
 
-TENSOR_PAIRS = Verifier(
+VERIFIER = Verifier(
     quantity=QUANTITY,
     kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
     measure=measure,
