@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import command_outcome, device_evidence, forward_errors, host
+from weighbridge.verifiers import (
+    checkpoint_facts,
+    command_outcome,
+    device_evidence,
+    forward_errors,
+    host,
+    tensor_pairs,
+)
 from weighbridge.verifiers.base import Verifier
 
 _ALL: tuple[Verifier, ...] = (
+    tensor_pairs.VERIFIER,
+    checkpoint_facts.VERIFIER,
     command_outcome.VERIFIER,
     device_evidence.VERIFIER,
     forward_errors.VERIFIER,
