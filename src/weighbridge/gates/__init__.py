@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, dtype_preservation
+from weighbridge.gates import byte_identity, dtype_preservation, wall_time_budget
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
@@ -13,5 +13,6 @@ KINDS: Mapping[str, Kind[Any]] = {
     for kind in (
         byte_identity.KIND,
         dtype_preservation.KIND,
+        wall_time_budget.KIND,
     )
 }

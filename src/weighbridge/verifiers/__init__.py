@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.verifiers import step_columns, step_series
 from weighbridge.verifiers.base import Verifier
 
-_ALL: tuple[Verifier, ...] = ()
+_ALL: tuple[Verifier, ...] = (
+    step_columns.VERIFIER,
+    step_series.VERIFIER,
+)
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
     (verifier.quantity, verifier.kinds): verifier for verifier in _ALL
