@@ -139,7 +139,7 @@ def as_noise(row: Fields) -> Fields:
 
 def as_derived(row: Fields) -> Fields:
     """Give the row of a column that follows from the step, just within the printed precision."""
-    relation = {
+    relation: Fields = {
         "kind": "linear",
         "with": "step",
         "deviation": MAX_DEVIATION,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.gates import column_basis
 from weighbridge.gates.base import (
@@ -105,7 +105,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     inside = [series.value[index] for index in _inside(series, limits)]
     measured = statistic(limits.statistic, inside)
     place = window(limits)
-    common = {
+    common: dict[str, Any] = {
         "looked": [place],
         "of": len(inside),
         "unit": "ms",
@@ -196,7 +196,13 @@ Change = Callable[["array[int]", "array[float]", list[int], Limits], None]  # st
 
 
 def _falsifier(
-    name: str, code: str, change: Change, outcome: Outcome, applies: Callable[[int, Limits], bool], why: str
+    name: str,
+    code: str,
+    change: Change,
+    outcome: Outcome = Outcome.BLOCKED,
+    *,
+    applies: Callable[[int, Limits], bool] = lambda _samples, _limits: True,
+    why: str = "",
 ) -> Falsifier[Limits]:
     def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
         series = series_of(evidence, "times")
@@ -210,28 +216,23 @@ def _falsifier(
     return Falsifier(name, code, damage, outcome)
 
 
-def _slow(name: str, pick: Callable[[list[int], int], Iterable[int]]) -> Falsifier[Limits]:
-    """Slow as few steps as move the statistic, to the least time that is over the budget."""
+def _slow(name: str, pick: Callable[[list[int], int], list[int]]) -> Falsifier[Limits]:
+    """Slow as few steps as move the statistic, just so far that it is over the budget."""
 
     def change(_steps: array[int], values: array[float], inside: list[int], limits: Limits) -> None:
-        some = len(inside) // 2 + 1 if limits.statistic is Statistic.MEDIAN else 1
-        slowed = list(pick(inside, some))
+        halved = limits.statistic is Statistic.MEDIAN
+        slowed = pick(inside, (len(inside) + 1) // 2 if halved else 1)
+        kept = [values[index] for index in inside if index not in set(slowed)]
+        slow = limits.least_excess
+        if halved and len(inside) % 2 == 0:
+            slow = 2 * slow - max(kept)
+        elif limits.statistic is Statistic.MEAN:
+            slow = slow * len(inside) - math.fsum(kept)
         for index in slowed:
-            values[index] = limits.least_excess
-        if limits.statistic is Statistic.MEAN:
-            others = math.fsum(values[index] for index in inside if index not in slowed)
-            values[slowed[0]] = limits.least_excess * len(inside) - others
-            _nudge(values, slowed, inside, limits)
+            values[index] = slow
+        _nudge(values, slowed, inside, limits)
 
-    return _falsifier(name, "over-budget", change, Outcome.FAIL, lambda _n, _limits: True, "")
-
-
-def _slow_upper_half(_steps: array[int], values: array[float], inside: list[int], limits: Limits) -> None:
-    ranked = sorted(inside, key=lambda index: values[index])
-    middle = len(ranked) // 2
-    for index in ranked[middle:]:
-        values[index] = 2 * limits.least_excess - values[ranked[middle - 1]]
-    _nudge(values, ranked[middle:], inside, limits)
+    return _falsifier(name, "over-budget", change, Outcome.FAIL)
 
 
 def _nudge(values: array[float], some: list[int], inside: list[int], limits: Limits) -> None:
@@ -269,25 +270,15 @@ def _equal(_steps: array[int], values: array[float], inside: list[int], _limits:
 
 
 def _basis_falsifier(basis: ColumnBasis, change: Callable[[Fields], Fields]) -> Falsifier[Limits]:
-    return each_row_of_any_place(
-        f"the times are {basis}", f"column-{basis}", lambda row, _: change(row), outcome=Outcome.BLOCKED
+    name, code = f"the times are {basis}", f"column-{basis}"
+    rows: Falsifier[Limits] = each_row(
+        name, code, "columns", lambda row, _: change(row), why="no row", outcome=Outcome.BLOCKED
     )
 
-
-def each_row_of_any_place(
-    name: str, code: str, change: Callable[[Fields, Limits], Fields], *, outcome: Outcome
-) -> Falsifier[Limits]:
-    """Break a clause in the row of the judged column, whatever the place is called."""
-
     def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        inner: Falsifier[Limits] = each_row(name, code, "columns", change, why="no row", outcome=outcome)
-        return inner.damage(evidence, limits, (_column(evidence),))
+        return rows.damage(evidence, limits, (_column(evidence),))
 
-    return Falsifier(name, code, damage, outcome)
-
-
-def _always(_samples: int, _limits: Limits) -> bool:
-    return True
+    return Falsifier(name, code, damage, Outcome.BLOCKED)
 
 
 KIND = Kind(
@@ -315,33 +306,23 @@ KIND = Kind(
     falsifiers=(
         _slow("slow at the end of the window", lambda inside, some: inside[-some:]),
         _slow("slow at the beginning of the window", lambda inside, some: inside[:some]),
-        _falsifier(
-            "the upper half slow, the lower not",
-            "over-budget",
-            _slow_upper_half,
-            Outcome.FAIL,
-            lambda samples, limits: limits.statistic is Statistic.MEDIAN and samples % 2 == 0,
-            "only a median of an even number of samples has two middles",
-        ),
-        _falsifier("one step too few", "too-few-samples", _push_out, Outcome.BLOCKED, _always, ""),
+        _falsifier("one step too few", "too-few-samples", _push_out),
         _falsifier(
             "one step again and again",
             "too-few-samples",
             _repeat,
-            Outcome.BLOCKED,
-            lambda _samples, limits: limits.needed > 1,
-            "one sample is enough for this contract",
+            applies=lambda _samples, limits: limits.needed > 1,
+            why="one sample is enough for this contract",
         ),
-        _falsifier("the last time is NaN", "not-a-time", _to(-1, math.nan), Outcome.BLOCKED, _always, ""),
-        _falsifier("the last time is infinite", "not-a-time", _to(-1, math.inf), Outcome.BLOCKED, _always, ""),
-        _falsifier("the first time is zero", "not-a-time", _to(0, 0.0), Outcome.BLOCKED, _always, ""),
+        _falsifier("the last time is NaN", "not-a-time", _to(-1, math.nan)),
+        _falsifier("the last time is infinite", "not-a-time", _to(-1, math.inf)),
+        _falsifier("the first time is zero", "not-a-time", _to(0, 0.0)),
         _falsifier(
             "one time throughout the window",
             "constant-window",
             _equal,
-            Outcome.BLOCKED,
-            lambda samples, _limits: samples > 1,
-            "a window of one sample",
+            applies=lambda samples, _limits: samples > 1,
+            why="a window of one sample",
         ),
         _basis_falsifier(ColumnBasis.CONSTANT, column_basis.as_constant),
         _basis_falsifier(ColumnBasis.NOISE, column_basis.as_noise),

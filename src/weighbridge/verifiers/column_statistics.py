@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weighbridge.model import Fields
+from weighbridge.model import Fields, Json
 from weighbridge.views.cells import MISSING, NUMBER, UNREADABLE
 from weighbridge.views.run import RunView
 
@@ -120,7 +120,7 @@ def shape(column: Dense) -> Fields:
 
     held = column.values[column.known]
     low, high = (float(held.min()), float(held.max())) if len(held) else (None, None)
-    facts: dict[str, int | float | None] = {
+    facts: dict[str, Json] = {
         "finite": len(held),
         "distinct": len(np.unique(held)),
         "min": low,
@@ -169,7 +169,7 @@ def _some(column: Dense) -> Dense:
 def _correlation(left: Floats, right: Floats) -> float:
     import numpy as np
 
-    if len(left) < 3:  # noqa: PLR2004 -- two points always lie on a line
+    if len(left) < 3:  # two points always lie on a line
         return 0.0
     one, other = _ranks(left), _ranks(right)
     norm = math.sqrt(float(one @ one) * float(other @ other))
@@ -181,14 +181,15 @@ def _ranks(values: Floats) -> Floats:
 
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[place]
-    return ranks - ranks.mean()
+    centred: Floats = ranks - ranks.mean()
+    return centred
 
 
 def relations(columns: Mapping[str, Dense]) -> Mapping[str, Sequence[Fields]]:
     """Give each column's closest constant product and quotient with another column, and its closest line in the step.
 
     `deviation` is of the product or quotient: (max - min) / (|max| + |min|) over the rows where both are finite and
-    not zero; of the line: largest residual over the column's range. `constant` is the middle of the product or quotient.
+    not zero; of the line: largest residual over the column's range. `constant` is its middle, or the slope.
     """
     names = [name for name in columns if name != "step"]
     found: dict[str, list[Fields]] = {name: [] for name in columns}
@@ -245,7 +246,7 @@ def _line(column: Dense, steps: Dense) -> dict[str, int | float]:
 
     both = column.known & steps.known
     held, step = column.values[both], steps.values[both]
-    if len(held) < 3 or held.min() == held.max() or step.min() == step.max():  # noqa: PLR2004
+    if len(held) < 3 or held.min() == held.max() or step.min() == step.max():
         return {}
     scale = float(np.abs(held).max())
     unit, along = held / scale, step - step.mean()

@@ -18,25 +18,23 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     view = _windowed(views[0], options)
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     ranks, related = statistics.rank_correlations(columns), statistics.relations(columns)
-    rows = tuple(_row(view, name, columns) | dict(ranks[name]) | {"relations": list(related[name])} for name in columns)
+    rows = tuple({**_row(view, name, columns), **ranks[name], "relations": list(related[name])} for name in columns)
     return Measurement(
         quantity=QUANTITY,
         value=Rows("column", rows),
         by="step_columns/1",
         basis=dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED),
-        examined=sum(row["samples"] + row["missing"] + row["unreadable"] for row in rows),
+        examined=sum(int(str(row[key])) for row in rows for key in ("samples", "missing", "unreadable")),
         total=view.rows * len(rows),
     )
 
 
-def _row(view: RunView, name: str, columns: Mapping[str, statistics.Dense]) -> dict[str, object]:
-    row = {"column": name, "logged_as": view.logged_as[name] or name}
-    row |= statistics.counts(columns[name], columns[STEP]) | statistics.shape(columns[name])
-    if name == STEP:
-        row |= statistics.order(columns[STEP])
+def _row(view: RunView, name: str, columns: Mapping[str, statistics.Dense]) -> Fields:
+    named = {"column": name, "logged_as": view.logged_as[name] or name}
+    special = statistics.order(columns[STEP]) if name == STEP else {}
     if name == "tokens_per_sec":
-        row |= statistics.rate_agreement(columns)
-    return row
+        special = statistics.rate_agreement(columns)
+    return {**named, **statistics.counts(columns[name], columns[STEP]), **statistics.shape(columns[name]), **special}
 
 
 def _windowed(view: RunView, options: Fields) -> RunView:
@@ -57,8 +55,8 @@ def extent(views: Views, options: Fields) -> int:
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Lay a number that it has nowhere over the last row of the last column, of a few rows."""
     view = _windowed(views[0], options)
-    if not view.rows:
-        return NoCanary("no rows")
+    if not view.rows or view.column_names[-1] == STEP:
+        return NoCanary("no rows, or no column besides the step")
     few = view.cut(spread(view.rows))
     name = few.column_names[-1]
     strange = stranger(few, name)

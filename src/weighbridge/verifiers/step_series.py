@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from weighbridge.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.views.run import RunView
+from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_series"
 CANARY_ROWS = 8
+HUGE = 1e300
 UNITS = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 
 
@@ -53,6 +56,8 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     if name is None:
         return NoCanary("no such column")
     few = view.cut(spread(view.rows))
+    if few.dense(STEP).state[-1:] != b"\x01":
+        return NoCanary("the last row has no step")
     strange = stranger(few, name)
     laid = few.overlaid(few.rows - 1, name, strange)
 
@@ -71,9 +76,10 @@ def spread(rows: int) -> list[int]:
 
 
 def stranger(view: RunView, column: str) -> float:
-    """Give a whole number larger than every number in a column."""
-    finite = [value for value in view.dense(column).values if abs(value) < 1e15]  # noqa: PLR2004
-    return float(int(max(finite, default=0.0)) + 2)
+    """Give a number (a whole one in a column of whole ones) larger than every number in a column."""
+    finite = [value for value in view.dense(column).values if math.isfinite(value)]
+    largest = max(0.0, *finite)
+    return 2 * largest + 2 if largest < HUGE else math.nextafter(largest, math.inf)
 
 
 def _name(options: Fields) -> str:
