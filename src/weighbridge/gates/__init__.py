@@ -11,6 +11,7 @@ from weighbridge.gates import (
     dtype_preservation,
     forward_parity,
     no_silent_cpu_fallback,
+    wall_time_budget,
 )
 from weighbridge.gates.base import Kind
 
@@ -22,5 +23,6 @@ KINDS: Mapping[str, Kind[Any]] = {
         dtype_preservation.KIND,
         forward_parity.KIND,
         no_silent_cpu_fallback.KIND,
+        wall_time_budget.KIND,
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+<<<<<<< HEAD
 from weighbridge.verifiers import (
     checkpoint_facts,
     command_outcome,
@@ -22,6 +23,14 @@ _ALL: tuple[Verifier, ...] = (
     device_evidence.VERIFIER,
     forward_errors.VERIFIER,
     host.VERIFIER,
+=======
+from weighbridge.verifiers import step_columns, step_series
+from weighbridge.verifiers.base import Verifier
+
+_ALL: tuple[Verifier, ...] = (
+    step_columns.VERIFIER,
+    step_series.VERIFIER,
+>>>>>>> runs
 )
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
