@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, dtype_preservation, forward_parity
+from weighbridge.gates import (
+    byte_identity,
+    dtype_preservation,
+    forward_parity,
+    wall_time_budget,
+)
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
@@ -14,5 +19,6 @@ KINDS: Mapping[str, Kind[Any]] = {
         byte_identity.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,
+        wall_time_budget.KIND,
     )
 }
