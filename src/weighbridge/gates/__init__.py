@@ -7,8 +7,10 @@ from typing import Any
 
 from weighbridge.gates import (
     byte_identity,
+    device_refusal,
     dtype_preservation,
     forward_parity,
+    no_silent_cpu_fallback,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -17,8 +19,10 @@ KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        device_refusal.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,
+        no_silent_cpu_fallback.KIND,
         wall_time_budget.KIND,
     )
 }
