@@ -86,7 +86,7 @@ def _unfit(row: Fields, limits: Limits) -> str:
     """Tell why this run can show nothing, whatever its errors are."""
     if _number(row["tokens"]) < limits.min_tokens or _number(row["sequences"]) < limits.min_sequences:
         return "one-token"
-    if _number(row["distinct_tokens"]) < 2:  # noqa: PLR2004 -- one token, repeated, is blind to where tokens stand
+    if _number(row["distinct_tokens"]) < 2:  # one token, repeated, is blind to where tokens stand
         return "one-token"
     if not row["audited_ops"] or row["lower_ops"] or row["rounded_constants"]:
         return "reference-not-float64"
