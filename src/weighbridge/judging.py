@@ -279,14 +279,14 @@ def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> F
 
 def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
-    for name, needed in gate.requires.items():
+    for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
         host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
         found = (
             host.value.fields.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
         )
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
-    for name, needed_value in gate.where.items():
+    for name, needed_value in sorted(gate.where.items()):
         problem = _unmet(name, needed_value, facts.get(name))
         if problem is not None:
             return problem
