@@ -122,8 +122,8 @@ def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
 
 def _value(name: str, body: Any) -> Value:
     match body:
-        case {"rows": rows, "key": key, **rest}:
-            defaults = rest.get("defaults", {})
+        case {"rows": rows, "key": key}:
+            defaults: dict[str, Json] = body.get("defaults", {})
             return Rows(key, tuple({**defaults, **row} for row in rows))
         case {"record": fields}:
             return Record(fields)
@@ -161,7 +161,7 @@ def _shown(value: Any) -> Any:
     return "none" if value is None else value
 
 
-def fill(template: str, figures: Fields) -> str:
+def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
     text = _Words().vformat(template, (), dict(figures))
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -211,7 +211,7 @@ COMMON: Mapping[str, CodeCard] = {
         look="the verifier named in the evidence",
     ),
     "vacuous": CodeCard(
-        says="the pass could not be made to fail: the trial '{survivor}' went unnoticed, so the clause '{clause}' is idle",
+        says="the pass could not be made to fail: '{survivor}' went unnoticed, so the clause '{clause}' is idle",
         cause="a clause of the judge is missing or weakened",
         look="the gate kind's module, and `weighbridge selftest`",
     ),

@@ -41,6 +41,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     truth, audit = _truth(reference, tokens, dtype)
     trusted, _ = reference.run(tokens, dtype, dtype, contextlib.nullcontext)
     found, _ = candidate.run(tokens, dtype, dtype, contextlib.nullcontext)
+    constants = rounded(trusted_side.constants())
     shared: Fields = {
         **_inputs(tokens),
         "dtype": dtype,
@@ -48,7 +49,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         "audited_ops": audit.operations,
         "lower_ops": audit.lower,
         "first_lower_op": audit.first,
-        "rounded_constants": list(rounded(trusted_side.constants())),
+        "rounded_constants": len(constants),
+        "first_rounded_constant": next(iter(constants), ""),
         "weights": _weights(trusted_side, candidate_side, dtype),
     }
     order = tuple(dict.fromkeys((*truth, *reference.points(), *candidate.points(), *found)))
@@ -130,12 +132,14 @@ def _weights(reference: ForwardSubject, candidate: ForwardSubject, storage: str)
     """Digest the weights of both sides; names that are not on both sides cannot be compared."""
     ours, theirs = reference.weights(storage), candidate.weights(storage)
     both = sorted(set(ours) & set(theirs))
+    differing = [name for name in both if ours[name] != theirs[name]]
     return {
         "reference_digest": sha256(dumps(dict(ours))) if ours else "",
         "candidate_digest": sha256(dumps(dict(theirs))) if theirs else "",
         "of": len(set(ours) | set(theirs)),
         "on_both_sides": len(both),
-        "differing": [name for name in both if ours[name] != theirs[name]],
+        "differing": len(differing),
+        "first_differing": next(iter(differing), ""),
     }
 
 
