@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, dtype_preservation, wall_time_budget
+from weighbridge.gates import byte_identity, dtype_preservation, step_metrics, wall_time_budget
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
@@ -13,6 +13,7 @@ KINDS: Mapping[str, Kind[Any]] = {
     for kind in (
         byte_identity.KIND,
         dtype_preservation.KIND,
+        step_metrics.KIND,
         wall_time_budget.KIND,
     )
 }
