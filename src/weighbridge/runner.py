@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.binding import Bound, find, instances, origin
+from weighbridge.binding import Bound, find, origin
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -139,19 +139,19 @@ def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Meas
 def weigh(
     contract: Contract,
     bound: Sequence[Bound],
+    on: Mapping[str, tuple[str, ...]],
     *,
     redactor: Redactor | None,
     progress: Progress = lambda _text: None,
     debug: bool = False,
 ) -> Weighed:
-    """Measure and judge every gate of a contract on each of its instances.
+    """Measure and judge the gates of a contract, each on the instances that `on` names for it.
 
     With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
     is meant to be kept.
     """
     started = dt.datetime.now(dt.UTC)
     scale = Scale(contract, bound, progress=progress, debug=debug)
-    on = {gate.id: instances(gate, bound) for gate in contract.gates}
     for gate in contract.gates:
         for instance in on[gate.id]:
             _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)

@@ -62,7 +62,7 @@ def _weigh(source: str, path: str, policy: str, *, debug: bool) -> Weighed:
         for name, target in (("source", source), ("import", path))
     ]
     try:
-        return weigh(contract, bound, redactor=None, progress=progress(), debug=debug)
+        return weigh(contract, bound, {GATE: (DEFAULT,)}, redactor=None, progress=progress(), debug=debug)
     finally:
         end_progress()
 

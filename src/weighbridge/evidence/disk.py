@@ -78,10 +78,9 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 
 def _stage(stage: Path, files: Mapping[str, bytes]) -> None:
-    stage.mkdir()
-    folders = sorted({(stage / name).parent for name in files} | {stage}, reverse=True)
-    for folder in reversed(folders):
-        folder.mkdir(exist_ok=True)
+    folders = sorted({(stage / name).parent for name in files} | {stage})
+    for folder in folders:
+        folder.mkdir()
     for name, data in files.items():
         write_new(stage / name, data)
     for folder in folders:

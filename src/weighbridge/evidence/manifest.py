@@ -130,18 +130,26 @@ def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | N
     """Say in what way a file is not the one that was sealed, with the usual innocent causes by name."""
     if len(data) == size and sha256(data) == digest:
         return None
+    innocent = changed_by_git(name, data, digest)
+    if innocent is not None:
+        return innocent
+    if len(data) != size:
+        return BundleError("altered", f"has {len(data)} bytes, sealed with {size}", where=name)
+    return BundleError("altered", f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…", where=name)
+
+
+def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
+    """Tell the two innocent changes of a checkout by name; `digest` may be the first digits of one."""
     if data.startswith(LFS_POINTER):
         return BundleError("lfs-pointer", "is a Git LFS pointer, not the file", where=name, remedy="git lfs pull")
-    if sha256(data.replace(b"\r\n", b"\n")) == digest:
+    if sha256(data.replace(b"\r\n", b"\n")).startswith(digest):
         return BundleError(
             "line-endings",
             "has CRLF line endings, sealed with LF",
             where=name,
             remedy="put `evidence/** -text` into .gitattributes and check the folder out again",
         )
-    if len(data) != size:
-        return BundleError("altered", f"has {len(data)} bytes, sealed with {size}", where=name)
-    return BundleError("altered", f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…", where=name)
+    return None
 
 
 def _strangers(folder: Path, listed: Mapping[str, Entry]) -> Iterator[BundleError]:

@@ -58,7 +58,7 @@ def open_bundle(path: Path) -> Opened:
         raise BundleError("not-a-bundle", "is not a folder", where=str(path), remedy="name the folder of a bundle")
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
     found = sha256(data)
-    problem = _misnamed(path, found)
+    problem = _misnamed(path, data, found)
     if problem is not None:
         return Opened(path=path, id=found, statement=None, files={}, problems=(problem,))
     try:
@@ -159,7 +159,7 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
     return data
 
 
-def _misnamed(path: Path, found: str) -> BundleError | None:
+def _misnamed(path: Path, data: bytes, found: str) -> BundleError | None:
     """Hold the statement against the id in the folder's name, its only anchor on this disk."""
     named = FOLDER.fullmatch(path.resolve().name)
     if named is None:
@@ -170,7 +170,7 @@ def _misnamed(path: Path, found: str) -> BundleError | None:
             remedy=f"name the folder DATE-CONTRACT-{found[:12]} if that is the id you were given",
         )
     if not found.startswith(named["id"]):
-        return BundleError(
+        return manifest.changed_by_git(statement.FILE, data, named["id"]) or BundleError(
             "id-mismatch",
             f"has the id {found[:12]}, its folder says {named['id']}: the statement was changed after sealing",
             where=statement.FILE,

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, dtype_preservation, forward_parity
+from weighbridge.gates import (
+    byte_identity,
+    device_refusal,
+    dtype_preservation,
+    forward_parity,
+    no_silent_cpu_fallback,
+    wall_time_budget,
+)
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        device_refusal.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,
+        no_silent_cpu_fallback.KIND,
+        wall_time_budget.KIND,
     )
 }

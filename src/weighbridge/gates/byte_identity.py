@@ -15,7 +15,9 @@ from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 class Limits:
     """Which tensors must be the same."""
 
-    tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1)] = ("*",)
+    tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1, tight="up")] = (
+        "*",
+    )
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:

@@ -60,11 +60,14 @@ class Limits:
     """What may become of a dtype."""
 
     policy: Annotated[
-        str, Doc("same: the very dtype; lossless: the same or an exact widening", choices=("same", "lossless"))
+        str,
+        Doc(
+            "same: the very dtype; lossless: the same or an exact widening", choices=("same", "lossless"), tight="down"
+        ),
     ] = "same"
-    allow: Annotated[tuple[Allowed, ...], Doc("further changes that are meant")] = ()
-    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent")] = ()
-    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new")] = ()
+    allow: Annotated[tuple[Allowed, ...], Doc("further changes that are meant", tight="down")] = ()
+    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
+    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
 
 
 def accepts(limits: Limits, row: Fields) -> bool:

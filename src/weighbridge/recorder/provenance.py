@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import platform
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def provenance() -> dict[str, Any]:
 def host() -> str:
     """Name this host by a pseudonym, or as "" where no key can be kept."""
     with contextlib.suppress(OSError, ValueError):
-        return pseudonym("host", platform.node(), default_key_file(Path.cwd(), os.environ))
+        return pseudonym("host", socket.gethostname(), default_key_file(Path.cwd(), os.environ))
     return ""
 
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import checkpoint_facts, forward_errors, tensor_pairs
+from weighbridge.verifiers import (
+    checkpoint_facts,
+    command_outcome,
+    device_evidence,
+    forward_errors,
+    host,
+    step_columns,
+    step_series,
+    tensor_pairs,
+)
 from weighbridge.verifiers.base import Verifier
 
 _ALL: tuple[Verifier, ...] = (
-    tensor_pairs.VERIFIER,
     checkpoint_facts.VERIFIER,
+    command_outcome.VERIFIER,
+    device_evidence.VERIFIER,
     forward_errors.VERIFIER,
+    host.VERIFIER,
+    step_columns.VERIFIER,
+    step_series.VERIFIER,
+    tensor_pairs.VERIFIER,
 )
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
