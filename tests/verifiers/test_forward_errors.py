@@ -463,4 +463,4 @@ def test_a_real_pass_survives_all_its_trials() -> None:
 def test_a_forward_that_raises_is_an_unreadable_subject() -> None:
     stack = TorchForward(module=gpt.seeded(gpt.TinyGPT()), taps=gpt.TAPS, tokens=[[1, 10_000], [2, 3]])
     with pytest.raises(SubjectError, match="the forward pass in float64 raised IndexError"):
-        measure((shown(stack), named("fused")), {})
+        measure((shown(stack), shown(stack)), {})
