@@ -92,7 +92,9 @@ def _pair(text: str) -> tuple[str, str]:
 def _report_file(text: str) -> Path:
     form, colon, path = text.partition(":")
     if form not in FORMATS or not colon or not path:
-        raise UsageError("report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE")
+        raise UsageError(
+            "report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE"
+        )
     if not Path(path).parent.is_dir():
         raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
     return Path(path)
@@ -117,7 +119,11 @@ def _told_one(result: Result) -> Iterator[str]:
     contract, weighed = result.loaded.contract, result.weighed
     subjects = [
         f"{item.subject}{'' if item.instance == 'default' else '@' + item.instance}={item.target}"
-        + (f" ({weighed.origins[item.subject, item.instance]})" if (item.subject, item.instance) in weighed.origins else "")
+        + (
+            f" ({weighed.origins[item.subject, item.instance]})"
+            if (item.subject, item.instance) in weighed.origins
+            else ""
+        )
         for item in weighed.bound
     ]
     yield heading(contract, subjects)
