@@ -102,9 +102,8 @@ def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tupl
     for argument in arguments:
         match = ARGUMENT.fullmatch(argument)
         if match is not None and match["name"] not in known:
-            raise UsageError(
-                "unknown-subject", f"no contract has a subject {match['name']!r}{nearest(match['name'], known)}"
-            )
+            what = f"no contract has a subject {match['name']!r}{nearest(match['name'], known)}"
+            raise UsageError("unknown-subject", what)
     return tuple(
         bind(one.contract, one.path.parent, [text for text in arguments if _for(text, one.contract.subjects)])
         for one in loaded

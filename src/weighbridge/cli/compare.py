@@ -30,7 +30,9 @@ GATE = "compare"
 @click.option("--all", "everything", is_flag=True, help="List every difference, not only the first ones.")
 @as_json
 @debug
-def command(source: str, imports: tuple[str, ...], policy: str, everything: bool, as_json: bool, debug: bool) -> None:
+def command(
+    source: str, imports: tuple[str, ...], policy: str, *, everything: bool, as_json: bool, debug: bool
+) -> None:
     """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
 
     Exit 0: the same under the policy; 1: not; 3: could not be compared; 4: unreadable.

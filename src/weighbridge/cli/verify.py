@@ -8,11 +8,14 @@ from pathlib import Path
 
 import click
 
+from weighbridge.binding import Bound
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.model import Finding
+from weighbridge.judging import DEFAULT
+from weighbridge.model import Finding, Json
 from weighbridge.report.terminal import block, heading, tally
+from weighbridge.runner import Weighed
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"
@@ -37,7 +40,7 @@ EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject sourc
 @as_json
 @debug
 @click.pass_context
-def command(context: click.Context, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
+def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
     """Weigh subjects against CONTRACTS: files or builtin:NAME; without any, contracts/*.yaml.
 
     Exit 0: passed; 1: a required gate failed; 2: contract or usage invalid; 3: a required gate is blocked; 4: error;
@@ -117,16 +120,7 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
 
 def _told_one(result: Result) -> Iterator[str]:
     contract, weighed = result.loaded.contract, result.weighed
-    subjects = [
-        f"{item.subject}{'' if item.instance == 'default' else '@' + item.instance}={item.target}"
-        + (
-            f" ({weighed.origins[item.subject, item.instance]})"
-            if (item.subject, item.instance) in weighed.origins
-            else ""
-        )
-        for item in weighed.bound
-    ]
-    yield heading(contract, subjects)
+    yield heading(contract, [_subject(item, weighed) for item in weighed.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
     titles = {gate.id: gate.title for gate in contract.gates}
     for finding in weighed.findings:
@@ -135,7 +129,13 @@ def _told_one(result: Result) -> Iterator[str]:
     yield ""
 
 
-def _report(result: Result, code: ExitCode) -> object:
+def _subject(item: Bound, weighed: Weighed) -> str:
+    instance = "" if item.instance == DEFAULT else f"@{item.instance}"
+    origin = weighed.origins.get((item.subject, item.instance))
+    return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
+
+
+def _report(result: Result, code: ExitCode) -> Json:
     from weighbridge.report.machine import contract_report
 
     weighed = result.weighed

@@ -94,10 +94,10 @@ def locate(name: str) -> Path:
 def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
     file = _read(name, extending)
     loaded = _resolved(file, {})
-    if file.base is not None:
-        relaxed = tuple(loosenings(file.base.contract, loaded.contract, file.layered))
-        raise_errors(relaxed)
-        loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *relaxed))))
+    base = file.base.contract if file.base else loaded.contract
+    looser = tuple(loosenings(base, loaded.contract, file.layered))
+    raise_errors(looser)
+    loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
     if overrides:  # held against the base as it is written: an override is sealed as one, and moves no status
         return dataclasses.replace(_resolved(file, overrides), warnings=loaded.warnings)
     return loaded

@@ -18,6 +18,7 @@ from weighbridge.model import Scalar
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")
+NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
 _TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
     ParamType.NUMBER: (int, float),
     ParamType.INTEGER: (int,),
@@ -105,7 +106,11 @@ def substitute(layered: Layered, parameters: Parameters) -> tuple[Layered, list[
 
 def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, problems: list[Found]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _replaced(item, (*path, key), layered, parameters, problems) for key, item in value.items()}
+        kept = NAMES if len(path) == 2 and path[0] == "gates" else ()
+        return {
+            key: item if key in kept else _replaced(item, (*path, key), layered, parameters, problems)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_replaced(item, (*path, index), layered, parameters, problems) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:

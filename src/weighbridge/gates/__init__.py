@@ -11,6 +11,7 @@ from weighbridge.gates import (
     dtype_preservation,
     forward_parity,
     no_silent_cpu_fallback,
+    step_metrics,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -23,6 +24,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         dtype_preservation.KIND,
         forward_parity.KIND,
         no_silent_cpu_fallback.KIND,
+        step_metrics.KIND,
         wall_time_budget.KIND,
     )
 }
