@@ -11,7 +11,7 @@ import click
 
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import UsageError
-from weighbridge.ledger import Place, Standing, fold, lowest
+from weighbridge.ledger import Entry, Place, Standing, fold, lowest
 from weighbridge.ledger_store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Status
@@ -55,12 +55,14 @@ def why(folder: Path, gate: str) -> None:
         for entry in sorted(entries.values(), key=lambda entry: entry.seq):
             before = STATUS_WORDS[entry.before] if entry.before else "none"
             at = entry.evidence_at or entry.recorded_at
-            click.echo(f"  {entry.seq:>4}  {at}  {before} -> {STATUS_WORDS[entry.after]}  {entry.step} by {entry.cause[:12]}")
+            click.echo(
+                f"  {entry.seq:>4}  {at}  {before} -> {STATUS_WORDS[entry.after]}  {entry.step} by {entry.cause[:12]}"
+            )
 
 
-def _entries(folder: Path) -> dict[Place, dict[str, object]]:
+def _entries(folder: Path) -> dict[Place, dict[str, Entry]]:
     ledger = Ledger(folder)
-    return {place: ledger.read(place) for place in ledger.places()}  # type: ignore[misc]
+    return {place: ledger.read(place) for place in ledger.places()}
 
 
 def _table(standings: dict[Place, Standing]) -> Iterator[str]:
@@ -68,10 +70,14 @@ def _table(standings: dict[Place, Standing]) -> Iterator[str]:
     for place, standing in standings.items():
         gates[place.contract, place.gate].append((place, standing))
     for (contract, gate), members in sorted(gates.items()):
-        yield f"{contract:<24} {gate:<24} {_word(lowest(s.status for _, s in members if s.status)):<14} {_instances(members)}".rstrip()
-    counts = Counter(lowest(s.status for _, s in members if s.status) for members in gates.values())
+        yield f"{contract:<24} {gate:<24} {_word(_shown(members)):<14} {_instances(members)}".rstrip()
+    counts = Counter(_shown(members) for members in gates.values())
     told = ", ".join(f"{counts[status]} {_word(status)}" for status in reversed(Status) if counts[status])
     yield f"{len(gates)} gates: {told or 'none declared yet'}"
+
+
+def _shown(members: list[tuple[Place, Standing]]) -> Status:
+    return lowest(standing.status for _, standing in members if standing.status)
 
 
 def _instances(members: list[tuple[Place, Standing]]) -> str:
