@@ -66,9 +66,8 @@ def show(bundle: Path) -> None:
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
     click.echo(heading(sealed.contract, subjects))
     commit = f" at {stated.tool.commit[:12]}{' (changed)' if stated.tool.dirty else ''}" if stated.tool.commit else ""
-    click.echo(
-        f"bundle {sealed.id}\n{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}"
-    )
+    click.echo(f"bundle {sealed.id}")
+    click.echo(f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}")
     click.echo(f"$ {' '.join(stated.command)}\n")
     titles = {gate.id: gate.title for gate in sealed.contract.gates}
     for finding in sealed.findings:
@@ -76,9 +75,7 @@ def show(bundle: Path) -> None:
             click.echo(line)
 
 
-@command.command(
-    "rejudge", epilog="Example: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-… > verdicts.json"
-)
+@command.command("rejudge", epilog="Example: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
 @BUNDLE
 @click.option("--print", "printed", is_flag=True, help="Print the verdicts that judging again gives, byte for byte.")
 def rejudge_bundle(bundle: Path, *, printed: bool) -> None:

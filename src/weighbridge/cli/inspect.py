@@ -92,10 +92,11 @@ def _columns(view: Any) -> Fields:
 
 
 def _tensors(view: Any) -> Fields:
-    tensors = (view.tensor(name) for name in view.names())
-    return {
-        tensor.name: {"dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.nbytes} for tensor in tensors
-    }
+    told: dict[str, Json] = {}
+    for name in view.names():
+        tensor = view.tensor(name)
+        told[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.nbytes}
+    return told
 
 
 def _fact(fact: Json) -> str:

@@ -30,18 +30,17 @@ def check_ledger(folder: Path, base: str | None) -> None:
     problems = check(ledger, Path(), base)
     for problem in problems:
         click.echo(f"{problem.path}: {problem.code} {problem.what}")
-    count = sum(len(ledger.read(place)) for place in ledger.places()) if not problems else 0
-    click.echo(
-        f"{len(problems)} problems"
-        if problems
-        else f"whole: {count} entries of {len(ledger.places())} gates and instances"
-    )
-    sys.exit(ExitCode.FAILED if problems else ExitCode.PASSED)
+    if problems:
+        click.echo(f"{len(problems)} problems")
+        sys.exit(ExitCode.FAILED)
+    places = ledger.places()
+    count = sum(len(ledger.read(place)) for place in places)
+    click.echo(f"whole: {count} entries of {len(places)} gates and instances")
 
 
 @command.command(
     "reconcile",
-    epilog="Example: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'two branches recorded'",
+    epilog="Example: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
 )
 @LEDGER
 @click.argument("contract")

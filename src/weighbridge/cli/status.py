@@ -55,9 +55,8 @@ def why(folder: Path, gate: str) -> None:
         for entry in sorted(entries.values(), key=lambda entry: entry.seq):
             before = STATUS_WORDS[entry.before] if entry.before else "none"
             at = entry.evidence_at or entry.recorded_at
-            click.echo(
-                f"  {entry.seq:>4}  {at}  {before} -> {STATUS_WORDS[entry.after]}  {entry.step} by {entry.cause[:12]}"
-            )
+            move = f"{before} -> {STATUS_WORDS[entry.after]}"
+            click.echo(f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}")
 
 
 def _entries(folder: Path) -> dict[Place, dict[str, Entry]]:
