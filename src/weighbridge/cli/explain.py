@@ -34,7 +34,8 @@ def _kind(name: str) -> Iterator[str]:
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
-    for item in fields(kind.limits):
+    limits: type = kind.limits
+    for item in fields(limits):
         unit = f" [{item.doc.unit}]" if item.doc.unit else ""
         default = "required" if item.required else f"default {item.default!r}"
         yield f"  {item.key}{unit}: {item.doc.text} ({default})"
@@ -48,7 +49,7 @@ def _kind(name: str) -> Iterator[str]:
 def _code(code: str) -> Iterator[str]:
     if code in CODES:
         yield click.style(code, bold=True)
-        yield from textwrap.wrap(CODES[code], 100)
+        yield from str(CODES[code]).splitlines()
     if code in COMMON:
         yield from _words("any gate", COMMON[code])
     for kind in KINDS.values():

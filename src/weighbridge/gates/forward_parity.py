@@ -227,30 +227,37 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+# --- Falsifiers: they reckon their own limits, so that a mistake in the judge's cannot hide in theirs ------------------
 
 
 def _beyond(value: float) -> float:
     return math.nextafter(value, math.inf)
 
 
+def _lays_over(row: Fields, limits: Limits, trusted: float) -> Fields | None:
+    """Put the candidate at the next number above the limit that a trusted error makes."""
+    if not row["truth_norm"]:
+        return None
+    limit = max(limits.ratio * trusted, limits.floor_u * _number(row["u"]))
+    return {**row, "rl2_reference": trusted, "rl2_candidate": _beyond(limit)}
+
+
 def _diverge(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "rl2_candidate": _beyond(allowed(row, limits))} if _tells(row) else None
+    return _lays_over(row, limits, _number(row["rl2_reference"])) if row["truth_norm"] else None
 
 
 def _beyond_ratio(row: Fields, limits: Limits) -> Fields | None:
     """Lie just beyond the ratio where the trusted run's error, not the floor, makes the limit."""
-    coarse = {**row, "rl2_reference": 2 * limits.floor_u * _number(row["u"])}
-    return _diverge(coarse, limits)
+    return _lays_over(row, limits, 2 * limits.floor_u * _number(row["u"]))
 
 
 def _beyond_floor(row: Fields, limits: Limits) -> Fields | None:
-    return _diverge({**row, "rl2_reference": 0.0}, limits)
+    return _lays_over(row, limits, 0.0)
 
 
 def _coarsen(row: Fields, limits: Limits) -> Fields | None:
     """Make the trusted run so poor that the limit is the next number above `max_limit`."""
-    if not _tells(row):
+    if not row["truth_norm"]:
         return None
     trusted = limits.max_limit / limits.ratio
     while limits.ratio * trusted <= limits.max_limit:
@@ -259,7 +266,7 @@ def _coarsen(row: Fields, limits: Limits) -> Fields | None:
 
 
 def _telling(change: Fields) -> Callable[[Fields, Limits], Fields | None]:
-    return lambda row, _limits: {**row, **change} if _tells(row) else None
+    return lambda row, _limits: {**row, **change} if row["truth_norm"] else None
 
 
 def _changed(change: Fields) -> Callable[[Fields, Limits], Fields]:
@@ -270,7 +277,7 @@ def _silence(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Da
     """Leave one telling point fewer than needed; the others agree on zeros."""
     kept, rows = 0, []
     for row in rows_of(evidence, "points"):
-        keep = _tells(row) and kept < limits.min_points - 1
+        keep = bool(row["truth_norm"]) and kept < limits.min_points - 1
         kept += keep
         rows.append(row if keep else {**row, "truth_norm": 0.0, "candidate_error": 0.0})
     return Damage(with_value(evidence, "points", Rows("point", tuple(rows))), frozenset(map(_place, rows)))

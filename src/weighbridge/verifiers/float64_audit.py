@@ -43,7 +43,7 @@ def float64_audit() -> Iterator[Float64Audit]:
 
     audit = Float64Audit()
 
-    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             audit.note(str(func), _dtypes((args, kwargs, result)))
