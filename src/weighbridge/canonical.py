@@ -41,6 +41,8 @@ def _spell(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {NUM: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
     if isinstance(value, Mapping):
+        if len(value) == 1 and NUM in value:
+            raise WeighbridgeError("json", f"a mapping whose only key is {NUM!r} would be read back as a number")
         return {key: _spell(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_spell(item) for item in value]

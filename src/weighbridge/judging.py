@@ -37,6 +37,7 @@ from weighbridge.model import (
 
 HOST = "host"
 DEFAULT = "default"
+NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate requires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -107,8 +108,8 @@ def judge_gate(
     verdict, trials = _judged(kind, limits, keys, measured, sight)
     held_back = _conditions(gate, facts, measured)
     uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
-    if verdict.outcome is Outcome.ERROR:
-        held_back = None
+    if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
+        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
     return Finding(
         gate=gate.id,
         instance=instance,
@@ -278,14 +279,14 @@ def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> F
 
 def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
-    for name, needed in gate.requires.items():
+    for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
         host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
         found = (
             host.value.fields.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
         )
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
-    for name, needed_value in gate.where.items():
+    for name, needed_value in sorted(gate.where.items()):
         problem = _unmet(name, needed_value, facts.get(name))
         if problem is not None:
             return problem

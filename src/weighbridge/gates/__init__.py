@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.gates import byte_identity, corpus_wrap_around, dtype_preservation, step_metrics, wall_time_budget
+from weighbridge.gates import (
+    byte_identity,
+    corpus_wrap_around,
+    device_refusal,
+    dtype_preservation,
+    forward_parity,
+    no_silent_cpu_fallback,
+    step_metrics,
+    wall_time_budget,
+)
 from weighbridge.gates.base import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
@@ -13,7 +22,10 @@ KINDS: Mapping[str, Kind[Any]] = {
     for kind in (
         byte_identity.KIND,
         corpus_wrap_around.KIND,
+        device_refusal.KIND,
         dtype_preservation.KIND,
+        forward_parity.KIND,
+        no_silent_cpu_fallback.KIND,
         step_metrics.KIND,
         wall_time_budget.KIND,
     )

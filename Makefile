@@ -1,0 +1,35 @@
+# Two commands are enough on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-fast lint bench clean
+
+# The stamp depends on pyproject.toml, so that a changed dependency installs itself.
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH),$(BIN)/python -m pip install --quiet '$(TORCH)')
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/weighbridge demo
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.ready
+	$(BIN)/python -m pytest -m 'not slow'
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/weighbridge lint
+
+bench: $(VENV)/.ready
+	for bench in benchmarks/*.py; do $(BIN)/python $$bench || exit 1; done
+
+clean:
+	rm -rf $(VENV) .weighbridge build dist

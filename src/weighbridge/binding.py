@@ -1,0 +1,128 @@
+"""Bind subjects: which path, command or factory stands for which subject of a contract, on which instance.
+
+Commands and factories run only when the person at the keyboard bound them; a contract alone never makes anything run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weighbridge.errors import SubjectError, UsageError
+from weighbridge.judging import DEFAULT
+from weighbridge.limits import nearest
+from weighbridge.model import Contract, GateDecl, Origin, SubjectKind
+
+ARGUMENT = re.compile(
+    r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
+)
+EXECUTED = (SubjectKind.COMMAND, SubjectKind.MODEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One subject of one instance, and what stands for it; `by_hand` when it was named on the command line."""
+
+    subject: str
+    instance: str
+    kind: SubjectKind
+    target: str
+    by_hand: bool
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Any:
+        """Open the view of this subject.
+
+        Raises:
+            SubjectError: when it cannot be read.
+        """
+        match self.kind:
+            case SubjectKind.CHECKPOINT:
+                from weighbridge.views.checkpoint import open_checkpoint
+
+                return open_checkpoint(Path(self.target))
+            case SubjectKind.RUN:
+                from weighbridge.views.run import open_run
+
+                return open_run(Path(self.target), self.columns)
+            case SubjectKind.COMMAND:
+                from weighbridge.views.command import CommandView
+
+                return CommandView(tuple(shlex.split(self.target)))
+            case SubjectKind.MODEL:
+                from weighbridge.views.model import open_model
+
+                return open_model(self.target)
+            case SubjectKind.TRACE:
+                raise SubjectError("no-trace-view", "traces cannot be read yet", where=self.target)
+
+
+def origin(bound: Bound, view: Any) -> Origin:
+    """Tell whether a subject is live: named by hand, and with complete provenance as its view knows it."""
+    found: Origin = view.origin
+    return found if bound.by_hand or found is not Origin.LIVE else Origin.FIXTURE
+
+
+def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bound, ...]:
+    """Bind the subjects of a contract from `NAME[@INSTANCE]=TARGET` arguments, and by `path:` beside the contract.
+
+    Raises:
+        UsageError: for an argument that is not of that form, names no subject, or binds the same one twice.
+    """
+    bound: dict[tuple[str, str], Bound] = {}
+    for argument in arguments:
+        item = _by_hand(contract, argument)
+        if (item.subject, item.instance) in bound:
+            raise UsageError(
+                "bound-twice", f"{item.subject!r} is bound twice", remedy=f"name instances: {item.subject}@NAME=…"
+            )
+        bound[item.subject, item.instance] = item
+    named = {subject for subject, _ in bound}
+    for name, declared in contract.subjects.items():
+        if name not in named and declared.path and declared.kind not in EXECUTED:
+            target = str(base / declared.path)
+            bound[name, DEFAULT] = Bound(
+                subject=name,
+                instance=DEFAULT,
+                kind=declared.kind,
+                target=target,
+                by_hand=False,
+                columns=declared.columns,
+            )
+    return tuple(bound.values())
+
+
+def _by_hand(contract: Contract, argument: str) -> Bound:
+    match = ARGUMENT.fullmatch(argument)
+    if match is None:
+        raise UsageError(
+            "subject-form", f"{argument!r} binds nothing", remedy="write --subject NAME=PATH or NAME@INSTANCE=PATH"
+        )
+    name, instance = match["name"], match["instance"] or DEFAULT
+    declared = contract.subjects.get(name)
+    if declared is None:
+        raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
+    return Bound(
+        subject=name,
+        instance=instance,
+        kind=declared.kind,
+        target=match["target"],
+        by_hand=True,
+        columns=declared.columns,
+    )
+
+
+def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:
+    """List the instances of a gate: those that its subjects are bound under, or the default one."""
+    mine = {item.instance for item in bound if item.subject in gate.subjects.values()}
+    return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
+
+
+def find(bound: Sequence[Bound], subject: str, instance: str) -> Bound | None:
+    """Find what stands for a subject on an instance, or what stands for it on all."""
+    by_instance = {item.instance: item for item in bound if item.subject == subject}
+    return by_instance.get(instance) or by_instance.get(DEFAULT)

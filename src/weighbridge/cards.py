@@ -1,0 +1,247 @@
+"""The cards: what a gate kind asks and a verifier measures, in words for people and examples for tests.
+
+Read at run time by `explain`, by every message, and by `selftest`; a card never decides anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from weighbridge.contract import strict_yaml
+from weighbridge.data import data_path
+from weighbridge.errors import ContractError
+from weighbridge.limits import Doc, LimitsError, read
+from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Record, Rows, Series, Value, Verdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeCard:
+    """What one code says, what would have sufficed, and the triage line: hints, never proven causes."""
+
+    says: str
+    enough: str = ""
+    cause: str = ""
+    knob: str = ""
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its exact words."""
+
+    name: str
+    limits: Annotated[Mapping[str, object], Doc(name="with")] = field(default_factory=dict)
+    evidence: Mapping[str, object]
+    outcome: Outcome
+    says: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCard:
+    """One gate kind, in words."""
+
+    card: Annotated[str, Doc(choices=("gate/v0",))]
+    kind: str
+    asks: str
+    why: str
+    roles: Mapping[str, str]
+    passes: str
+    codes: Mapping[str, CodeCard]
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specimen:
+    """Subjects with known values: what a verifier must measure of them, or how it must refuse them."""
+
+    name: str
+    subjects: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    expects: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierCard:
+    """One verifier, in words."""
+
+    card: Annotated[str, Doc(choices=("verifier/v0",))]
+    quantity: str
+    subjects: tuple[str, ...]
+    measures: str
+    method: str
+    unit: str
+    pitfalls: tuple[str, ...]
+    canary: str
+    specimens: tuple[Specimen, ...]
+
+
+@functools.cache
+def gate_card(kind: str) -> GateCard:
+    """Read the card of a gate kind."""
+    return read_card(GateCard, data_path("gates") / f"{kind}.yaml")
+
+
+def verifier_cards() -> tuple[VerifierCard, ...]:
+    """Read every verifier card, in file order."""
+    return tuple(read_card(VerifierCard, path) for path in sorted(data_path("verifiers").glob("*.yaml")))
+
+
+def read_card(cls: type[T], path: Path) -> T:
+    """Read one card strictly.
+
+    Raises:
+        ContractError: `card` with every problem at its position.
+    """
+    document = strict_yaml.load(path.read_bytes(), where=str(path))
+    try:
+        return read(cls, document.data)
+    except LimitsError as error:
+        problems = tuple(
+            ContractError("card", problem.what, where=document.at(problem.path, at_key=problem.at_key))
+            for problem in error.problems
+        )
+        raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
+
+
+def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
+    """Build the evidence of an example, by need: a table, a record or a series."""
+    return {
+        name: Measurement(quantity=name, value=_value(name, body), by="example", examined=1, total=1)
+        for name, body in evidence.items()
+    }
+
+
+def _value(name: str, body: Any) -> Value:
+    match body:
+        case {"rows": rows, "key": key}:
+            defaults: dict[str, Json] = body.get("defaults", {})
+            return Rows(key, tuple({**defaults, **row} for row in rows))
+        case {"record": fields}:
+            return Record(fields)
+        case {"step": step, "value": value}:
+            return Series(step, value)
+    raise ContractError("card", f"the evidence {name!r} is neither a table, a record nor a series")
+
+
+# --- Words ------------------------------------------------------------------------------------------------------------
+
+
+class _Words(string.Formatter):
+    """Fill a card's words from figures; a figure that is absent reads as `?`, so that a message is never lost."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (KeyError, IndexError, AttributeError, TypeError):
+            return "?", field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        try:
+            return str(super().format_field(_shown(value), format_spec))
+        except (ValueError, TypeError):
+            return str(_shown(value))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(_shown(item)) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return "none" if value is None else value
+
+
+def fill(template: str, figures: Mapping[str, object]) -> str:
+    """Fill one template; control characters of hostile names are escaped."""
+    text = _Words().vformat(template, (), dict(figures))
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def render(card: GateCard, verdict: Verdict) -> list[str]:
+    """Say a verdict in the card's words: a line for each offence, or one for a pass or a block."""
+    numbers = _numbers(verdict)
+    if verdict.outcome is Outcome.PASS:
+        return [fill(card.passes, numbers)]
+    if verdict.offences:
+        return [_offence(card, offence, numbers) for offence in verdict.offences]
+    return [_block(card, verdict, numbers)]
+
+
+def _numbers(verdict: Verdict) -> dict[str, Json]:
+    named: dict[str, Json] = {
+        "counted": verdict.counted, "of": verdict.of, "measured": verdict.measured, "limit": verdict.limit,
+        "enough": verdict.enough, "unit": verdict.unit, "headroom": _headroom(verdict),
+    }  # fmt: skip
+    return named | dict(verdict.figures)
+
+
+def _headroom(verdict: Verdict) -> str:
+    measured, limit = verdict.measured, verdict.limit
+    if isinstance(measured, (int, float)) and isinstance(limit, (int, float)) and limit:
+        return f"{100 * abs(limit - measured) / abs(limit):.1f} %"
+    return "none"
+
+
+def _offence(card: GateCard, offence: Offence, numbers: Fields) -> str:
+    words = card.codes.get(offence.code)
+    figures = {**numbers, **offence.figures, "place": offence.place}
+    return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
+
+
+def _block(card: GateCard, verdict: Verdict, numbers: Fields) -> str:
+    words = card.codes.get(verdict.code) or COMMON.get(verdict.code)
+    return fill(words.says, numbers) if words else verdict.code
+
+
+# What any gate can come to, whatever its kind.
+COMMON: Mapping[str, CodeCard] = {
+    "partial-look": CodeCard(
+        says="the instrument looked at {examined} of {total} places",
+        cause="the instrument stopped early",
+        look="the verifier named in the evidence",
+    ),
+    "vacuous": CodeCard(
+        says="the pass could not be made to fail: '{survivor}' went unnoticed, so the clause '{clause}' is idle",
+        cause="a clause of the judge is missing or weakened",
+        look="the gate kind's module, and `weighbridge selftest`",
+    ),
+    "nothing-falsified": CodeCard(says="nothing that the gate exists to catch could be tried on this measurement"),
+    "no-canary": CodeCard(says="the instrument {instrument} was not shown able to see, so its pass is not counted"),
+    "blind": CodeCard(
+        says="the instrument {instrument} did not see a known damage laid at {place}",
+        cause="the verifier does not look where it says",
+        look="the verifier's module, and `weighbridge selftest`",
+    ),
+    "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
+    "requires": CodeCard(
+        says="the gate requires {requirement}: {needed} on this host, found {found}",
+        knob="run it where there is one; --expect-blocked GATE-ID says that this host has none",
+    ),
+    "where-unknown": CodeCard(
+        says="{fact} is unknown, the contract needs {needed}",
+        knob="log what makes {fact} known",
+    ),
+    "where-contradicted": CodeCard(
+        says="{fact} is contradicted by {by}, so it is unknown; the contract needs {needed}",
+        look="the log: two of its figures cannot both be true",
+    ),
+    "where-false": CodeCard(
+        says="{fact} = {found}, the contract needs {needed}",
+        knob="measure on the declared shape",
+    ),
+}
+
+
+def code_card(kind: str, code: str) -> CodeCard | None:
+    """Find the words for a code of a gate kind, or of any gate."""
+    return gate_card(kind).codes.get(code) or COMMON.get(code)

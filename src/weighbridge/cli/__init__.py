@@ -1,0 +1,69 @@
+"""The command line: one file a verb, imported when it is asked for, so that start-up stays cheap."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+
+import click
+
+from weighbridge import __version__
+from weighbridge.errors import WeighbridgeError
+from weighbridge.exit_code import ExitCode
+
+VERBS = (
+    "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
+    "doctor", "demo",
+)  # fmt: skip
+
+
+class Verbs(click.Group):
+    """A group whose commands are modules of this package, imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the verbs in the order of use."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a verb and take its command."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
+        return command
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="weighbridge")
+def group() -> None:
+    """Contracts and gates for ML training runs and checkpoints: a gate that did not look cannot be green."""
+
+
+def main() -> None:
+    """Run the command line; every problem ends in one clear message and its exit code."""
+    try:
+        code = group.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = ExitCode.INVALID
+    except WeighbridgeError as error:
+        click.echo(str(error), err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = ExitCode.PASSED
+    except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
+        code = _fault(error)
+    sys.exit(int(code or 0))
+
+
+def _fault(error: Exception) -> int:
+    if "--debug" in sys.argv:
+        traceback.print_exception(error)
+    click.echo(
+        f"internal: the tool broke ({type(error).__name__}: {error})\n  run again with --debug for the traceback",
+        err=True,
+    )
+    return ExitCode.ERROR

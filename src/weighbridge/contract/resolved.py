@@ -1,0 +1,82 @@
+"""A resolved contract as JSON and back, and its digests: what the judge used, free of YAML, comments and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.gates import KINDS
+from weighbridge.limits import LimitsError, read
+from weighbridge.model import Contract, GateDecl, Json
+from weighbridge.structure import build, closed, plain, wrong
+
+SCHEMA = "weighbridge.contract.resolved/v0"
+COLLECTED = ("id", "kind", "subjects", "measure", "requires")
+JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractDigests:
+    """What a contract is, as 64 hexadecimal digits: all of it, the part that says what is measured, what is judged."""
+
+    whole: str
+    collect: str
+    judge: str
+
+
+def contract_to_json(contract: Contract) -> dict[str, Any]:
+    """Write a resolved contract."""
+    return {"schema": SCHEMA, "contract": plain(contract)}
+
+
+def contract_from_json(data: object) -> Contract:
+    """Read what `contract_to_json` wrote; its kinds need not be known here, so its limits are not read.
+
+    Raises:
+        BundleError: `structure`, for a missing or unknown key or a value of another type.
+    """
+    given = closed(data, ("schema", "contract"))
+    if given["schema"] != SCHEMA:
+        raise wrong(f"is not {SCHEMA!r}", ("schema",))
+    return build(Contract, given["contract"], at=("contract",))
+
+
+def check_limits(contract: Contract) -> None:
+    """Demand that every gate's kind is known here and reads the gate's limits and options.
+
+    Raises:
+        BundleError: `structure`, naming the gate and what is wrong with it.
+    """
+    for index, gate in enumerate(contract.gates):
+        _check_gate(gate, ("contract", "gates", index))
+
+
+def _check_gate(gate: GateDecl, at: tuple[str | int, ...]) -> None:
+    kind = KINDS.get(gate.kind)
+    if kind is None:
+        raise wrong(f"is of the kind {gate.kind!r}, which is not known here", at)
+    if set(gate.subjects) != set(kind.roles):
+        raise wrong(f"does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
+    try:
+        read(kind.limits, gate.limits, ("limits",))
+        read(kind.measure, gate.measure, ("measure",))
+    except LimitsError as problem:
+        first = problem.problems[0]
+        raise wrong(f"is refused by its kind: {first.what}", (*at, *first.path)) from None
+
+
+def digests(contract: Contract) -> ContractDigests:
+    """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
+    whole = plain(contract)
+    subjects: Json = whole["subjects"]
+    collect: dict[str, Json] = {"subjects": subjects, "gates": [_part(gate, COLLECTED) for gate in whole["gates"]]}
+    judge: dict[str, Json] = {"gates": [_part(gate, JUDGED) for gate in whole["gates"]]}
+    return ContractDigests(
+        whole=sha256(dumps(contract_to_json(contract))), collect=sha256(dumps(collect)), judge=sha256(dumps(judge))
+    )
+
+
+def _part(gate: Mapping[str, Json], keys: tuple[str, ...]) -> dict[str, Json]:
+    return {key: gate[key] for key in keys}

@@ -1,0 +1,384 @@
+"""YAML read strictly, with the position of every key and value.
+
+The events come from PyYAML's pure-Python parser (its C loader crashes on deep nesting); what they mean is decided here:
+YAML 1.2 core scalars, no tags, anchors, merge keys or directives, no key twice, one document. Reading never runs code,
+never recurses, and is bounded in size, depth and number of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeAlias
+
+import yaml
+from yaml.parser import Parser
+from yaml.reader import Reader
+from yaml.scanner import Scanner
+
+from weighbridge.errors import ContractError
+
+MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 20_000
+MAX_PROBLEMS: Final = 20
+MAX_DIGITS: Final = 64
+SHOWN: Final = 40
+
+Path: TypeAlias = tuple[str | int, ...]
+Position: TypeAlias = tuple[int, int]  # line and column, from 1
+
+# Line ends other than LF and CRLF are refused with the control characters, so that lines count as editors count them.
+_REFUSED = re.compile(
+    "\r(?!\n)|[^\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONSTANTS: Final = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INT = re.compile(r"[-+]?[0-9]+")
+_HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SPECIAL_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    key: Position | None
+    value: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A document's plain data (dict, list, str, int, float, bool, None), and where each part of it stands."""
+
+    data: Any
+    where: str
+    _places: dict[Path, _Places] = field(repr=False)
+
+    def position(self, path: Path, *, at_key: bool = False) -> Position:
+        """Give line and column of the value at a path, or of its key; for an absent path, those of what holds it."""
+        while path and path not in self._places:
+            path, at_key = path[:-1], False
+        places = self._places[path]
+        return places.key if at_key and places.key else places.value
+
+    def at(self, path: Path, at_key: bool = False) -> str:
+        """Give `position` as `file:line:col`."""
+        line, column = self.position(path, at_key=at_key)
+        return f"{self.where}:{line}:{column}"
+
+
+def load(text: str | bytes, where: str) -> Document:
+    """Read one YAML document.
+
+    Raises:
+        ContractError: with every problem found (up to 20), each at its `file:line:col`.
+    """
+    document, problems = read(text, where)
+    if document is None or problems:
+        raise collected(problems)
+    return document
+
+
+def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[ContractError, ...]]:
+    """Read one YAML document, and list its problems; the document is None where the text is no YAML at all."""
+    composer = _Composer(where)
+    try:
+        data = composer.compose(_decoded(text, where))
+    except ContractError as problem:
+        return None, (*composer.problems, problem)
+    return Document(data=data, where=where, _places=composer.places), tuple(composer.problems)
+
+
+def collected(problems: tuple[ContractError, ...]) -> ContractError:
+    """Make one error of several."""
+    if len(problems) == 1:
+        return problems[0]
+    first = problems[0]
+    return ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=problems)
+
+
+# --- Text -------------------------------------------------------------------------------------------------------------
+
+
+def _decoded(text: str | bytes, where: str) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
+    if size > MAX_BYTES:
+        raise ContractError("yaml-size", f"{size} bytes, at most {MAX_BYTES} are read", where=where)
+    if isinstance(text, bytes):
+        text = _from_utf8(text, where)
+    refused = _REFUSED.search(text)
+    if refused:
+        _refuse_character(text, refused.start(), where)
+    return text
+
+
+def _from_utf8(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line, column = _position_in(data[: problem.start].decode("utf-8", errors="replace"))
+        raise ContractError(
+            "yaml-encoding",
+            f"byte 0x{data[problem.start]:02x} at offset {problem.start} is not UTF-8",
+            where=f"{where}:{line}:{column}",
+            remedy="save the file as UTF-8 text",
+        ) from None
+
+
+def _refuse_character(text: str, index: int, where: str) -> NoReturn:
+    line, column = _position_in(text[:index])
+    named = {
+        "\t": ("a tab", "indent and align with spaces; in a quoted text write \\t"),
+        "\0": ("a NUL byte", "this is not a text file, or a damaged one"),
+        "\ufeff": ("a byte order mark", "save the file as UTF-8 without a byte order mark"),
+        "\r": ("a carriage return without a line feed", "end lines with LF or CRLF"),
+    }
+    other = (f"the character U+{ord(text[index]):04X}", "delete it; in a quoted text write it as an escape")
+    what, remedy = named.get(text[index], other)
+    raise ContractError("yaml-character", f"{what} is not allowed", where=f"{where}:{line}:{column}", remedy=remedy)
+
+
+def _position_in(before: str) -> Position:
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+# --- Events -----------------------------------------------------------------------------------------------------------
+
+
+class _Source(Reader, Scanner, Parser):
+    """PyYAML's pure-Python parser without its composer and constructor."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+
+
+def _events(text: str, where: str) -> Iterator[Any]:
+    source = _Source(text)
+    while True:
+        try:
+            more = source.check_event()
+        except (ValueError, OverflowError):  # PyYAML lets an escape beyond Unicode reach chr()
+            at = f"{where}:{source.line + 1}:{source.column + 1}"
+            raise ContractError(
+                "yaml-character", "an escape beyond U+10FFFF", where=at, remedy="write a code point that exists"
+            ) from None
+        if not more:
+            return
+        yield source.get_event()  # type: ignore[no-untyped-call]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or list that is not closed yet; `key` is the key that waits for its value.
+
+    The path is None inside the value of a refused key, which goes nowhere.
+    """
+
+    path: Path | None
+    container: Any
+    first_lines: dict[str, int] = field(default_factory=dict)
+    key: str | None = None
+    key_at: Position | None = None
+    waits: bool = False
+    dropped: bool = False  # the waiting key was refused
+
+
+class _Composer:
+    """Build plain data from events with a stack of its own, noting positions and problems."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.places: dict[Path, _Places] = {}
+        self.problems: list[ContractError] = []
+        self._open: list[_Open] = []
+        self._root: Any = None
+        self._documents = 0
+        self._values = 0
+
+    def compose(self, text: str) -> Any:
+        """Read the text's one document.
+
+        Raises:
+            ContractError: where reading cannot go on.
+        """
+        try:
+            for event in _events(text, self.where):
+                self._take(event)
+        except yaml.MarkedYAMLError as problem:
+            raise self._syntax(problem) from None
+        if self._root is None:
+            raise ContractError("yaml-empty", "nothing in it", where=f"{self.where}:1:1", remedy="write the document")
+        return self._root
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case yaml.ScalarEvent():
+                self._scalar(event)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._start(event, {} if isinstance(event, yaml.MappingStartEvent) else [])
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self._open.pop()
+            case yaml.AliasEvent():
+                self._alias(event)
+            case yaml.DocumentStartEvent():
+                self._document(event)
+
+    def _document(self, event: Any) -> None:
+        self._documents += 1
+        if self._documents > 1:
+            raise self._error("yaml-documents", "a second document", event, "keep one document in a file")
+        if event.version or event.tags:
+            self._problem("yaml-directive", "directives are not allowed", event, "delete the line that starts with %")
+
+    def _start(self, event: Any, container: Any) -> None:
+        self._check_marks(event)
+        if len(self._open) >= MAX_DEPTH:
+            raise self._error("yaml-depth", f"nested deeper than {MAX_DEPTH}", event, "flatten it")
+        if self._key_is_next():
+            raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
+        self._open.append(_Open(self._place(container, event), container))
+
+    def _alias(self, event: Any) -> None:
+        what = f"the alias *{_cut(event.anchor)} is not allowed"
+        if self._key_is_next():
+            raise self._error("yaml-alias", what, event, "write the key out")
+        self._problem("yaml-alias", what, event, "write the value out")
+        self._place(None, event)
+
+    def _scalar(self, event: Any) -> None:
+        self._check_marks(event)
+        if _SURROGATE.search(event.value):
+            self._problem(
+                "yaml-character", "half a surrogate pair is not allowed", event, "write \\U and the code point"
+            )
+        plain = event.implicit[0] or (event.tag is not None and event.style is None)
+        if self._key_is_next():
+            self._key(event, plain=plain)
+        else:
+            self._place(self._plain(event) if plain else event.value, event)
+
+    def _check_marks(self, event: Any) -> None:
+        if event.tag is not None:
+            self._problem("yaml-tag", f"the tag {_cut(event.tag)} is not allowed", event, "delete the tag")
+        if event.anchor is not None:
+            self._problem("yaml-alias", f"the anchor &{_cut(event.anchor)} is not allowed", event, "delete the anchor")
+
+    # --- Keys and values ---
+
+    def _key_is_next(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1].container, dict) and not self._open[-1].waits
+
+    def _key(self, event: Any, *, plain: bool) -> None:
+        top, key = self._open[-1], event.value
+        top.key, top.key_at, top.waits, top.dropped = key, _position(event), True, False
+        if plain and key == "<<":
+            self._problem("yaml-merge-key", "the merge key << is not allowed", event, "write the keys out")
+            top.dropped = True
+        elif plain and not isinstance(self._plain(event), str):
+            self._problem("yaml-key", f"the key {_cut(key) or 'null'} is not a text", event, f'write "{_cut(key)}"')
+        if key in top.container:
+            what = f"the key {_cut(key)!r} is given twice, first in line {top.first_lines[key]}"
+            self._problem("yaml-doubled-key", what, event, "keep one of the two")
+            top.dropped = True
+        if not top.dropped:
+            top.first_lines[key] = _position(event)[0]
+
+    def _place(self, value: Any, event: Any) -> Path | None:
+        """Put a value where it belongs, and note its position."""
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise self._error("yaml-values", f"more than {MAX_VALUES} values", event, "split the file")
+        if not self._open:
+            self._root = value
+            self.places[()] = _Places(None, _position(event))
+            return ()
+        top = self._open[-1]
+        top.waits = False
+        if top.dropped:
+            return None
+        path = None if top.path is None else (*top.path, len(top.container) if top.key is None else top.key)
+        if isinstance(top.container, dict):
+            top.container[top.key] = value
+        else:
+            top.container.append(value)
+        if path is not None:
+            self.places[path] = _Places(top.key_at, _position(event))
+        return path
+
+    def _plain(self, event: Any) -> Any:
+        """Read an unquoted scalar as YAML 1.2's core schema does."""
+        text: str = event.value
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if _SPECIAL_FLOAT.fullmatch(text):
+            return float(text.lower().replace(".", ""))
+        if _HEX_OR_OCTAL.fullmatch(text):
+            return self._bounded(text, event)
+        if not _FLOAT.fullmatch(text):
+            return text
+        if _LEADING_ZERO.match(text):
+            what = f"the number {_cut(text)} has a leading zero"
+            self._problem("yaml-leading-zero", what, event, "delete the zero, or quote it if a text is meant")
+            return text
+        return self._bounded(text, event) if _INT.fullmatch(text) else self._finite(text, event)
+
+    def _bounded(self, text: str, event: Any) -> int:
+        if len(text) > MAX_DIGITS:
+            self._problem(
+                "yaml-number", f"a whole number of {len(text)} characters", event, f"write at most {MAX_DIGITS}"
+            )
+            return 0
+        return int(text, 0)
+
+    def _finite(self, text: str, event: Any) -> float:
+        value = float(text)
+        if value in (float("inf"), float("-inf")):
+            self._problem("yaml-number", f"{_cut(text)} overflows a 64-bit float", event, "quote it if a text is meant")
+        return value
+
+    # --- Problems ---
+
+    def _problem(self, code: str, what: str, event: Any, remedy: str) -> None:
+        problem = self._error(code, what, event, remedy)
+        if len(self.problems) + 1 >= MAX_PROBLEMS:
+            raise problem
+        self.problems.append(problem)
+
+    def _error(self, code: str, what: str, event: Any, remedy: str) -> ContractError:
+        line, column = _position(event)
+        return ContractError(code, what, where=f"{self.where}:{line}:{column}", remedy=remedy)
+
+    def _syntax(self, problem: yaml.MarkedYAMLError) -> ContractError:
+        mark = problem.problem_mark or problem.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = ", ".join(part for part in (problem.context, problem.problem) if part)
+        return ContractError("yaml-syntax", what, where=f"{self.where}:{line}:{column}", remedy=_hint(what))
+
+
+def _position(event: Any) -> Position:
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _hint(what: str) -> str:
+    """Say what usually helps; the parser's own words name the place, not the cure."""
+    if "mapping values are not allowed" in what:
+        return 'quote a text that contains ": ", and indent keys of one mapping alike'
+    if "cannot start any token" in what:
+        return "quote a text that starts with @, ` or %"
+    if "expected the node content" in what or "expected ',' or" in what:
+        return "check brackets, braces and commas up to here"
+    if "simple key" in what:
+        return 'every key needs ": " and a value on its line'
+    return "check indentation and quotes up to here"

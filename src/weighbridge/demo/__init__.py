@@ -1,0 +1,1 @@
+"""The main job on real input: train, import, compare, and weigh each step; run by `weighbridge demo`."""

@@ -1,0 +1,217 @@
+"""Measurements, verdicts, findings and canaries as JSON and back, exactly; a series as two arrays named by digest.
+
+What is judged is what these bytes decode to. Nothing here measures, judges, or touches a disk.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from weighbridge.canonical import dumps, npy, read_npy, sha256
+from weighbridge.model import (
+    Basis,
+    CanaryResult,
+    Faulted,
+    Finding,
+    Json,
+    Measured,
+    Measurement,
+    Record,
+    Rows,
+    Series,
+    Unmeasured,
+    Value,
+    Verdict,
+)
+from weighbridge.structure import Omitted, Pointer, build, closed, json_value, plain, wrong
+
+Arrays: TypeAlias = Mapping[str, bytes]  # `.npy` bytes by their digest
+
+UNSEALED: Omitted = {Verdict: frozenset({"looked"})}
+VERDICT = tuple(item.name for item in dataclasses.fields(Verdict) if item.name not in UNSEALED[Verdict])
+FINDING = tuple(item.name for item in dataclasses.fields(Finding) if item.name != "verdict")
+VERDICTS_SCHEMA = "weighbridge.verdicts/v0"
+CANARIES_SCHEMA = "weighbridge.canaries/v0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """A measurement without its value."""
+
+    quantity: str
+    by: str
+    at: str
+    unit: str
+    basis: Mapping[str, Basis]
+    examined: int
+    total: int
+
+
+HEAD = tuple(item.name for item in dataclasses.fields(_Head))
+
+
+# --- Measured ---------------------------------------------------------------------------------------------------------
+
+
+def encode_measured(item: Measured) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Write what a verifier gave, under one key that says what it is, and the arrays that it names by digest."""
+    arrays: dict[str, bytes] = {}
+    match item:
+        case Measurement():
+            head = {name: plain(getattr(item, name)) for name in HEAD}
+            return {"measurement": head | {"value": _value_to_json(item.value, arrays)}}, arrays
+        case Unmeasured():
+            return {"unmeasured": plain(item)}, arrays
+        case Faulted():
+            return {"faulted": plain(item)}, arrays
+
+
+def decode_measured(data: object, arrays: Arrays) -> Measured:
+    """Read what `encode_measured` wrote.
+
+    Raises:
+        BundleError: `structure`, for anything else.
+    """
+    word, body = _tagged(data, ("measurement", "unmeasured", "faulted"), ())
+    match word:
+        case "unmeasured":
+            return build(Unmeasured, body, at=(word,))
+        case "faulted":
+            return build(Faulted, body, at=(word,))
+    given = closed(body, ("value", *HEAD), (word,))
+    head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
+    value = _value_from_json(given["value"], arrays, (word, "value"))
+    return Measurement(value=value, **{name: getattr(head, name) for name in HEAD})
+
+
+def _value_to_json(value: Value, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:
+    match value:
+        case Record():
+            return {"record": plain(json_value(value.fields))}
+        case Rows():
+            return {"rows": {"key": value.key, "rows": [plain(json_value(row)) for row in value.rows]}}
+        case Series():
+            return {"series": {"step": _put("q", value.step, arrays), "value": _put("d", value.value, arrays)}}
+
+
+def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes]) -> str:
+    data = npy(values if isinstance(values, array.array) and values.typecode == code else array.array(code, values))
+    digest = sha256(data)
+    arrays[digest] = data
+    return digest
+
+
+def _value_from_json(data: object, arrays: Arrays, at: Pointer) -> Value:
+    word, body = _tagged(data, ("record", "rows", "series"), at)
+    at = (*at, word)
+    match word:
+        case "record":
+            return Record(_mapping(body, at))
+        case "rows":
+            return _rows(body, at)
+    given = closed(body, ("step", "value"), at)
+    step, value = _take("q", given["step"], arrays, (*at, "step")), _take("d", given["value"], arrays, (*at, "value"))
+    if len(step) != len(value):
+        raise wrong(f"has {len(step)} steps and {len(value)} values", at)
+    return Series(step, value)
+
+
+def _rows(body: object, at: Pointer) -> Rows:
+    given = closed(body, ("key", "rows"), at)
+    key, rows = given["key"], given["rows"]
+    if not isinstance(key, str) or not isinstance(rows, list):
+        raise wrong("is not a key and a list of rows", at)
+    table = Rows(key, tuple(_mapping(row, (*at, "rows", i)) for i, row in enumerate(rows)))
+    if not all(key in row for row in table.rows) or len(set(table.places())) != len(table.rows):
+        raise wrong(f"has rows without a place of their own under {key!r}", at)
+    return table
+
+
+def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
+    if not isinstance(digest, str) or digest not in arrays:
+        raise wrong("names no array of this bundle", at)
+    values = read_npy(arrays[digest], where=f"measurements/{digest}.npy")
+    if values.typecode != code:
+        raise wrong("names an array of the other type", at)
+    return values
+
+
+def _mapping(data: object, at: Pointer) -> Mapping[str, Json]:
+    if not isinstance(data, Mapping):
+        raise wrong("is not a mapping", at)
+    return data
+
+
+def _tagged(data: object, words: Sequence[str], at: Pointer) -> tuple[str, Any]:
+    if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in words:
+        raise wrong(f"is not one of {', '.join(words)}", at)
+    return next(iter(data.items()))
+
+
+# --- Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    """Write a verdict without the places it looked at."""
+    return dict(plain(verdict, UNSEALED))
+
+
+def verdict_from_json(data: object) -> Verdict:
+    """Read what `verdict_to_json` wrote."""
+    return build(Verdict, data, UNSEALED)
+
+
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """Write a finding with its verdict laid flat beside it, so that `/findings/0/measured` is a figure's pointer."""
+    body: dict[str, Any] = plain(finding, UNSEALED)
+    verdict: dict[str, Any] = body.pop("verdict")
+    return body | verdict
+
+
+def finding_from_json(data: object, at: Pointer = ()) -> Finding:
+    """Read what `finding_to_json` wrote."""
+    given = closed(data, (*FINDING, *VERDICT), at)
+    nested = {key: given[key] for key in FINDING} | {"verdict": {key: given[key] for key in VERDICT}}
+    return build(Finding, nested, UNSEALED, at)
+
+
+def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
+    """Write `verdicts.json`: the bytes that judging again must give."""
+    return dumps({"schema": VERDICTS_SCHEMA, "findings": [finding_to_json(finding) for finding in findings]})
+
+
+def findings_from_json(data: object) -> tuple[Finding, ...]:
+    """Read what `verdicts.json` holds."""
+    items = _listed(data, VERDICTS_SCHEMA, "findings")
+    return tuple(finding_from_json(item, ("findings", index)) for index, item in enumerate(items))
+
+
+# --- Canaries ---------------------------------------------------------------------------------------------------------
+
+
+def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:
+    """Write `canaries.json`, by the key of the measurement whose instrument was tried."""
+    return dumps({"schema": CANARIES_SCHEMA, "canaries": {key: plain(item) for key, item in canaries.items()}})
+
+
+def canaries_from_json(data: object) -> dict[str, CanaryResult]:
+    """Read what `canaries.json` holds."""
+    given = closed(data, ("schema", "canaries"))
+    if given["schema"] != CANARIES_SCHEMA:
+        raise wrong(f"is not {CANARIES_SCHEMA!r}", ("schema",))
+    items = _mapping(given["canaries"], ("canaries",))
+    return {key: build(CanaryResult, item, at=("canaries", key)) for key, item in items.items()}
+
+
+def _listed(data: object, schema: str, key: str) -> Sequence[object]:
+    given = closed(data, ("schema", key))
+    if given["schema"] != schema:
+        raise wrong(f"is not {schema!r}", ("schema",))
+    if not isinstance(given[key], list):
+        raise wrong("is not a list", (key,))
+    items: Sequence[object] = given[key]
+    return items

@@ -1,0 +1,153 @@
+"""Writes that leave the old state or the new one, and reads that nothing on a disk can trick.
+
+Knows nothing of bundles. A file is read only where it is a regular one, not through a link, and bounded in size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from weighbridge.errors import BundleError
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+CHUNK = 1 << 20
+STAGE = ".stage-"
+LINK = ".tmp-"
+
+
+def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file that must not exist, and make it durable.
+
+    Raises:
+        OSError: where it exists, or the disk refuses; nothing but this file is touched.
+    """
+    handle = os.open(path, NEW_FILE, mode)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(path: Path) -> None:
+    """Make what was created, linked or renamed in a folder durable."""
+    handle = os.open(path, FOLDER)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folders(path: Path) -> None:
+    """Create a folder and its parents, durably."""
+    if path.is_dir():
+        return
+    make_folders(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
+
+
+def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
+    """Write a folder of files as one step: after a crash at any point it is all there or not there.
+
+    Raises:
+        OSError: where the disk refuses; the staging folder is removed.
+    """
+    make_folders(into)
+    stage = into / f"{STAGE}{secrets.token_hex(8)}"
+    try:
+        _stage(stage, files)
+        target = into / name
+        os.rename(stage, target)  # noqa: PTH104 -- one system call, named as such in the crash tests
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    sync_folder(into)
+    return target
+
+
+def _stage(stage: Path, files: Mapping[str, bytes]) -> None:
+    folders = sorted({(stage / name).parent for name in files} | {stage})
+    for folder in folders:
+        folder.mkdir()
+    for name, data in files.items():
+        write_new(stage / name, data)
+    for folder in folders:
+        sync_folder(folder)
+
+
+def link_new(path: Path, data: bytes) -> None:
+    """Write a file under its name in one step; a file of that name is never replaced.
+
+    Raises:
+        OSError: where it exists, or the disk refuses.
+    """
+    draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
+    try:
+        write_new(draft, data)
+        os.link(draft, path, follow_symlinks=False)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    sync_folder(path.parent)
+
+
+def read_regular(path: Path, shown: str, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes; never follows a link and never waits on a pipe.
+
+    Raises:
+        BundleError: `not-regular`, `too-large`, `missing-file`, `unreadable` or `changed-while-read`.
+    """
+    try:
+        handle = os.open(path, OLD_FILE)
+    except FileNotFoundError:
+        raise BundleError("missing-file", "is missing", where=shown) from None
+    except OSError as problem:
+        if path.is_symlink():
+            raise BundleError("not-regular", "is a symbolic link", where=shown) from None
+        raise BundleError("unreadable", f"cannot be read ({_name(problem)})", where=shown) from None
+    try:
+        return _read_all(handle, shown, limit)
+    finally:
+        os.close(handle)
+
+
+def _read_all(handle: int, shown: str, limit: int) -> bytes:
+    before = os.fstat(handle)
+    if not stat.S_ISREG(before.st_mode):
+        raise BundleError("not-regular", "is not a regular file", where=shown)
+    if before.st_size > limit:
+        raise BundleError("too-large", f"has {before.st_size} bytes, at most {limit} are read", where=shown)
+    parts = []
+    while part := os.read(handle, CHUNK):
+        parts.append(part)
+    data = b"".join(parts)
+    after = os.fstat(handle)
+    if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise BundleError("changed-while-read", "changed while it was read", where=shown, remedy="read it again")
+    return data
+
+
+def _name(problem: OSError) -> str:
+    return errno.errorcode.get(problem.errno or 0, "unknown error")
+
+
+def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
+    """Turn the system's refusal into ours; says what was being written and that nothing half-written is left."""
+    return BundleError(
+        "disk",
+        f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})",
+        where=str(where),
+        remedy="nothing half-written is left behind; make room or permission there and run it again",
+    )

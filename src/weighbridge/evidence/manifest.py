@@ -1,0 +1,174 @@
+"""The manifest of a bundle: every file with its size and digest, and a folder that holds these and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.evidence import statement
+from weighbridge.evidence.disk import read_regular
+from weighbridge.structure import build, plain
+
+FILE = "MANIFEST.json"
+SCHEMA = "weighbridge.manifest/v0"
+SIGNATURES = "signatures"
+MAX_FILE = 256 << 20
+MAX_BUNDLE = 1 << 30
+MAX_FILES = 4096
+MAX_DEPTH = 3
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,126}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,126}){0,2}")
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One file of a bundle."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All files of a bundle but the manifest, the statement and signatures, sorted by path."""
+
+    schema: str
+    files: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a bundle's folder holds: the files that are whole, and every problem found, worst first."""
+
+    files: Mapping[str, bytes]
+    problems: tuple[BundleError, ...]
+
+
+def to_bytes(files: Mapping[str, bytes]) -> bytes:
+    """Write the manifest of these files.
+
+    Raises:
+        BundleError: `too-large` or `file-name`, for a bundle that could not be read back.
+    """
+    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BUNDLE:
+        raise BundleError("too-large", f"a bundle holds at most {MAX_FILES} files and {MAX_BUNDLE >> 20} MiB")
+    too_large = next((name for name, data in files.items() if len(data) > MAX_FILE), None)
+    if too_large is not None:
+        raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=too_large)
+    _check_names(files)
+    entries = tuple(Entry(path=name, size=len(files[name]), sha256=sha256(files[name])) for name in sorted(files))
+    return _bytes(Manifest(schema=SCHEMA, files=entries))
+
+
+def _bytes(manifest: Manifest) -> bytes:
+    return dumps(plain(manifest))
+
+
+def from_bytes(data: bytes) -> Manifest:
+    """Read a manifest back.
+
+    Raises:
+        BundleError: where it is not exactly what `to_bytes` writes.
+    """
+    manifest = build(Manifest, loads(data, where=FILE))
+    names = [entry.path for entry in manifest.files]
+    if manifest.schema != SCHEMA or _bytes(manifest) != data or names != sorted(set(names)):
+        raise BundleError("not-canonical", f"is not {SCHEMA} in its one form", where=FILE)
+    if len(names) > MAX_FILES or sum(entry.size for entry in manifest.files) > MAX_BUNDLE:
+        raise BundleError("too-large", f"names more than {MAX_FILES} files or {MAX_BUNDLE >> 20} MiB", where=FILE)
+    _check_names(names)
+    return manifest
+
+
+def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
+    bad = next((name for name in names if not NAME.fullmatch(name) or name in (FILE, statement.FILE)), None)
+    if bad is not None:
+        raise BundleError("file-name", f"{bad!r} is no name for a file of a bundle", where=FILE)
+    if len({name.lower() for name in names}) != len(names):
+        raise BundleError("file-name", "two files differ only in letter case", where=FILE)
+
+
+def read_folder(folder: Path, manifest_digest: str) -> Contents:
+    """Read all files of a bundle, holding the folder against its manifest and the manifest against its digest."""
+    try:
+        data = read_regular(folder / FILE, FILE, MAX_FILE)
+        problem = _mismatch(FILE, data, len(data), manifest_digest)
+        if problem is not None:
+            return Contents({}, (problem,))
+        listed = {entry.path: entry for entry in from_bytes(data).files}
+    except BundleError as problem:
+        return Contents({}, (problem,))
+    except WeighbridgeError as problem:
+        return Contents({}, (BundleError(problem.code, problem.what, where=FILE),))
+    files: dict[str, bytes] = {}
+    problems = list(_strangers(folder, listed))
+    for name, entry in listed.items():
+        found = _read_listed(folder, entry)
+        if isinstance(found, BundleError):
+            problems.append(found)
+        else:
+            files[name] = found
+    return Contents(files, tuple(problems))
+
+
+def _read_listed(folder: Path, entry: Entry) -> bytes | BundleError:
+    try:
+        data = read_regular(folder / entry.path, entry.path, MAX_FILE)
+    except BundleError as problem:
+        return problem
+    return _mismatch(entry.path, data, entry.size, entry.sha256) or data
+
+
+def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | None:
+    """Say in what way a file is not the one that was sealed, with the usual innocent causes by name."""
+    if len(data) == size and sha256(data) == digest:
+        return None
+    innocent = changed_by_git(name, data, digest)
+    if innocent is not None:
+        return innocent
+    if len(data) != size:
+        return BundleError("altered", f"has {len(data)} bytes, sealed with {size}", where=name)
+    return BundleError("altered", f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…", where=name)
+
+
+def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
+    """Tell the two innocent changes of a checkout by name; `digest` may be the first digits of one."""
+    if data.startswith(LFS_POINTER):
+        return BundleError("lfs-pointer", "is a Git LFS pointer, not the file", where=name, remedy="git lfs pull")
+    if sha256(data.replace(b"\r\n", b"\n")).startswith(digest):
+        return BundleError(
+            "line-endings",
+            "has CRLF line endings, sealed with LF",
+            where=name,
+            remedy="put `evidence/** -text` into .gitattributes and check the folder out again",
+        )
+    return None
+
+
+def _strangers(folder: Path, listed: Mapping[str, Entry]) -> Iterator[BundleError]:
+    """Find whatever stands in the folder and is not in the manifest."""
+    for name, entry in _walk(folder, "", 0):
+        if name in listed or name in (FILE, statement.FILE):
+            continue  # read, and checked, by name
+        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+            yield BundleError("not-regular", "is neither a file nor a folder", where=name)
+        elif not name.startswith(f"{SIGNATURES}/"):
+            yield BundleError("extra-file", "is not in the manifest", where=name)
+
+
+def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(folder / prefix) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    for entry in inside:
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+            yield from _walk(folder, f"{name}/", depth + 1)
+        else:
+            yield name, entry

@@ -1,0 +1,222 @@
+"""Take secrets, names of people and machines, and absolute paths out of evidence, before it is judged and sealed.
+
+A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats what it found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import getpass
+import hmac
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weighbridge.errors import BundleError
+from weighbridge.evidence import secret_rules
+from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.evidence.disk import make_folders, write_new
+from weighbridge.model import CanaryResult, Measured
+
+KEY_FILE = Path(".weighbridge") / "pseudonym.key"
+KEY_BYTES = 32
+# Names that machines share: replacing them hides nobody and garbles text.
+SHARED_NAMES = frozenset(
+    [
+        "admin",
+        "build",
+        "ci",
+        "default",
+        "docker",
+        "git",
+        "guest",
+        "home",
+        "jenkins",
+        "localhost",
+        "model",
+        "nobody",
+        "root",
+        "runner",
+        "test",
+        "ubuntu",
+        "user",
+        "users",
+        "vagrant",
+        "worker",
+    ]
+)
+SHORTEST_NAME = 3
+# The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
+_ROOTS = "home|root|Users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|Volumes"
+_PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
+ABSOLUTE = re.compile(
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})(?:/{_PART}{{1,255}}){{1,64}}/?"
+    r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
+)
+ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redactor:
+    """What to replace: path prefixes, the longest first, and names, each with its word; `key` makes pseudonyms."""
+
+    paths: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    key: bytes
+
+    def text(self, text: str) -> str:
+        """Replace secrets, paths and names in a text."""
+        text = secret_rules.withheld(text)
+        for prefix, word in self.paths:
+            if prefix in text:
+                text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
+        if "/" in text or "\\" in text:
+            text = ABSOLUTE.sub(_elsewhere, text)
+        for name, word in self.names:
+            if name in text:
+                text = _name_pattern(name).sub(word, text)
+        return text
+
+    def log(self, text: str) -> str:
+        """Replace what `text` does, and network addresses, which elsewhere look like version numbers."""
+        return ADDRESS.sub(lambda match: pseudonym(self.key, "ip", match[0]), self.text(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where a rule still found something; the value is never told."""
+
+    rule: str
+    path: str
+
+
+def pseudonym(key: bytes, kind: str, name: str) -> str:
+    """Give the same `KIND-<12 hex>` for the same name under the same project key, and nothing about the name."""
+    return f"{kind}-{hmac.new(key, f'{kind}:{name}'.encode(), 'sha256').hexdigest()[:12]}"
+
+
+def project_key(root: Path) -> bytes:
+    """Read the project's pseudonym key, made on demand, readable by its owner alone.
+
+    Raises:
+        BundleError: `pseudonym-key`, where it can be neither read nor made.
+    """
+    path = root / KEY_FILE
+    try:
+        if not path.exists():
+            make_folders(path.parent)
+            with contextlib.suppress(FileExistsError):
+                write_new(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
+        return bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        raise BundleError(
+            "pseudonym-key", "is not a readable file of hexadecimal digits", where=str(KEY_FILE), remedy="remove it"
+        ) from None
+
+
+def redactor_here(key: bytes, *, run: Path, home: Path | None = None) -> Redactor:
+    """Make the redactor of this machine: its user, its host, the home folder and the folder that it runs in."""
+    home = home or Path.home()
+    host, user = socket.gethostname(), _user()
+    names = {host: "host", host.partition(".")[0]: "host", user: "user"}
+    kept = {name: kind for name, kind in names.items() if _telling(name)}
+    words = ((home, "${HOME}"), (run, "${RUN}"))
+    folders = {form: word for path, word in words for form in (os.path.realpath(path), str(path)) if form != "/"}
+    return Redactor(
+        paths=tuple(sorted(folders.items(), key=_longest_first)),
+        names=tuple(sorted(((name, pseudonym(key, kind, name)) for name, kind in kept.items()), key=_longest_first)),
+        key=key,
+    )
+
+
+def host_pseudonym(key: bytes) -> str:
+    """Name this host as `host-<12 hex>`."""
+    return pseudonym(key, "host", socket.gethostname())
+
+
+def redact_json(value: Any, redactor: Redactor) -> Any:
+    """Redact every text in plain JSON, keys included.
+
+    Raises:
+        BundleError: `redaction-collides`, where two keys of one mapping would become the same.
+    """
+    memo: dict[str, str] = {}
+
+    def text(word: str) -> str:
+        if word not in memo:
+            memo[word] = redactor.text(word)
+        return memo[word]
+
+    def walk(item: Any) -> Any:
+        if isinstance(item, str):
+            return text(item)
+        if isinstance(item, Mapping):
+            changed = {text(key): walk(inner) for key, inner in item.items()}
+            if len(changed) != len(item):
+                raise BundleError("redaction-collides", "two names become the same once redacted", remedy="rename one")
+            return changed
+        return [walk(inner) for inner in item] if isinstance(item, Sequence) else item
+
+    return walk(value)
+
+
+def redact_measured(item: Measured, redactor: Redactor) -> Measured:
+    """Give a measurement as it will stand in the bundle: encoded, redacted and decoded again, and only then judged."""
+    body, arrays = encode_measured(item)
+    return decode_measured(redact_json(body, redactor), arrays)
+
+
+def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
+    """Give a canary's result as it will stand in the bundle: its place is the name of a tensor or a column."""
+    return dataclasses.replace(item, place=redactor.text(item.place), why=redactor.text(item.why))
+
+
+def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
+    """Look for what redaction should have taken out of a file of a bundle."""
+    text = data.decode("utf-8", errors="replace")
+    rule = next(secret_rules.found(text), None)
+    if rule is not None:
+        return Hit(rule.name, name)
+    if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
+        return Hit("known-path", name)
+    if ABSOLUTE.search(text):
+        return Hit("absolute-path", name)
+    if any(word in text and _name_pattern(word).search(text) for word, _ in redactor.names):
+        return Hit("known-name", name)
+    return None
+
+
+def _elsewhere(match: re.Match[str]) -> str:
+    last = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
+    return "${ELSEWHERE}/" + last
+
+
+def _path_pattern(prefix: str) -> re.Pattern[str]:
+    """Match a folder wherever it stands, `-I/home/ada` too; one of a single part, `/root`, only where a path starts."""
+    start = "" if prefix.count("/") > 1 else r"(?<![\w.$}~/-])"
+    return re.compile(rf"{start}{re.escape(prefix)}(?![\w.-])")
+
+
+def _name_pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
+
+
+def _telling(name: str) -> bool:
+    return len(name) >= SHORTEST_NAME and name.lower() not in SHARED_NAMES and not name.isdigit()
+
+
+def _longest_first(pair: tuple[str, str]) -> tuple[int, str]:
+    return -len(pair[0]), pair[0]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return ""

@@ -1,0 +1,102 @@
+"""What a secret looks like, by named rule. Every quantifier is bounded, so that no text makes a rule slow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Words that a value may start with where it is a placeholder, not a secret.
+_PLACEHOLDER = r"(?!\$|<|\*|\[withheld|%|\{|null\b|none\b|true\b|false\b)"
+_ASSIGNED = r"""\\?["']?\s{0,4}[:=]\s{0,4}\\?["']?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: the pattern runs only where one of the lower-case `hints` stands in the text."""
+
+    name: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "private-key",
+        ("private key-----",),
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----"
+            r"(?:[\s\S]{0,20000}?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z))?"
+        ),
+    ),
+    Rule("aws-key-id", ("akia", "asia"), re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])")),
+    Rule(
+        "github-token",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        re.compile(r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})"),
+    ),
+    Rule("huggingface-token", ("hf_",), re.compile(r"(?<![A-Za-z0-9_])hf_[A-Za-z0-9]{30,64}(?![A-Za-z0-9_])")),
+    Rule(
+        "api-key",
+        ("sk-",),
+        re.compile(r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,256}"),
+    ),
+    Rule("google-key", ("aiza",), re.compile(r"(?<![A-Za-z0-9_])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_])")),
+    Rule(
+        "slack-token",
+        ("xox", "hooks.slack.com"),
+        re.compile(
+            r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,255}|hooks\.slack\.com/services/[A-Za-z0-9/]{10,255}"
+        ),
+    ),
+    Rule(
+        "wandb-key",
+        ("wandb",),
+        re.compile(
+            r"(?i)wandb[a-z0-9_.-]{0,40}" + _ASSIGNED + r"[0-9a-f]{40}(?![0-9a-f])|wandb_v1_[A-Za-z0-9_]{20,255}"
+        ),
+    ),
+    Rule(
+        "web-token",
+        ("eyj",),
+        re.compile(r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,4096}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,4096}"),
+    ),
+    Rule(
+        "url-credentials",
+        ("://",),
+        re.compile(r"""(?<=://)[^\s/:@"'\\]{0,256}:(?!\$|<|\*|\[withheld)[^\s/@"'\\]{1,256}@"""),
+    ),
+    Rule(
+        "bearer-token",
+        ("bearer",),
+        re.compile(r"(?i)(?<![a-z])bearer\s{1,4}(?=[^\s]{0,60}[0-9])[a-z0-9._~+/-]{20,4096}"),
+    ),
+    Rule(
+        "assigned-secret",
+        ("password", "passwd", "passphrase", "secret", "api_key", "api-key", "apikey", "access", "auth", "private_key"),
+        re.compile(
+            r"(?i)(?:password|passwd|passphrase|client_?secret|secret_?key|secret_?access_?key|api[_-]?key"
+            r"|access[_-]?token|auth[_-]?token|private_?key)"
+            + _ASSIGNED
+            + _PLACEHOLDER
+            + r"""[^\s"'\\,;&}\]]{6,4096}"""
+        ),
+    ),
+)
+
+
+def found(text: str) -> Iterator[Rule]:
+    """Name every rule that a text breaks; the secret itself is never given."""
+    lowered = text.lower()
+    for rule in RULES:
+        if any(hint in lowered for hint in rule.hints) and rule.pattern.search(text):
+            yield rule
+
+
+def withheld(text: str) -> str:
+    """Put `[withheld:RULE]` in the place of every secret."""
+    lowered = text.lower()
+    for rule in RULES:
+        if any(hint in lowered for hint in rule.hints):
+            text = rule.pattern.sub(f"[withheld:{rule.name}]", text)
+    return text

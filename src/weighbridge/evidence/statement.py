@@ -1,0 +1,118 @@
+"""The statement of a bundle: an in-toto Statement v1 whose digest is the bundle's id. Exact bytes, one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weighbridge.canonical import dumps, loads
+from weighbridge.errors import BundleError
+from weighbridge.model import Origin, SubjectKind
+from weighbridge.structure import build, closed, plain
+
+FILE = "statement.json"
+TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """The tool that measured and judged; `commit` is empty where it ran from a wheel."""
+
+    name: str = "weighbridge"
+    version: str
+    commit: str = ""
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSubject:
+    """A subject as it was bound: its logical, redacted path, and the sha256 of each of its files."""
+
+    name: str
+    instance: str
+    kind: SubjectKind
+    path: str
+    origin: Origin
+    digests: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+    tensor_root: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractRef:
+    """Which contract was judged, and the digests of the whole, of what is measured and of what is judged."""
+
+    id: str
+    version: str
+    whole: str
+    collect: str
+    judge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicate:
+    """What is stated about the subjects; `manifest` is the digest that closes the bundle's folder."""
+
+    contract: ContractRef
+    manifest: str
+    tool: Tool
+    host: str
+    subjects: tuple[BoundSubject, ...]
+    instances: Mapping[str, tuple[str, ...]]
+    started: str
+    finished: str
+    overridden: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+def to_bytes(predicate: Predicate) -> bytes:
+    """Write a statement; the bundle's id is the sha256 of these bytes."""
+    return dumps(
+        {
+            "_type": TYPE,
+            "predicateType": PREDICATE_TYPE,
+            "subject": _resources(predicate.subjects),
+            "predicate": plain(predicate),
+        }
+    )
+
+
+def from_bytes(data: bytes) -> Predicate:
+    """Read a statement back.
+
+    Raises:
+        BundleError: where it is not exactly what `to_bytes` writes for what it says.
+    """
+    given = closed(loads(data, where=FILE), ("_type", "predicateType", "subject", "predicate"))
+    if given["_type"] != TYPE or given["predicateType"] != PREDICATE_TYPE:
+        raise BundleError(
+            "bundle-version",
+            f"is a statement of {given['predicateType']!r}, this version reads {PREDICATE_TYPE!r}",
+            where=FILE,
+            remedy="read it with the version of weighbridge that wrote it",
+        )
+    predicate = build(Predicate, given["predicate"], at=("predicate",))
+    if to_bytes(predicate) != data:
+        raise BundleError("not-canonical", "is not in its one form", where=FILE)
+    return predicate
+
+
+def _resources(subjects: Sequence[BoundSubject]) -> list[dict[str, Any]]:
+    """Name every file of every subject, as in-toto resource descriptors."""
+    return [
+        {"name": name, "digest": {"sha256": digest}, "annotations": _annotations(subject)}
+        for subject in subjects
+        for name, digest in sorted(subject.digests.items())
+    ]
+
+
+def _annotations(subject: BoundSubject) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "subject": subject.name,
+        "instance": subject.instance,
+        "origin": subject.origin.value,
+        "size": subject.size,
+    }
+    return body | ({"tensorRoot": subject.tensor_root} if subject.tensor_root else {})

@@ -1,0 +1,179 @@
+"""Read a bundle back: the same values that were sealed, or an error that names the file. Nothing in it is trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.canonical import loads, sha256
+from weighbridge.contract.resolved import contract_from_json
+from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.evidence import layout, manifest, statement
+from weighbridge.evidence.codec import canaries_from_json, decode_measured, findings_from_json
+from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.statement import Predicate
+from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
+from weighbridge.structure import closed
+
+FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings."""
+
+    path: Path
+    id: str
+    statement: Predicate
+    contract: Contract
+    contract_yaml: bytes
+    measured: Mapping[str, Measured]
+    canaries: Mapping[str, CanaryResult]
+    findings: tuple[Finding, ...]
+    verdicts: bytes
+    environment: Fields
+    logs: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A bundle's folder, read and held against its digests; `problems` is empty where it is whole."""
+
+    path: Path
+    id: str
+    statement: Predicate | None
+    files: Mapping[str, bytes]
+    problems: tuple[BundleError, ...]
+
+
+def open_bundle(path: Path) -> Opened:
+    """Read a bundle's folder and hold every byte against the folder's name, the statement and the manifest.
+
+    Raises:
+        BundleError: `missing-file` or `not-a-bundle`, where there is nothing to hold anything against.
+    """
+    if path.is_symlink() or not path.is_dir():
+        raise BundleError("not-a-bundle", "is not a folder", where=str(path), remedy="name the folder of a bundle")
+    data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
+    found = sha256(data)
+    problem = _misnamed(path, data, found)
+    if problem is not None:
+        return Opened(path=path, id=found, statement=None, files={}, problems=(problem,))
+    try:
+        stated = statement.from_bytes(data)
+    except WeighbridgeError as refused:
+        named = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
+        return Opened(path=path, id=found, statement=None, files={}, problems=(named,))
+    contents = manifest.read_folder(path, stated.manifest)
+    return Opened(path=path, id=found, statement=stated, files=contents.files, problems=contents.problems)
+
+
+def unseal(path: Path) -> Bundle:
+    """Read a bundle.
+
+    Raises:
+        BundleError: with the first file that is not as sealed, or the first value that is not of its form.
+    """
+    opened = open_bundle(path)
+    if opened.problems:
+        raise opened.problems[0]
+    return decode(opened)
+
+
+def decode(opened: Opened) -> Bundle:
+    """Decode the files of a bundle that is whole.
+
+    Raises:
+        BundleError: `structure`, naming the file and the place in it.
+    """
+    files, stated = opened.files, opened.statement
+    assert stated is not None
+    with _Where(layout.CONTRACT_JSON):
+        contract = contract_from_json(_json(files, layout.CONTRACT_JSON))
+    with _Where(layout.VERDICTS):
+        findings = findings_from_json(_json(files, layout.VERDICTS))
+    with _Where(layout.CANARIES):
+        canaries = canaries_from_json(_json(files, layout.CANARIES))
+    return Bundle(
+        path=opened.path,
+        id=opened.id,
+        statement=stated,
+        contract=contract,
+        contract_yaml=_file(files, layout.CONTRACT_YAML),
+        measured=_measured(files),
+        canaries=canaries,
+        findings=findings,
+        verdicts=_file(files, layout.VERDICTS),
+        environment=_json(files, layout.ENVIRONMENT),
+        logs={name: data for name, data in files.items() if name.startswith(layout.LOGS)},
+    )
+
+
+class _Where:
+    """Put the name of a file before whatever is wrong inside it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
+        if isinstance(problem, WeighbridgeError) and not problem.where:
+            raise BundleError(problem.code, problem.what, where=self.name, remedy=problem.remedy) from None
+
+
+def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
+    inside = {name: data for name, data in files.items() if name.startswith(layout.MEASUREMENTS)}
+    arrays = {Path(name).stem: data for name, data in inside.items() if name.endswith(".npy")}
+    wrong = next((digest for digest, data in arrays.items() if sha256(data) != digest), None)
+    if wrong is not None:
+        raise BundleError("structure", "is not named by its digest", where=f"{layout.MEASUREMENTS}{wrong}.npy")
+    measured: dict[str, Measured] = {}
+    for name in inside:
+        if not name.endswith(".npy"):
+            with _Where(name):
+                given = closed(_json(files, name), ("key", "measured"))
+                measured[_key(given["key"], name)] = decode_measured(given["measured"], arrays)
+    return measured
+
+
+def _key(key: object, name: str) -> str:
+    if not isinstance(key, str) or layout.measurement_file(key) != name:
+        raise BundleError("structure", "is not named by its key", where=name)
+    return key
+
+
+def _file(files: Mapping[str, bytes], name: str) -> bytes:
+    if name not in files:
+        raise BundleError("missing-file", "is not in this bundle", where=name)
+    return files[name]
+
+
+def _json(files: Mapping[str, bytes], name: str) -> Fields:
+    data = loads(_file(files, name), where=name)
+    if not isinstance(data, Mapping):
+        raise BundleError("structure", "is not a mapping", where=name)
+    return data
+
+
+def _misnamed(path: Path, data: bytes, found: str) -> BundleError | None:
+    """Hold the statement against the id in the folder's name, its only anchor on this disk."""
+    named = FOLDER.fullmatch(path.resolve().name)
+    if named is None:
+        return BundleError(
+            "not-anchored",
+            "has no id in its folder's name to be held against",
+            where=statement.FILE,
+            remedy=f"name the folder DATE-CONTRACT-{found[:12]} if that is the id you were given",
+        )
+    if not found.startswith(named["id"]):
+        return manifest.changed_by_git(statement.FILE, data, named["id"]) or BundleError(
+            "id-mismatch",
+            f"has the id {found[:12]}, its folder says {named['id']}: the statement was changed after sealing",
+            where=statement.FILE,
+            remedy="take the bundle again from where it was recorded",
+        )
+    return None

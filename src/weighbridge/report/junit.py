@@ -1,0 +1,67 @@
+"""Findings as JUnit XML: a FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, an expected block is `<skipped>`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+from weighbridge.exit_code import expected
+from weighbridge.model import Contract, Finding, Measured, Outcome
+from weighbridge.report.lines import Said, say
+from weighbridge.report.terminal import gate_name
+
+
+def junit(
+    weighed: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
+    expect_blocked: frozenset[str] = frozenset(),
+) -> bytes:
+    """Write one test suite a contract and one test case a gate and instance; `weighed` is (contract, file, …)."""
+    suites = ET.Element("testsuites", name="weighbridge")
+    for contract, file, findings, measured in weighed:
+        suites.append(_suite(contract, file, findings, measured, expect_blocked))
+    ET.indent(suites)
+    body: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return body + b"\n"
+
+
+def _suite(
+    contract: Contract,
+    file: str,
+    findings: Sequence[Finding],
+    measured: Mapping[str, Measured],
+    expect_blocked: frozenset[str],
+) -> ET.Element:
+    outcomes = [finding.verdict.outcome for finding in findings]
+    skipped = sum(expected(finding, expect_blocked) for finding in findings)
+    errors = sum(outcome in (Outcome.BLOCKED, Outcome.ERROR) for outcome in outcomes) - skipped
+    suite = ET.Element(
+        "testsuite",
+        name=f"{contract.id} {contract.version}",
+        tests=str(len(findings)),
+        failures=str(outcomes.count(Outcome.FAIL)),
+        errors=str(errors),
+        skipped=str(skipped),
+    )
+    for finding in findings:
+        suite.append(_case(finding, file, say(finding, measured), expected(finding, expect_blocked)))
+    return suite
+
+
+def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
+    case = ET.Element("testcase", classname=file, name=gate_name(finding), file=file)
+    verdict = finding.verdict
+    text = "\n".join(
+        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), said.hint)
+    )
+    if verdict.outcome is Outcome.PASS:
+        ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
+        return case
+    tag = "skipped" if excused else "failure" if verdict.outcome is Outcome.FAIL else "error"
+    node = ET.SubElement(case, tag, type=verdict.code, message=f"{verdict.outcome}: {_xml(said.lines[0])}")
+    node.text = text.strip()
+    return case
+
+
+def _xml(text: str) -> str:
+    """Drop what XML 1.0 cannot carry."""
+    return "".join(char for char in text if char in "\t\n" or ord(char) >= 0x20)

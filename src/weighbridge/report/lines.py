@@ -1,0 +1,79 @@
+"""Findings in words: the lines that every report shares; the words come from the cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weighbridge.cards import CodeCard, code_card, fill, gate_card, render
+from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
+
+TOLD = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One finding in words: what it says, what it would have said, what would have sufficed, hints, and its trials."""
+
+    lines: tuple[str, ...]
+    uncounted: tuple[str, ...] = ()
+    enough: str = ""
+    hint: str = ""
+    trials: str = ""
+
+
+def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
+    """Put a finding into words."""
+    card = gate_card(finding.kind)
+    words = _words(finding)
+    figures = dict(finding.verdict.figures) | _first(finding.verdict.offences)
+    return Said(
+        lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
+        uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
+        enough=fill(words.enough, figures) if words and words.enough else "",
+        hint=_hint(words, figures) if words else _remedy(finding.verdict, measured),
+        trials=trials_told(finding.trials),
+    )
+
+
+def _words(finding: Finding) -> CodeCard | None:
+    return None if finding.verdict.outcome is Outcome.PASS else code_card(finding.kind, finding.verdict.code)
+
+
+def _first(offences: Sequence[Offence]) -> dict[str, object]:
+    return {**offences[0].figures, "place": offences[0].place} if offences else {}
+
+
+def _not_measured(verdict: Verdict, measured: Mapping[str, Measured]) -> Unmeasured | Faulted | None:
+    item = measured.get(str(verdict.figures.get("measurement", "")))
+    return item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
+
+
+def _unmeasured(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
+    item = _not_measured(verdict, measured)
+    return [f"{item.why} ({item.code})"] if item else []
+
+
+def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> str:
+    item = _not_measured(verdict, measured)
+    return item.remedy if item else ""
+
+
+def _hint(words: CodeCard, figures: Mapping[str, object]) -> str:
+    named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
+    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)
+
+
+def trials_told(trials: Sequence[Trial]) -> str:
+    """Say how many trials were caught, and how many did not apply."""
+    caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
+    skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
+    if not trials:
+        return ""
+    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} n/a" if skipped else "")
+
+
+def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
+    """Keep the first lines and count the rest."""
+    more = len(lines) - limit
+    return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]

@@ -1,0 +1,65 @@
+"""Findings for a terminal: one block a gate, the tally, and the exit code; colour only where someone looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import click
+
+from weighbridge.exit_code import ExitCode
+from weighbridge.model import Contract, Finding, Measured, Outcome, Severity, Status, Verdict
+from weighbridge.report.lines import capped, say
+
+COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
+STATUS_WORDS = {
+    status: {
+        Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
+        Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
+    }.get(status, status.value)
+    for status in Status
+}
+WIDTH = 8
+INDENT = " " * 4
+
+
+def heading(contract: Contract, subjects: Sequence[str]) -> str:
+    """Say what was weighed against which contract."""
+    return f"{click.style(f'{contract.id} {contract.version}', bold=True)}   {'  '.join(subjects)}".rstrip()
+
+
+def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
+    """Say one finding: outcome, gate and title, then what was found, what would have sufficed, and hints."""
+    said = say(finding, measured)
+    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
+    advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
+    lines = [f"{outcome} {gate_name(finding)}{advisory}  {title}"]
+    lines += [f"{INDENT}{line}" for line in capped(said.lines)]
+    if finding.uncounted is not None:
+        lines += [
+            f"{INDENT}shown, not counted: {_short(finding.uncounted)} {line}" for line in capped(said.uncounted, 2)
+        ]
+    lines += [f"{INDENT}enough: {said.enough}"] if said.enough else []
+    lines += [f"{INDENT}{click.style(said.hint, dim=True)}"] if said.hint else []
+    if finding.verdict.outcome is Outcome.PASS:
+        lines += [f"{INDENT}{click.style(f'trials: {said.trials}', dim=True)}"]
+    elif position:
+        lines += [f"{INDENT}{click.style(position, dim=True)}"]
+    return lines
+
+
+def gate_name(finding: Finding) -> str:
+    """Name a gate, with its instance where it has one."""
+    return finding.gate if finding.instance == "default" else f"{finding.gate}[{finding.instance}]"
+
+
+def _short(verdict: Verdict) -> str:
+    return click.style(f"{verdict.outcome}", fg=COLOURS[verdict.outcome])
+
+
+def tally(findings: Sequence[Finding], code: ExitCode) -> str:
+    """Count findings by outcome, and say the exit code."""
+    counts = Counter(finding.verdict.outcome for finding in findings)
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
+    told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
+    return f"{told or 'nothing judged'} of {len(findings)} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

@@ -1,0 +1,208 @@
+"""Weigh: open the subjects, measure what the gates need, lay the canaries, and hand the sealed form to judging.
+
+The runner never judges, and judging never sees anything but what the sealed bytes decode to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.binding import Bound, find, origin
+from weighbridge.canonical import dumps, loads
+from weighbridge.errors import SubjectError
+from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
+from weighbridge.judging import NOT_HERE, Wanted, all_wanted, judge_contract, wanted_host
+from weighbridge.model import (
+    CanaryResult,
+    Contract,
+    Faulted,
+    Fields,
+    Finding,
+    Measured,
+    Measurement,
+    Origin,
+    Record,
+    SubjectKind,
+    Unmeasured,
+)
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.base import NoCanary, Verifier, Views
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """All that one weighing saw and came to."""
+
+    contract: Contract
+    bound: tuple[Bound, ...]
+    instances: Mapping[str, tuple[str, ...]]
+    measured: Mapping[str, Measured]
+    canaries: Mapping[str, CanaryResult]
+    findings: tuple[Finding, ...]
+    origins: Mapping[tuple[str, str], Origin]
+    digests: Mapping[tuple[str, str], Mapping[str, str]]
+    started: dt.datetime
+    finished: dt.datetime
+
+
+class Scale:
+    """One weighing under way: opens each subject once, measures each quantity once."""
+
+    def __init__(self, contract: Contract, bound: Sequence[Bound], *, progress: Progress, debug: bool) -> None:
+        self.contract = contract
+        self.bound = tuple(bound)
+        self.progress = progress
+        self.debug = debug
+        self.views: dict[tuple[str, str], Any] = {}
+        self.broken: dict[tuple[str, str], SubjectError] = {}
+        self.measured: dict[str, Measured] = {}
+        self.canaries: dict[str, CanaryResult] = {}
+
+    def view(self, bound: Bound) -> Any:
+        """Open a subject once; an unreadable one stays so."""
+        key = (bound.subject, bound.instance)
+        if key in self.broken:
+            raise self.broken[key]
+        if key not in self.views:
+            try:
+                self.views[key] = bound.open()
+            except SubjectError as error:
+                self.broken[key] = error
+                raise
+        return self.views[key]
+
+    def measure(self, item: Wanted) -> None:
+        """Measure one quantity once, and lay its canary."""
+        if item.key in self.measured:
+            return
+        found = [find(self.bound, subject, item.instance) for subject in item.subjects]
+        if None in found:
+            missing = item.subjects[found.index(None)]
+            self.measured[item.key] = _unbound(missing)
+            return
+        self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
+        self.measured[item.key] = self._guarded(item, tuple(bound for bound in found if bound is not None))
+
+    def _guarded(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
+        try:
+            return self._measured(item, bound)
+        except SubjectError as error:
+            return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
+        except Exception as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
+            if self.debug:
+                traceback.print_exc()
+            return Faulted(
+                code="verifier-raised",
+                why=f"the verifier of {item.quantity} raised {type(error).__name__}",
+                remedy="this is a fault of the tool: run again with --debug",
+            )
+
+    def _measured(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
+        kinds: tuple[SubjectKind, ...] = tuple(one.kind for one in bound)
+        verifier = VERIFIERS.get((item.quantity, kinds))
+        if verifier is None:
+            return Faulted(
+                code="no-verifier", why=f"no verifier measures {item.quantity} of {kinds}", remedy="bind another kind"
+            )
+        views = tuple(self.view(one) for one in bound)
+        options: Fields = loads(item.options)
+        result = verifier.measure(views, options)
+        if isinstance(result, Unmeasured):
+            return result
+        self.canaries[item.key] = lay_canary(verifier, views, options, result)
+        return dataclasses.replace(result, total=verifier.extent(views, options))
+
+
+def _unbound(subject: str) -> Unmeasured:
+    return Unmeasured(
+        code="unbound", why=f"the subject {subject!r} is not bound", remedy=f"bind it: --subject {subject}=…"
+    )
+
+
+def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Measurement) -> CanaryResult:
+    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it."""
+    canary = verifier.canary(views, options, measured)
+    if isinstance(canary, NoCanary):
+        return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
+    again = verifier.measure(canary.views, options)
+    return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=canary.seen(again))
+
+
+def weigh(
+    contract: Contract,
+    bound: Sequence[Bound],
+    on: Mapping[str, tuple[str, ...]],
+    *,
+    redactor: Redactor | None,
+    progress: Progress = lambda _text: None,
+    debug: bool = False,
+) -> Weighed:
+    """Measure and judge the gates of a contract, each on the instances that `on` names for it.
+
+    With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
+    is meant to be kept.
+    """
+    started = dt.datetime.now(dt.UTC)
+    scale = Scale(contract, bound, progress=progress, debug=debug)
+    for gate in contract.gates:
+        for instance in on[gate.id]:
+            _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)
+    measured = {key: _as_sealed(item, redactor) for key, item in scale.measured.items()}
+    canaries = {key: redact_canary(item, redactor) if redactor else item for key, item in scale.canaries.items()}
+    progress("judging")
+    return Weighed(
+        contract=contract,
+        bound=tuple(bound),
+        instances=on,
+        measured=measured,
+        canaries=canaries,
+        findings=judge_contract(contract, on, measured, canaries),
+        origins={
+            key: origin(item, scale.views[key])
+            for item in bound
+            if (key := (item.subject, item.instance)) in scale.views
+        },
+        digests={key: view.digest() for key, view in scale.views.items()} if redactor else {},
+        started=started,
+        finished=dt.datetime.now(dt.UTC),
+    )
+
+
+def _measure_gate(scale: Scale, items: tuple[Wanted, ...], host: Wanted | None, requires: Mapping[str, bool]) -> None:
+    """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
+    if host is not None:
+        scale.measure(host)
+        lacking = _lacking(scale.measured[host.key], requires)
+        if lacking:
+            for item in items:
+                scale.measured.setdefault(item.key, _not_here(lacking, item, scale.bound))
+            return
+    for item in items:
+        scale.measure(item)
+
+
+def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
+    found = host.value.fields if isinstance(host, Measurement) and isinstance(host.value, Record) else {}
+    return next((name for name, needed in requires.items() if found.get(name) is not needed), "")
+
+
+def _not_here(lacking: str, item: Wanted, bound: Sequence[Bound]) -> Unmeasured:
+    missing = next((subject for subject in item.subjects if find(bound, subject, item.instance) is None), None)
+    if missing is not None:
+        return _unbound(missing)
+    return Unmeasured(code=NOT_HERE, why=f"this host lacks {lacking}", remedy="run it on a host that has it")
+
+
+def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
+    """Give what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
+    body, arrays = encode_measured(item)
+    told = redact_json(body, redactor) if redactor else body
+    return decode_measured(loads(dumps(told)), arrays)

@@ -1,0 +1,137 @@
+"""Small drafts of real evidence: hand-made measurements, judged by the real kinds."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from weighbridge.contract.resolved import digests
+from weighbridge.evidence.redact import Redactor, redact_measured
+from weighbridge.evidence.seal import Draft
+from weighbridge.evidence.statement import BoundSubject, Tool
+from weighbridge.judging import judge_contract
+from weighbridge.model import (
+    Basis,
+    CanaryResult,
+    Contract,
+    Fields,
+    GateDecl,
+    Measured,
+    Measurement,
+    Origin,
+    Rows,
+    Series,
+    Severity,
+    SubjectDecl,
+    SubjectKind,
+)
+
+NOON = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
+PAIRS = "tensor_pairs.source.import.default"
+REDACTOR = Redactor(key=b"k" * 32, paths=(("/home/ada", "${HOME}"),), names=(("ada", "user-000000000000"),))
+YAML = b"weighbridge: contract/v0\nid: checkpoint-import\n"
+
+
+def pair(name: str, **changes: Any) -> Fields:
+    row: dict[str, Any] = {
+        "name": name,
+        "source_dtype": "BF16",
+        "candidate_dtype": "BF16",
+        "source_shape": [2, 3],
+        "candidate_shape": [2, 3],
+        "elements": 6,
+        "source_bytes": 12,
+        "candidate_bytes": 12,
+        "nonzero": 6,
+        "differing_bytes": 0,
+        "first_difference": None,
+        "reproduced": {"identical": 6},
+    }
+    return row | changes
+
+
+def pairs(*rows: Fields) -> Measurement:
+    return Measurement(
+        quantity="tensor_pairs",
+        value=Rows("name", rows),
+        by="tensor_pairs/1",
+        at="payload",
+        unit="elements",
+        basis={"elements": Basis.MEASURED},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def gate(name: str = "GATE-IMPORT-001", kind: str = "dtype-preservation", **more: Any) -> GateDecl:
+    return GateDecl(
+        id=name,
+        kind=kind,
+        title="The import keeps every dtype",
+        subjects={"source": "source", "candidate": "import"},
+        **more,
+    )
+
+
+def contract(*gates: GateDecl, **more: Any) -> Contract:
+    subjects = {name: SubjectDecl(kind=SubjectKind.CHECKPOINT) for name in ("source", "import")}
+    given = gates or (gate(), gate("GATE-IMPORT-002", "byte-identity", severity=Severity.ADVISORY))
+    whole = {"id": "checkpoint-import", "version": "1.0.0", "title": "An import keeps its bytes", "owner": "imports"}
+    return Contract(**(whole | {"subjects": subjects, "gates": given} | more))
+
+
+def seen(key: str = PAIRS) -> Mapping[str, CanaryResult]:
+    return {key: CanaryResult(name="one flipped bit", place="b", applied=True, seen=True)}
+
+
+def series() -> Measurement:
+    step, value = array.array("q", range(5)), array.array("d", [1.5, float("nan"), -0.0, 1e-300, 2.5])
+    return Measurement(quantity="column", value=Series(step, value), by="column/1", unit="ms", examined=5, total=5)
+
+
+def bound(name: str, instance: str = "default", origin: Origin = Origin.LIVE, digest: str = "") -> BoundSubject:
+    return BoundSubject(
+        name=name,
+        instance=instance,
+        kind=SubjectKind.CHECKPOINT,
+        path=f"${{RUN}}/{name}.safetensors",
+        origin=origin,
+        digests={f"{name}.safetensors": digest or name.encode().hex().ljust(64, "0")[:64]},
+        size=12,
+    )
+
+
+def draft(
+    measured: Mapping[str, Measured] | None = None,
+    given: Contract | None = None,
+    *,
+    origin: Origin = Origin.LIVE,
+    finished: datetime = NOON,
+    redactor: Redactor = REDACTOR,
+    **more: Any,
+) -> Draft:
+    given = given or contract()
+    raw = measured if measured is not None else {PAIRS: pairs(pair("a"), pair("b"))}
+    settled = {key: redact_measured(item, redactor) for key, item in raw.items()}
+    instances = {item.id: ("default",) for item in given.gates}
+    base = Draft(
+        contract=given,
+        contract_yaml=YAML,
+        contract_digests=digests(given),
+        subjects=(bound("source", origin=origin), bound("import", origin=origin)),
+        instances=instances,
+        measured=settled,
+        canaries=seen(),
+        findings=judge_contract(given, instances, settled, seen()),
+        tool=Tool(version="0.1.0", commit="c" * 40),
+        host="host-79e6d65f7efa",
+        started=finished,
+        finished=finished,
+        command=("weighbridge", "verify", "contracts/checkpoint-import.yaml"),
+        environment={"python": "3.11.9", "torch": "2.13.0", "HOME": "/home/ada"},
+        logs={"verify": "measured 2 of 2 tensors\n"},
+    )
+    return dataclasses.replace(base, **more)
