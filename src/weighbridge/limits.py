@@ -164,6 +164,8 @@ def _read_union(args: tuple[Any, ...], doc: Doc, data: object, path: Path, probl
         return None
     if len(kinds) == 1:
         return _read(kinds[0], doc, data, path, problems)
+    if int in kinds and float not in kinds:
+        data = _as_number(int, data)
     if type(data) not in kinds:
         named = ", ".join(_NAMES[kind] for kind in kinds)
         problems.append(Problem("wrong-type", f"{_show(data)} is none of: {named}", path))
@@ -205,8 +207,8 @@ def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[P
         return _read_choice(doc.choices, data, path, problems, str)
     wrong = _out_of_bounds(doc, data)
     if wrong:
-        code = "bad-form" if isinstance(data, str) else "out-of-bounds"
-        problems.append(Problem(code, f"{_show(data)} is not {wrong}", path))
+        form = isinstance(data, str)
+        problems.append(Problem("bad-form" if form else "out-of-bounds", f"{_show(data)} is not {wrong}", path))
     return data
 
 
@@ -306,7 +308,7 @@ def _union_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
     kinds = [kind for kind in args if kind is not type(None)]
     null = ["null"] if len(kinds) < len(args) else []
     if len(kinds) > 1:
-        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null}
+        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
     inner = _schema(kinds[0], doc)
     return {"anyOf": [inner, {"type": "null"}]} if null else inner
 
@@ -321,11 +323,13 @@ def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
 def _scalar_schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return {"type": "string", "enum": [str(member.value) for member in kind]}
-    if kind is object:
-        return {}
-    body: dict[str, Any] = {"type": _JSON_TYPES[kind]}
+    return _bounds_schema(doc) if kind is object else {"type": _JSON_TYPES[kind], **_bounds_schema(doc)}
+
+
+def _bounds_schema(doc: Doc) -> dict[str, Any]:
+    """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
     words = (("exclusiveMinimum", doc.gt), ("minimum", doc.ge), ("exclusiveMaximum", doc.lt), ("maximum", doc.le))
-    body |= {word: limit for word, limit in words if limit is not None}
+    body: dict[str, Any] = {word: limit for word, limit in words if limit is not None}
     body |= {"enum": list(doc.choices)} if doc.choices else {}
     return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tests.views.files import gguf_bytes, info, key, text
 from tests.views.test_safetensors_file import refusal, viewed_or_refused
+
 from weighbridge.views.checkpoint import open_checkpoint
 from weighbridge.views.tensor import GGUF_TYPES
 

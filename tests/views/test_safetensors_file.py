@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
-
 from tests.views.files import framed, safetensors_bytes
+
 from weighbridge.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 from weighbridge.views.tensor import SAFETENSORS_UNITS

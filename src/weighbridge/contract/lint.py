@@ -42,7 +42,8 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
     if problem.code == "unknown-key" and place[-1] in TYPED_STATUS:
         what = f"nobody types a status: {place[-1]!r} is folded from the ledger"
         return layered.found(place, "typed-status", what, "delete the key; see `weighbridge status`", at_key=True)
-    remedy = 'quote it, and give three parts: "1.10.0"' if place == ("version",) else ""
+    unquoted = place == ("version",) and problem.code == "wrong-type"
+    remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from weighbridge.gates import (
     byte_identity,
+    corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
@@ -20,6 +21,7 @@ KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        corpus_wrap_around.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,

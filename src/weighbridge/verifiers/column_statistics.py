@@ -86,6 +86,13 @@ def _steps_without(numbers: Marks, steps: Dense) -> Fields:
     }
 
 
+def distinct(column: Dense) -> int:
+    """Count the different finite numbers of a column."""
+    import numpy as np
+
+    return len(np.unique(column.values[column.known]))
+
+
 def order(steps: Dense) -> Fields:
     """Count what is out of order in the steps, and say where first: repeats, backward steps, the largest gap."""
     import numpy as np
@@ -122,7 +129,7 @@ def shape(column: Dense) -> Fields:
     low, high = (float(held.min()), float(held.max())) if len(held) else (None, None)
     facts: dict[str, Json] = {
         "finite": len(held),
-        "distinct": len(np.unique(held)),
+        "distinct": distinct(column),
         "min": low,
         "max": high,
     }

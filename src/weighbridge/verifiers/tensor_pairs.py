@@ -111,8 +111,8 @@ class _Pair:
 
     def _attribute(self, old: Tensor, new: Tensor, counts: dict[str, int]) -> str | None:
         """Try every other hypothesis on a tensor that its source's values do not explain."""
-        if old.shape == new.shape:
-            tried = hypotheses.elementwise(old, new)
+        tried = hypotheses.elementwise(old, new)
+        if tried and old.shape == new.shape:
             counts.update(hypotheses.count(self.source, self.candidate, new.name, tried))
         turned = hypotheses.transposed(self.source, self.candidate, new.name)
         if turned is not None:
