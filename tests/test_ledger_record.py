@@ -12,6 +12,7 @@ from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sea
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.seal import seal
 from weighbridge.evidence.statement import Tool
+from weighbridge.judging import judge_contract
 from weighbridge.ledger import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
 from weighbridge.ledger_record import discharge, is_live, propose, reconcile, retire
 from weighbridge.ledger_store import Ledger
@@ -104,7 +105,7 @@ def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, le
     draft = drafts.draft(measured, CONTRACT)
     instances = {"GATE-IMPORT-001": ("falcon", "heron")}
     canaries = {key: drafts.seen()[drafts.PAIRS] for key in keys.values()}
-    findings = drafts.judge_contract(CONTRACT, instances, draft.measured, canaries)
+    findings = judge_contract(CONTRACT, instances, draft.measured, canaries)
     subjects = (drafts.bound("source"), drafts.bound("import", "falcon"), drafts.bound("import", "heron"))
     draft = dataclasses.replace(draft, instances=instances, canaries=canaries, findings=findings, subjects=subjects)
     recorded(ledger, seal(draft, tmp_path / "bundles", drafts.REDACTOR))
@@ -164,5 +165,5 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:
     recorded(ledger, sealed(tmp_path))
-    with pytest.raises(LedgerError, match="not-diverged .* has 1 newest entries, nothing to join"):
+    with pytest.raises(LedgerError, match=r"not-diverged .* has 1 newest entries, nothing to join"):
         reconcile(ledger, PLACE, reason=REASON, now=NOW)

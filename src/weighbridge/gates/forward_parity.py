@@ -72,7 +72,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = sorted(rows_of(evidence, "points"), key=lambda row: _number(row["order"]))
     unfit = next((Offence(place=_place(row), code=code) for row in rows if (code := _unfit(row, limits))), None)
     if unfit is not None:
-        return blocked(unfit.code, _setting(rows), offences=(unfit,))
+        return blocked(unfit.code, {**_setting(rows), **_asked(limits)}, offences=(unfit,))
     if not rows:
         return blocked("nothing-compared", {"compared": 0, "points": 0, "min_points": limits.min_points})
     looked = [*map(_place, rows), *(_absent(rows, limits))]
@@ -213,10 +213,19 @@ def _figures(row: Fields, limits: Limits) -> Fields:
 
 def _setting(rows: list[Fields]) -> Fields:
     """Say on what the verdict stands: the same in every row."""
-    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops", "first_lower_op")
-    more = ("rounded_constants", "first_rounded_constant", "inputs_digest", "weights")
-    setting = {key: rows[0][key] for key in (*kept, *more)}
-    return {**setting, "elements": sum(int(_number(row["elements"])) for row in rows)}
+    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops")
+    setting = {key: rows[0][key] for key in (*kept, "rounded_constants", "inputs_digest", "weights")}
+    firsts = {key: rows[0][key] or "none" for key in ("first_lower_op", "first_rounded_constant")}
+    return {**setting, **firsts, "elements": sum(int(_number(row["elements"])) for row in rows)}
+
+
+def _asked(limits: Limits) -> Fields:
+    return {
+        "asked_dtype": limits.dtype,
+        "asked_device": limits.device,
+        "min_sequences": limits.min_sequences,
+        "min_tokens": limits.min_tokens,
+    }
 
 
 def _place(row: Fields) -> str:

@@ -89,7 +89,7 @@ class ForwardSubject(Protocol):
         """Give the floating constants that were computed, not stored (rotary frequencies); empty where none."""
 
 
-def check_point(name: str) -> None:
+def check_point(name: str, where: str = "") -> None:
     """Refuse a capture point id that does not say its state.
 
     Raises:
@@ -101,6 +101,7 @@ def check_point(name: str) -> None:
     raise SubjectError(
         "point-id",
         f"the capture point {name[:60]!r} does not say its state",
+        where=where,
         remedy="name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits",
     )
 
@@ -239,12 +240,12 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
             remedy="return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject",
         )
     for name in made.points:
-        check_point(name)
+        check_point(name, factory.spec)
     return NO_CUDA if made.device.startswith("cuda") and not has_cuda() else made
 
 
 def _check_captured(where: str, name: str, item: Captured) -> None:
-    check_point(name)
+    check_point(name, where)
     if item.values.ndim == DIMENSIONS and item.values.dtype == "float64":
         return
     raise SubjectError(
