@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.gates.test_forward_parity import FULL, table
+
 from weighbridge.gates import forward_parity
 from weighbridge.judging import falsify
 from weighbridge.model import Outcome, TrialResult
