@@ -50,8 +50,7 @@ def test_every_kind_has_its_own_branch() -> None:
 @pytest.mark.parametrize("name", builtin_names())
 def test_a_shipped_contract_fits_the_schema(name: str) -> None:
     document = strict_yaml.load((data_path("contracts") / f"{name}.yaml").read_bytes(), name)
-    unknown = {gate["kind"] for gate in document.data["gates"]} - KINDS.keys()
-    assert {error.instance for error in VALIDATOR.iter_errors(document.data)} == unknown
+    assert [error.message for error in VALIDATOR.iter_errors(document.data)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import collections
 import json
 import os
 import signal
@@ -14,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
+
 from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
-
-from .training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -253,11 +252,9 @@ def test_gradients_that_are_gone_by_the_probe_were_seen_before_the_update(tmp_pa
     assert events(tmp_path / "a", "device")[0]["gradients"] == {"cpu": 6600}
 
 
-def test_a_compiled_model_is_not_audited_and_the_reason_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_model_is_not_audited_and_the_reason_is_told(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     work = training()
-    monkeypatch.setattr(torch._dynamo.utils, "counters", collections.defaultdict(collections.Counter))
+    request.addfinalizer(torch._dynamo.utils.counters.clear)
     compiled = torch.compile(work.model, backend="eager")
     with Recorder(tmp_path / "a", compiled, work.optimizer, loader=work.loader, on_fail="raise") as rec:
         work.run(rec.loader, rec.step)

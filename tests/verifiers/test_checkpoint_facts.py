@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.views.files import safetensors
+
 from weighbridge.model import Measurement, Record
 from weighbridge.verifiers.base import Canary, NoCanary
 from weighbridge.verifiers.checkpoint_facts import VERIFIER

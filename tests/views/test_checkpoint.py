@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.views.files import gguf_bytes, info, safetensors, safetensors_bytes
+
 from weighbridge.errors import SubjectError
 from weighbridge.model import Origin
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint

@@ -200,7 +200,7 @@ def _summary(rows: tuple[Fields, ...]) -> Fields:
     return {"elements": sum(int(str(row["elements"])) for row in rows), "dtypes": dict(sorted(moves.items()))}
 
 
-# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too ----------------------
+# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
 
 
 def _follows(row: Fields) -> Fields:

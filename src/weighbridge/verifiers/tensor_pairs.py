@@ -101,12 +101,14 @@ class _Pair:
 
         at, equal, first = 0, 0, None
         for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):
-            same = cast(stored, old.dtype, new.dtype) == found
-            here = int(np.count_nonzero(same))
-            if first is None and here < len(same):
-                first = (at + int(same.argmin())) * new.unit[1]
-            equal += here
-            at += len(same)
+            expected = cast(stored, old.dtype, new.dtype)
+            if bytewise.equal(expected, found):
+                equal += len(found)
+            else:
+                same = expected == found
+                equal += int(np.count_nonzero(same))
+                first = (at + int(same.argmin())) * new.unit[1] if first is None else first
+            at += len(found)
         return equal, first
 
     def _attribute(self, old: Tensor, new: Tensor, counts: dict[str, int]) -> str | None:
