@@ -252,7 +252,7 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
         )
     for name in made.points:
         check_point(name, factory.spec)
-    return NO_CUDA if made.device.startswith("cuda") and not has_cuda() else made
+    return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
 
 def _check_captured(where: str, name: str, item: Captured) -> None:
