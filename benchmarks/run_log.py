@@ -95,11 +95,15 @@ def main() -> None:
         path = Path(folder)
         write(path, rows)
         loop = bare(path)
-        answer = subprocess.run([sys.executable, __file__, "--weigh", folder], check=True, capture_output=True, text=True)
+        answer = subprocess.run(
+            [sys.executable, __file__, "--weigh", folder], check=True, capture_output=True, text=True
+        )
         found = json.loads(answer.stdout)
         print(f"{found['rows']} rows; bare json.loads loop {loop:.2f} s")
         print(f"read   {found['read_s']:.2f} s = {found['read_s'] / loop:.2f} × the loop")
-        print(f"judged {found['total_s']:.2f} s = {found['total_s'] / loop:.2f} × the loop, trials and canaries included")
+        print(
+            f"judged {found['total_s']:.2f} s = {found['total_s'] / loop:.2f} × the loop, trials and canaries included"
+        )
         print(f"peak memory {found['peak_mib']:.0f} MiB; {found['outcomes']}")
     return None
 
