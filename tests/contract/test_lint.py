@@ -108,7 +108,7 @@ def test_a_contract_in_order_is_told_nothing(tmp_path: Path) -> None:
         (
             "    title: t\n    kind: byte-identity",
             "    title: t\n    depends_on: [G-2]\n    kind: byte-identity",
-            "c.yaml:19:18: circular-gate 'G-2' itself depends on 'G-2'",
+            "c.yaml:19:5: circular-gate 'G-2' needs 'G-2': a circle\n  delete one of the dependencies",
         ),
         (
             "version: 1.0.0",
@@ -143,9 +143,27 @@ def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) ->
     text = HEAD + TIME.replace("title: t", "title: t\n    depends_on: [G-2]")
     text += SAME.replace("title: t", "title: t\n    depends_on: [G-1]")
     assert told(tmp_path, text) == [
-        "c.yaml:13:18: circular-gate 'G-2' itself depends on 'G-1'",
-        "c.yaml:20:18: circular-gate 'G-1' itself depends on 'G-2'",
+        "c.yaml:13:5: circular-gate 'G-1' needs 'G-2' needs 'G-1': a circle\n  delete one of the dependencies"
     ]
+
+
+def test_problems_without_end_are_told_up_to_a_hundred(tmp_path: Path) -> None:
+    many = told(tmp_path, HEAD + "gates:\n" + "".join(f"  - {{id: G-{n}, kind: no-such}}\n" for n in range(4000)))
+    assert len(many) == 100
+    assert many[-1].endswith("\n  there is more; only the first hundred are told")
+
+
+def test_a_long_text_is_cut_in_a_message(tmp_path: Path) -> None:
+    text = HEAD + TIME + SAME.replace("byte-identity", "x" * 500_000)
+    assert max(map(len, told(tmp_path, text))) < 400
+
+
+def test_many_warnings_hide_no_error(tmp_path: Path) -> None:
+    quick = TIME.removeprefix("gates:\n").replace("    where: {tokens_per_step: 2048}\n", "")
+    gates = "".join(quick.replace("G-1", f"G-{n}") for n in range(200))
+    assert told(tmp_path, HEAD + "gates:\n" + gates + SAME.replace("byte-identity", "no-such").replace("G-2", "S-1"))[
+        0
+    ].startswith("c.yaml:1013:11: unknown-kind")
 
 
 def test_a_requirement_is_for_what_runs_on_this_host(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument, Subjec
 from weighbridge.contract.layers import Layered, merge, moved, single
 from weighbridge.contract.lint import lint, structural
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute
-from weighbridge.contract.problems import Found, from_errors, raise_errors
+from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
 from weighbridge.contract.tightening import loosenings
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
@@ -143,7 +143,7 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     parameters, problems = read_parameters(file.layered, overrides)
     layered, unresolved = substitute(file.layered, parameters)
     document, structure = _structured(layered)
-    later = (*problems, *structure, *lint(layered), *_unused(layered, parameters))
+    later = (*problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
     broken = [layered.found(path, "", "") for path in parameters.broken]
     problems = _first_causes((*file.problems, *unresolved), later, broken)
     raise_errors(problems)
