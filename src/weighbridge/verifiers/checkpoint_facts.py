@@ -72,6 +72,4 @@ def _number(fact: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary
-)
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

@@ -6,6 +6,7 @@ The format is told from the content, never from the suffix. Never writes; never 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from weighbridge.model import Origin, Scalar
 from weighbridge.views import gguf_file, safetensors_file, sharded
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.tensor import Tensor
+
+ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 
 __all__ = ["CheckpointView", "Tensor", "open_checkpoint"]
 
@@ -31,7 +34,7 @@ class CheckpointView:
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Scalar]
     files: Mapping[str, MappedFile]
-    origin: Origin = Origin.FIXTURE
+    origin: Origin
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
@@ -49,11 +52,10 @@ class CheckpointView:
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
         tensor = self.tensors[name]
-        file = self.files[tensor.file]
-        at = 0
-        for window in file.windows(tensor.offset, tensor.offset + tensor.nbytes, size):
-            yield self._patched(name, at, window)
-            at += len(window)
+        windows = self.files[tensor.file].windows(tensor.offset, tensor.offset + tensor.nbytes, size)
+        if name not in self.patches:
+            return windows
+        return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
 
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""
@@ -120,10 +122,8 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
     return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, offset=offset)
 
 
-def open_checkpoint(path: str | os.PathLike[str], *, origin: Origin = Origin.FIXTURE) -> CheckpointView:
+def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     """Open a safetensors file, a sharded one by its directory or index, or a GGUF file.
-
-    `origin` is said by whoever bound the subject; the file cannot.
 
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
@@ -131,22 +131,20 @@ def open_checkpoint(path: str | os.PathLike[str], *, origin: Origin = Origin.FIX
     path = sharded.checkpoint_in(Path(path)) if Path(path).is_dir() else Path(path)
     file = MappedFile(path)
     if file.read(0, 4) == gguf_file.MAGIC:
-        tensors, metadata = gguf_file.parse(file)
-        return CheckpointView(format="gguf", tensors=tensors, metadata=metadata, files={file.name: file}, origin=origin)
+        return _view("gguf", *gguf_file.parse(file), {file.name: file})
     if _looks_like_json(file):
         shards = sharded.parse(file, path.parent)
-        return CheckpointView(
-            format="safetensors-sharded",
-            tensors=shards.tensors,
-            metadata=shards.metadata,
-            files=shards.files,
-            origin=origin,
-        )
+        return _view("safetensors-sharded", shards.tensors, shards.metadata, shards.files)
     _refuse_foreign(file)
-    found, texts = safetensors_file.parse(file)
-    return CheckpointView(
-        format="safetensors", tensors=found, metadata=dict(texts), files={file.name: file}, origin=origin
-    )
+    return _view("safetensors", *safetensors_file.parse(file), {file.name: file})
+
+
+def _view(
+    form: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, Scalar], files: Mapping[str, MappedFile]
+) -> CheckpointView:
+    # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
+    origin = Origin.FIXTURE if metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
+    return CheckpointView(format=form, tensors=tensors, metadata=metadata, files=files, origin=origin)
 
 
 def _looks_like_json(file: MappedFile) -> bool:

@@ -1,27 +1,21 @@
 """Look at a model's forward pass: what it computes at named capture points, whatever stack computes it.
 
 A model subject is a Python factory, named `module:function` or `path/to/file.py:function` by the person at the
-keyboard; it returns a `ForwardSubject`. Nothing here runs the factory before it is needed, or names one by itself.
+keyboard; it returns a `ForwardSubject`. Nothing here runs a factory before it is needed, or names one by itself.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import importlib
-import importlib.util
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from weighbridge.errors import SubjectError
-from weighbridge.limits import nearest
 from weighbridge.model import Origin, Unmeasured
+from weighbridge.views.factory import Factory, has_cuda
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +25,15 @@ W = TypeVar("W")
 Tokens = Sequence[Sequence[int]]  # [sequences, tokens]
 
 WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word says
-STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation: §31 of many a hunt
+STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
 POINT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
-MAX_SOURCE = 16 << 20  # bytes of a factory's source file
+DIMENSIONS = 3  # sequences, tokens, channels
+
+NO_CUDA = Unmeasured(
+    code="no-cuda",
+    why="the model computes on CUDA and this host has none",
+    remedy="run it on a host with a CUDA device, or write `requires: {cuda: true}`",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,31 +50,36 @@ Forward = Callable[[Tokens], Mapping[str, Captured]]
 
 @runtime_checkable
 class ForwardSubject(Protocol):
-    """A stack that can run a model forward and tell what it held at named points. Any stack may implement it.
-
-    points: capture point ids, each saying its state (`L0.attn.q.post_bias`), in the order of computing.
-    tokens: `[sequences, tokens]`, token ids; empty where the other side gives them.
-    dtype: what it computes in: `float32`, `bfloat16` or `float16`.
-    device: where it was asked to compute: `cpu`, `cuda`, `cuda:1`.
-    checkpoint: the file that the weights were read from; empty where they came from elsewhere.
-    """
+    """A stack that can run a model forward and tell what it held at named points. Any stack may implement it."""
 
     @property
-    def points(self) -> Sequence[str]: ...
+    def points(self) -> Sequence[str]:
+        """Name the capture points in the order of computing; each id says its state (`L0.attn.q.post_bias`)."""
+
     @property
-    def tokens(self) -> Tokens: ...
+    def tokens(self) -> Tokens:
+        """Give the token ids, `[sequences, tokens]`; empty where the other side gives them."""
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """Say what it computes in: `float32`, `bfloat16` or `float16`."""
+
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Say where it was asked to compute: `cpu`, `cuda`, `cuda:1`."""
+
     @property
-    def checkpoint(self) -> str: ...
+    def checkpoint(self) -> str:
+        """Name the file that the weights were read from; empty where they came from elsewhere."""
 
     def prepare(self, dtype: str, storage: str) -> Forward:
         """Make the stack ready to compute in `dtype`, from weights first rounded to `storage`.
 
-        The result maps tokens to what the points held, in the order in which they were computed. A point that was
-        not reached is left out. A stack that cannot compute in `dtype` raises `NotImplementedError`.
+        The result maps tokens to what the points held, in the order in which they were computed; a point that was
+        not reached is left out.
+
+        Raises:
+            NotImplementedError: where this stack cannot compute in `dtype`.
         """
 
     def weights(self, storage: str) -> Mapping[str, str]:
@@ -84,7 +89,7 @@ class ForwardSubject(Protocol):
         """Give the floating constants that were computed, not stored (rotary frequencies); empty where none."""
 
 
-def check_point(name: str) -> None:
+def check_point(name: str, where: str = "") -> None:
     """Refuse a capture point id that does not say its state.
 
     Raises:
@@ -96,23 +101,58 @@ def check_point(name: str) -> None:
     raise SubjectError(
         "point-id",
         f"the capture point {name[:60]!r} does not say its state",
-        remedy=f"name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; alone only {sorted(WHOLE)}",
+        where=where,
+        remedy="name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits",
     )
 
 
-# --- The view ---------------------------------------------------------------------------------------------------------
+def open_model(spec: str) -> ModelView:
+    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed.
+
+    Raises:
+        SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
+    """
+    return ModelView(Factory.named(spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What a view shows otherwise than its model: some points only, one value changed."""
+
+    kept: frozenset[str] | None = None
+    point: str = ""
+    value: float = 0.0
+
+    def over(self, held: Mapping[str, Captured]) -> Mapping[str, Captured]:
+        """Lay this over what was captured; the one damaged array is copied, no other."""
+        shown = {name: item for name, item in held.items() if self.shows(name)}
+        if self.point in shown:
+            values = shown[self.point].values.copy()
+            values[-1, -1, -1] = self.value
+            shown[self.point] = replace(shown[self.point], values=values)
+        return shown
+
+    def shows(self, point: str) -> bool:
+        """Tell whether a point is looked at."""
+        return self.kept is None or point in self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a factory made and what its runs held, shared by all views of one model."""
+
+    loaded: list[ForwardSubject | Unmeasured] = field(default_factory=list)
+    runs: dict[object, tuple[Mapping[str, Captured], Any]] = field(default_factory=dict)
+    weights: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class ModelView:
     """A model seen at its capture points; runs are remembered, so that a cut or damaged view costs no second run."""
 
-    def __init__(self, spec: str, load: Callable[[], object]) -> None:
-        self.spec = spec
-        self._load = load
-        self._loaded: list[ForwardSubject | Unmeasured] = []
-        self._runs: dict[object, tuple[Mapping[str, Captured], Any]] = {}
-        self._kept: frozenset[str] | None = None
-        self._damage: tuple[str, float] | None = None
+    def __init__(self, factory: Factory, overlay: Overlay | None = None, memory: Memory | None = None) -> None:
+        self.factory = factory
+        self._overlay = overlay or Overlay()
+        self._memory = memory or Memory()
 
     def subject(self) -> ForwardSubject | Unmeasured:
         """Run the factory, once; Unmeasured `no-cuda` where it needs CUDA and there is none.
@@ -120,16 +160,15 @@ class ModelView:
         Raises:
             SubjectError: where the factory raises, or returns something that is not a `ForwardSubject`.
         """
-        if not self._loaded:
-            self._loaded.append(_checked(self.spec, _made(self.spec, self._load)))
-        return self._loaded[0]
+        if not self._memory.loaded:
+            self._memory.loaded.append(_load(self.factory))
+        return self._memory.loaded[0]
 
     def points(self) -> tuple[str, ...]:
         """Name the capture points that the model declares, in order."""
         subject = self.subject()
-        if isinstance(subject, Unmeasured):
-            return ()
-        return tuple(name for name in subject.points if self._kept is None or name in self._kept)
+        declared = () if isinstance(subject, Unmeasured) else subject.points
+        return tuple(name for name in declared if self._overlay.shows(name))
 
     def run(
         self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
@@ -139,216 +178,90 @@ class ModelView:
         Raises:
             SubjectError: `forward-raised`, where the model's own code raises.
         """
-        key = (repr(tokens), dtype, storage)
-        if key not in self._runs:
-            self._runs[key] = _run(self.spec, self._known(), tokens, dtype, storage, watch)
-        held, watched = self._runs[key]
-        return self._seen(held), watched
+        key = (tuple(map(tuple, tokens)), dtype, storage)
+        if key not in self._memory.runs:
+            self._memory.runs[key] = self._forward(tokens, dtype, storage, watch)
+        held, watched = self._memory.runs[key]
+        return self._overlay.over(held), watched
+
+    def weights(self, storage: str) -> Mapping[str, str]:
+        """Digest each weight, by name, after rounding it to `storage`; once."""
+        if storage not in self._memory.weights:
+            self._memory.weights[storage] = self._known().weights(storage)
+        return self._memory.weights[storage]
 
     def cut(self, points: Sequence[str]) -> ModelView:
         """Look at some of the points only."""
-        view = self._again()
-        view._kept = frozenset(points)
-        return view
+        return ModelView(self.factory, replace(self._overlay, kept=frozenset(points)), self._memory)
 
     def overlaid(self, point: str, value: float) -> ModelView:
         """Lay `value` over the last channel of the last token of the last sequence at a point."""
-        view = self._again()
-        view._damage = (point, value)
-        return view
+        return ModelView(self.factory, replace(self._overlay, point=point, value=value), self._memory)
 
     @property
     def origin(self) -> Origin:
-        """Say live where the weights were read from a checkpoint that can be digested, synthetic otherwise."""
-        subject = self._loaded[0] if self._loaded else None
-        named = subject is not None and not isinstance(subject, Unmeasured) and subject.checkpoint
-        return Origin.LIVE if named and Path(str(named)).is_file() else Origin.SYNTHETIC
+        """Say live once the weights are known to come from a checkpoint that can be digested, synthetic otherwise."""
+        return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
 
     def digest(self) -> Mapping[str, str]:
         """Digest the factory's source file and, once the factory has run, the checkpoint that it read: sha256."""
-        files = [source for source in (_source(self.spec),) if source is not None]
-        subject = self._loaded[0] if self._loaded else None
-        if subject is not None and not isinstance(subject, Unmeasured) and subject.checkpoint:
-            files.append(Path(subject.checkpoint))
-        return {path.name: _sha256(path) for path in files}
+        return self.factory.digest(self._checkpoint())
+
+    def _checkpoint(self) -> Path | None:
+        subject = self._memory.loaded[0] if self._memory.loaded else None
+        named = "" if subject is None or isinstance(subject, Unmeasured) else subject.checkpoint
+        return Path(named) if named and Path(named).is_file() else None
 
     def _known(self) -> ForwardSubject:
         subject = self.subject()
         assert not isinstance(subject, Unmeasured)
         return subject
 
-    def _again(self) -> ModelView:
-        view = ModelView(self.spec, self._load)
-        view._loaded, view._runs = self._loaded, self._runs
-        view._kept, view._damage = self._kept, self._damage
-        return view
-
-    def _seen(self, held: Mapping[str, Captured]) -> Mapping[str, Captured]:
-        kept = {name: item for name, item in held.items() if self._kept is None or name in self._kept}
-        if self._damage is not None and self._damage[0] in kept:
-            point, value = self._damage
-            values = kept[point].values.copy()
-            values[-1, -1, -1] = value
-            kept[point] = replace(kept[point], values=values)
-        return kept
-
-
-def _run(
-    spec: str,
-    subject: ForwardSubject,
-    tokens: Tokens,
-    dtype: str,
-    storage: str,
-    watch: Callable[[], AbstractContextManager[W]],
-) -> tuple[Mapping[str, Captured], W]:
-    try:
-        forward = subject.prepare(dtype, storage)
-        with watch() as watched:
-            held = forward(tokens)
-    except SubjectError:
-        raise
-    except Exception as problem:
-        raise SubjectError(
-            "forward-raised",
-            f"the forward pass in {dtype} raised {type(problem).__name__}",
-            where=spec,
-            remedy="run the model alone in that dtype; --debug shows the traceback",
-        ) from problem
-    for name, item in held.items():
-        _check_values(spec, name, item)
-    return held, watched
-
-
-def _check_values(spec: str, name: str, item: Captured) -> None:
-    check_point(name)
-    if item.values.ndim == 3 and item.values.dtype == "float64":
-        return
-    raise SubjectError(
-        "point-shape",
-        f"{name} holds {item.values.dtype} {list(item.values.shape)}, not float64 [sequences, tokens, channels]",
-        where=spec,
-        remedy="capture where the first two dimensions are sequences and tokens",
-    )
-
-
-# --- The factory ------------------------------------------------------------------------------------------------------
-
-
-def open_model(spec: str) -> ModelView:
-    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed.
-
-    Raises:
-        SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
-    """
-    place, _, function = spec.rpartition(":")
-    if not place or not function.isidentifier():
-        raise SubjectError(
-            "factory-spec",
-            f"{spec[:80]!r} names no factory",
-            remedy="write module:function or path/to/file.py:function",
-        )
-    if place.endswith(".py") and not Path(place).is_file():
-        raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
-    return ModelView(spec, lambda: _factory(place, function)())
-
-
-def _factory(place: str, function: str) -> Callable[[], object]:
-    module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    found = getattr(module, function, None)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
-    public = [name for name, item in vars(module).items() if callable(item) and not name.startswith("_")]
-    raise SubjectError("no-factory", f"no function {function!r}{nearest(function, public)}", where=place)
-
-
-def _from_file(path: Path) -> ModuleType:
-    """Import one file under a name of its own, so that two files of one name stay apart."""
-    name = f"weighbridge_factory_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _made(spec: str, load: Callable[[], object]) -> object:
-    with _importable(spec):
+    def _forward(
+        self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
+    ) -> tuple[Mapping[str, Captured], W]:
+        subject = self._known()
         try:
-            return load()
+            forward = subject.prepare(dtype, storage)
+            with watch() as watched:
+                held = forward(tokens)
         except SubjectError:
             raise
         except Exception as problem:
-            if _wants_cuda(problem):
-                return NO_CUDA
             raise SubjectError(
-                "factory-raised",
-                f"the factory raised {type(problem).__name__}",
-                where=spec,
-                remedy="call it from Python; --debug shows the traceback",
+                "forward-raised",
+                f"the forward pass in {dtype} raised {type(problem).__name__}",
+                where=self.factory.spec,
+                remedy="run the model alone in that dtype; --debug shows the traceback",
             ) from problem
+        for name, item in held.items():
+            _check_captured(self.factory.spec, name, item)
+        return held, watched
 
 
-@contextlib.contextmanager
-def _importable(spec: str) -> Iterator[None]:
-    """Let a factory import its neighbours, as `python file.py` and `python -m module` would."""
-    place = spec.rpartition(":")[0]
-    added = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
-    sys.path.insert(0, added)
-    try:
-        yield
-    finally:
-        sys.path.remove(added)
-
-
-NO_CUDA = Unmeasured(
-    code="no-cuda",
-    why="the model computes on CUDA and this host has none",
-    remedy="run it on a host with a CUDA device, or write `requires: {cuda: true}`",
-)
-
-
-def _checked(spec: str, made: object) -> ForwardSubject | Unmeasured:
-    if isinstance(made, Unmeasured):
-        return made
+def _load(factory: Factory) -> ForwardSubject | Unmeasured:
+    made = factory.make()
+    if made is None:
+        return NO_CUDA
     if not isinstance(made, ForwardSubject):
         raise SubjectError(
             "not-a-forward",
             f"the factory returned {type(made).__name__}, which tells no capture points",
-            where=spec,
+            where=factory.spec,
             remedy="return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject",
         )
     for name in made.points:
-        check_point(name)
-    if made.device.startswith("cuda") and not _has_cuda():
-        return NO_CUDA
-    return made
+        check_point(name, factory.spec)
+    return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
 
-def _wants_cuda(problem: Exception) -> bool:
-    words = str(problem).lower()
-    return ("cuda" in words or "nvidia" in words) and not _has_cuda()
-
-
-def _has_cuda() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
-
-
-def _source(spec: str) -> Path | None:
-    place = spec.rpartition(":")[0]
-    if place.endswith(".py"):
-        return Path(place)
-    module = sys.modules.get(place)
-    return Path(module.__file__) if module is not None and module.__file__ else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _check_captured(where: str, name: str, item: Captured) -> None:
+    check_point(name, where)
+    if item.values.ndim == DIMENSIONS and item.values.dtype == "float64":
+        return
+    raise SubjectError(
+        "point-shape",
+        f"{name} holds {item.values.dtype} {list(item.values.shape)}, not float64 [sequences, tokens, channels]",
+        where=where,
+        remedy="capture where the first two dimensions are sequences and tokens",
+    )

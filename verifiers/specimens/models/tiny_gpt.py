@@ -2,8 +2,9 @@
 
 Three layers, 64 wide, 4 heads, rotary positions, biased q, k and v, RMS norms, SwiGLU. `reference` computes it
 plainly: three projections, scores and softmax spelled out. `fused` projects q, k and v at once, attends by SDPA, and
-normalises in another order. Each `*_dropped`, `hidden_*`, … factory has one damage. Needs torch.
+normalises in another order. `bias_dropped` and those after it have one damage each. Needs torch.
 """
+# ruff: noqa: INP001 -- a factory file is no package
 
 from __future__ import annotations
 
@@ -234,3 +235,8 @@ def rounded_frequencies() -> TorchForward:
 def one_token() -> TorchForward:
     """Give the plain stack with inputs of one token."""
     return TorchForward(module=seeded(TinyGPT()), taps=TAPS, tokens=[[1], [2]], keep_constants=True)
+
+
+def stateless_point() -> TorchForward:
+    """Give the plain stack with a point named `q`, which may be before or after the bias."""
+    return TorchForward(module=seeded(TinyGPT()), taps={"q": "layers.0.attn.q"}, tokens=tokens())
