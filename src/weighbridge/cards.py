@@ -122,8 +122,8 @@ def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
 
 def _value(name: str, body: Any) -> Value:
     match body:
-        case {"rows": rows, "key": key, **rest}:
-            defaults = rest.get("defaults", {})
+        case {"rows": rows, "key": key}:
+            defaults: dict[str, Json] = body.get("defaults", {})
             return Rows(key, tuple({**defaults, **row} for row in rows))
         case {"record": fields}:
             return Record(fields)
@@ -161,7 +161,7 @@ def _shown(value: Any) -> Any:
     return "none" if value is None else value
 
 
-def fill(template: str, figures: Fields) -> str:
+def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
     text = _Words().vformat(template, (), dict(figures))
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -205,18 +205,13 @@ def _block(card: GateCard, verdict: Verdict, numbers: Fields) -> str:
 
 # What any gate can come to, whatever its kind.
 COMMON: Mapping[str, CodeCard] = {
-    "unbound": CodeCard(
-        says="the subject {subject} is not bound, so nothing was looked at",
-        knob="bind it: --subject {subject}=PATH",
-    ),
-    "never-measured": CodeCard(says="{measurement} was never measured", knob="bind the gate's subjects"),
     "partial-look": CodeCard(
         says="the instrument looked at {examined} of {total} places",
         cause="the instrument stopped early",
         look="the verifier named in the evidence",
     ),
     "vacuous": CodeCard(
-        says="the pass could not be made to fail: {survivor!r} went unnoticed, so clause {clause!r} judges nothing",
+        says="the pass could not be made to fail: '{survivor}' went unnoticed, so the clause '{clause}' is idle",
         cause="a clause of the judge is missing or weakened",
         look="the gate kind's module, and `weighbridge selftest`",
     ),
@@ -228,15 +223,23 @@ COMMON: Mapping[str, CodeCard] = {
         look="the verifier's module, and `weighbridge selftest`",
     ),
     "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
-    "verifier-raised": CodeCard(says="the verifier of {measurement} broke; this is a fault of the tool", look="run again with --debug"),
     "requires": CodeCard(
         says="the gate requires {requirement}: {needed} on this host, found {found}",
         knob="run it where there is one; --expect-blocked GATE-ID says that this host has none",
     ),
-    "where-unknown": CodeCard(says="{fact} is unknown, the contract needs {needed}", knob="log what makes {fact} known"),
-    "where-contradicted": CodeCard(says="{fact} is contradicted by {by}, so it is unknown; the contract needs {needed}"),
-    "where-false": CodeCard(says="{fact} = {found}, the contract needs {needed}", knob="measure on the declared shape"),
-}  # fmt: skip
+    "where-unknown": CodeCard(
+        says="{fact} is unknown, the contract needs {needed}",
+        knob="log what makes {fact} known",
+    ),
+    "where-contradicted": CodeCard(
+        says="{fact} is contradicted by {by}, so it is unknown; the contract needs {needed}",
+        look="the log: two of its figures cannot both be true",
+    ),
+    "where-false": CodeCard(
+        says="{fact} = {found}, the contract needs {needed}",
+        knob="measure on the declared shape",
+    ),
+}
 
 
 def code_card(kind: str, code: str) -> CodeCard | None:

@@ -1,7 +1,8 @@
 """Typed limits: one frozen dataclass gives the reader, the JSON Schema and the direction in which a limit tightens.
 
 A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an enum, another such dataclass,
-`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, and `T | None`. A field without a default is required.
+`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars, and object for anything at all. A
+field without a default is required.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import operator
 import re
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -26,7 +28,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doc:
-    """What a field means and what it may hold; `tight` is the direction in which it tightens: "up" or "down"."""
+    """What a field means and what it may hold.
+
+    `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
+    choices their order, of a switch true over false. `form` says in words what `pattern` demands.
+    """
 
     text: str = dataclasses.field(default="", kw_only=False)
     unit: str = ""
@@ -35,6 +41,8 @@ class Doc:
     lt: float | None = None
     le: float | None = None
     pattern: str | None = None
+    form: str = ""
+    keys: str | None = None  # the pattern of a mapping's keys
     choices: tuple[str, ...] = ()
     min_items: int = 0
     tight: str = ""
@@ -104,32 +112,44 @@ def read(cls: type[T], data: object, path: Path = ()) -> T:
 
 def _read_class(cls: type, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Mapping):
-        problems.append(Problem("type", f"{_show(data)} is not a mapping", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
         return None
     known = {item.key: item for item in fields(cls)}
-    near = [_unknown(key, known, path, problems) for key in data if key not in known]
+    free = [key for key in known if key not in data]
+    near = [_unknown(key, free, known, path, problems) for key in data if key not in known]
     values = {}
     for item in known.values():
         if item.key in data:
             values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), problems)
         elif item.required and item.key not in near:
-            problems.append(Problem("missing", f"missing key {item.key!r}", path))
+            problems.append(Problem("missing-key", f"missing key {item.key!r}", path))
     return None if problems else cls(**values)
 
 
-def _unknown(key: object, known: Mapping[str, Field], path: Path, problems: list[Problem]) -> str:
-    near = nearest(str(key), known)
-    problems.append(Problem("unknown-key", f"unknown key {_show(key)}{near}", (*path, str(key)), at_key=True))
-    return near.rpartition("'")[0].rpartition("'")[2]
+def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, problems: list[Problem]) -> str:
+    """Note an unknown key, and give the missing one that it seems to mean, so that one slip is told once."""
+    near = _close(str(key), free) if len(problems) < SUGGESTED else []
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
+    problems.append(Problem("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True))
+    return near[0] if near else ""
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """Suggest the nearest known word, as `; did you mean 'x'?`, or list what is known when none is near."""
     candidates = list(known)
-    near = difflib.get_close_matches(word, candidates, n=1)
+    near = _close(word, candidates)
     if near:
         return f"; did you mean {near[0]!r}?"
+    if len(candidates) > LISTED:
+        return ""
     return f"; known: {', '.join(sorted(candidates))}" if candidates else ""
+
+
+def _close(word: str, candidates: Sequence[str]) -> list[str]:
+    """Find the nearest word, where it can be found quickly: what is read may be hostile."""
+    if len(word) > SHOWN or len(candidates) > LISTED:
+        return []
+    return difflib.get_close_matches(word, candidates, n=1)
 
 
 def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
@@ -137,9 +157,7 @@ def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]
     if origin is Annotated:
         return _read(args[0], args[1], data, path, problems)
     if origin in (typing.Union, types.UnionType):
-        if data is None:
-            return None
-        return _read(next(a for a in args if a is not type(None)), doc, data, path, problems)
+        return _read_union(args, doc, data, path, problems)
     if origin is tuple:
         return _read_tuple(args, doc, data, path, problems)
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -149,56 +167,87 @@ def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]
     return _read_scalar(kind, doc, data, path, problems)
 
 
+def _read_union(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+    kinds = [kind for kind in args if kind is not type(None)]
+    if data is None and len(kinds) < len(args):
+        return None
+    if len(kinds) == 1:
+        return _read(kinds[0], doc, data, path, problems)
+    if int in kinds and float not in kinds:
+        data = _as_number(int, data)
+    if type(data) not in kinds:
+        named = ", ".join(_NAMES[kind] for kind in kinds)
+        problems.append(Problem("wrong-type", f"{show(data)} is none of: {named}", path))
+        return None
+    return _read_scalar(type(data), doc, data, path, problems)
+
+
 def _read_tuple(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Sequence) or isinstance(data, str):
-        problems.append(Problem("type", f"{_show(data)} is not a list", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a list", path))
         return ()
     if args[-1] is not Ellipsis and len(data) != len(args):
-        problems.append(Problem("length", f"a list of {len(data)}, not of {len(args)}", path))
+        problems.append(Problem("wrong-length", f"a list of {len(data)}, not of {len(args)}", path))
         return ()
     if len(data) < doc.min_items:
-        problems.append(Problem("length", f"a list of {len(data)}, at least {doc.min_items} needed", path))
+        problems.append(Problem("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path))
     return tuple(_read(args[0], doc, item, (*path, index), problems) for index, item in enumerate(data))
 
 
 def _read_mapping(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Mapping):
-        problems.append(Problem("type", f"{_show(data)} is not a mapping", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
         return {}
+    for key in data:
+        if doc.keys and not re.fullmatch(doc.keys, str(key)):
+            what = f"the name {show(key)} is not {doc.form or f'of the form {doc.keys}'}"
+            problems.append(Problem("bad-form", what, (*path, str(key)), at_key=True))
     return {str(key): _read(kind, doc, item, (*path, str(key)), problems) for key, item in data.items()}
 
 
 def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _read_choice([str(member.value) for member in kind], data, path, problems, kind)
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        data = float(data)
+    data = _as_number(kind, data)
     if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
-        problems.append(Problem("type", f"{_show(data)} is not {_NAMES[kind]}", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path))
         return data
     if doc.choices:
         return _read_choice(doc.choices, data, path, problems, str)
     wrong = _out_of_bounds(doc, data)
     if wrong:
-        problems.append(Problem("bounds", f"{_show(data)} is not {wrong}", path))
+        form = isinstance(data, str)
+        problems.append(Problem("bad-form" if form else "out-of-bounds", f"{show(data)} is not {wrong}", path))
+    return data
+
+
+def _as_number(kind: Any, data: object) -> object:
+    """Take 30 for a float and 30.0 for a whole number, as JSON Schema does."""
+    if kind is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST:
+        return float(data)
+    if kind is int and isinstance(data, float) and data.is_integer():
+        return int(data)
     return data
 
 
 def _read_choice(choices: Sequence[str], data: object, path: Path, problems: list[Problem], make: Any) -> object:
     if isinstance(data, str) and data in choices:
         return make(data)
-    problems.append(Problem("choice", f"{_show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path))
+    problems.append(
+        Problem("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path)
+    )
     return None
 
 
 def _near(data: object, choices: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(data), choices, n=1)
+    near = _close(str(data), choices)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _out_of_bounds(doc: Doc, data: object) -> str:
     if isinstance(data, str):
-        return f"of the form {doc.pattern}" if doc.pattern and not re.fullmatch(doc.pattern, data) else ""
+        fits = not doc.pattern or re.fullmatch(doc.pattern, data)
+        return "" if fits else doc.form or f"of the form {doc.pattern}"
     if isinstance(data, bool) or not isinstance(data, (int, float)):
         return ""
     if isinstance(data, float) and not math.isfinite(data):
@@ -213,7 +262,8 @@ def _out_of_bounds(doc: Doc, data: object) -> str:
     return next(broken, "")
 
 
-def _show(data: object) -> str:
+def show(data: object) -> str:
+    """Show a value in a message, cut to a readable length."""
     if isinstance(data, str):
         return repr(data if len(data) <= SHOWN else data[: SHOWN - 1] + "…")
     if isinstance(data, Mapping):
@@ -224,6 +274,9 @@ def _show(data: object) -> str:
 
 
 SHOWN = 60
+LISTED = 100
+SUGGESTED = 20
+LARGEST = sys.float_info.max
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -252,15 +305,24 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if origin is Annotated:
         return _described(_schema(args[0], args[1]), args[1])
     if origin in (typing.Union, types.UnionType):
-        inner = _schema(next(a for a in args if a is not type(None)), doc)
-        return {"anyOf": [inner, {"type": "null"}]}
+        return _union_schema(args, doc)
     if origin is tuple:
         return _tuple_schema(args, doc)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _schema(args[1], doc)}
+        names = {"propertyNames": {"pattern": _whole(doc.keys)}} if doc.keys else {}
+        return {"type": "object", "additionalProperties": _schema(args[1], doc)} | names
     if dataclasses.is_dataclass(kind):
         return schema(typing.cast(type, kind))
     return _scalar_schema(kind, doc)
+
+
+def _union_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
+    kinds = [kind for kind in args if kind is not type(None)]
+    null = ["null"] if len(kinds) < len(args) else []
+    if len(kinds) > 1:
+        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
+    inner = _schema(kinds[0], doc)
+    return {"anyOf": [inner, {"type": "null"}]} if null else inner
 
 
 def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
@@ -273,10 +335,54 @@ def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
 def _scalar_schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return {"type": "string", "enum": [str(member.value) for member in kind]}
-    if kind is object:
-        return {"type": ["string", "number", "boolean", "null"]}
-    body: dict[str, Any] = {"type": {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]}
+    return _bounds_schema(doc) if kind is object else {"type": _JSON_TYPES[kind], **_bounds_schema(doc)}
+
+
+def _bounds_schema(doc: Doc) -> dict[str, Any]:
+    """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
     words = (("exclusiveMinimum", doc.gt), ("minimum", doc.ge), ("exclusiveMaximum", doc.lt), ("maximum", doc.le))
-    body |= {word: limit for word, limit in words if limit is not None}
+    body: dict[str, Any] = {word: limit for word, limit in words if limit is not None}
     body |= {"enum": list(doc.choices)} if doc.choices else {}
-    return body | ({"pattern": f"^(?:{doc.pattern})$"} if doc.pattern else {})
+    return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
+
+
+def _whole(pattern: str) -> str:
+    """Make a pattern match whole texts only; Python's $ alone lets a line end follow."""
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+_JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+# --- Plain data and direction -----------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Write a limits value as the plain data that `read` reads, defaults filled in."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.key: plain(getattr(value, item.name)) for item in fields(type(value))}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return str(value.value) if isinstance(value, enum.Enum) else value
+
+
+def loosened(old: Any, new: Any) -> tuple[str, ...]:
+    """List the keys whose new value is not known to be as tight as the old one; both are of one limits class."""
+    cls: type = type(old)
+    return tuple(
+        item.key for item in fields(cls) if not _as_tight(item.doc, getattr(old, item.name), getattr(new, item.name))
+    )
+
+
+def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
+    if old == new or (old is None and doc.tight):  # a limit where there was none
+        return True
+    if new is None or not doc.tight:
+        return False
+    if doc.choices:
+        old, new = doc.choices.index(old), doc.choices.index(new)
+    elif isinstance(old, tuple):
+        return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
+    return bool(new >= old if doc.tight == "up" else new <= old)

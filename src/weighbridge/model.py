@@ -229,12 +229,14 @@ class Finding:
 class SubjectDecl:
     """A subject as a contract declares it; `path` is relative to the contract's folder.
 
+    `for_each` is a glob beside the contract instead of a path: each file that it finds is an instance.
     `columns` maps a column's standard name (`loss`, `wall_ms`) to its name in the log.
     """
 
     kind: SubjectKind
     path: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    for_each: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

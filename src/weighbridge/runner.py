@@ -6,17 +6,17 @@ The runner never judges, and judging never sees anything but what the sealed byt
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.binding import Bound, find, instances, origin
-from weighbridge.canonical import loads
+from weighbridge.binding import Bound, find, origin
+from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.redact import Redactor, redact_json
+from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
 from weighbridge.judging import NOT_HERE, Wanted, all_wanted, judge_contract, wanted_host
 from weighbridge.model import (
     CanaryResult,
@@ -49,8 +49,8 @@ class Weighed:
     findings: tuple[Finding, ...]
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
-    started: datetime.datetime
-    finished: datetime.datetime
+    started: dt.datetime
+    finished: dt.datetime
 
 
 class Scale:
@@ -139,35 +139,40 @@ def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Meas
 def weigh(
     contract: Contract,
     bound: Sequence[Bound],
+    on: Mapping[str, tuple[str, ...]],
     *,
-    redactor: Redactor,
+    redactor: Redactor | None,
     progress: Progress = lambda _text: None,
     debug: bool = False,
 ) -> Weighed:
-    """Measure and judge every gate of a contract on each of its instances."""
-    started = datetime.datetime.now(datetime.UTC)
+    """Measure and judge the gates of a contract, each on the instances that `on` names for it.
+
+    With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
+    is meant to be kept.
+    """
+    started = dt.datetime.now(dt.UTC)
     scale = Scale(contract, bound, progress=progress, debug=debug)
-    on = {gate.id: instances(gate, bound) for gate in contract.gates}
     for gate in contract.gates:
         for instance in on[gate.id]:
             _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)
-    measured = {key: _sealed_form(item, redactor) for key, item in scale.measured.items()}
+    measured = {key: _as_sealed(item, redactor) for key, item in scale.measured.items()}
+    canaries = {key: redact_canary(item, redactor) if redactor else item for key, item in scale.canaries.items()}
     progress("judging")
     return Weighed(
         contract=contract,
         bound=tuple(bound),
         instances=on,
         measured=measured,
-        canaries=scale.canaries,
-        findings=judge_contract(contract, on, measured, scale.canaries),
+        canaries=canaries,
+        findings=judge_contract(contract, on, measured, canaries),
         origins={
             key: origin(item, scale.views[key])
             for item in bound
             if (key := (item.subject, item.instance)) in scale.views
         },
-        digests={key: view.digest() for key, view in scale.views.items()},
+        digests={key: view.digest() for key, view in scale.views.items()} if redactor else {},
         started=started,
-        finished=datetime.datetime.now(datetime.UTC),
+        finished=dt.datetime.now(dt.UTC),
     )
 
 
@@ -196,7 +201,8 @@ def _not_here(lacking: str, item: Wanted, bound: Sequence[Bound]) -> Unmeasured:
     return Unmeasured(code=NOT_HERE, why=f"this host lacks {lacking}", remedy="run it on a host that has it")
 
 
-def _sealed_form(item: Measured, redactor: Redactor) -> Measured:
-    """Take a measurement through its sealed bytes, redacted, so that a live verdict and a re-judged one cannot differ."""
+def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
+    """Give what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
     body, arrays = encode_measured(item)
-    return decode_measured(redact_json(body, redactor), arrays)
+    told = redact_json(body, redactor) if redactor else body
+    return decode_measured(loads(dumps(told)), arrays)

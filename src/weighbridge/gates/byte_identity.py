@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, each_row, failed, passed, rows_of
-from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.base import (
+    Damage,
+    Evidence,
+    Falsifier,
+    Kind,
+    Need,
+    NotApplicable,
+    blocked,
+    each_row,
+    failed,
+    passed,
+    rows_of,
+    with_value,
+)
+from weighbridge.gates.dtype_preservation import blank_table, listed, whole_table
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+
+# For a falsifier alone: another dtype whose elements have the same size.
+SAME_SIZE: Mapping[str, str] = {
+    "F16": "BF16", "BF16": "F16", "I16": "U16", "U16": "I16", "F32": "I32", "I32": "F32", "U32": "I32", "U8": "I8",
+    "F64": "I64", "I64": "F64", "U64": "I64", "F8_E4M3": "F8_E5M2", "F8_E5M2": "F8_E4M3",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Which tensors must be the same."""
 
-    tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1)] = ("*",)
+    tensors: Annotated[tuple[str, ...], Doc("globs of the tensors that must be the same", min_items=1, tight="up")] = (
+        "*",
+    )
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand the same dtype, shape and bytes for every named tensor."""
-    rows = [row for row in rows_of(evidence, "pairs") if listed(str(row["name"]), limits.tensors)]
-    if not any(row["elements"] for row in rows):
-        return blocked("nothing-compared", {"tensors": len(rows)})
-    looked = [str(row["name"]) for row in rows]
-    offences = [_offence(row, code) for row in rows if (code := _code(row))]
-    size = sum(int(str(row["source_bytes"])) for row in rows)
+    """Demand the same dtype, shape and bytes for every named tensor; a glob that names none is a typo, not a pass."""
+    table = rows_of(evidence, "pairs")
+    rows = [row for row in table if listed(str(row["name"]), limits.tensors)]
+    idle = [glob for glob in limits.tensors if not any(listed(str(row["name"]), (glob,)) for row in rows)]
+    codes = {str(row["name"]): _code(row) for row in rows}
+    offences = [_offence(row, code) for row in rows if (code := codes[str(row["name"])])]
     if offences:
-        return failed(offences, looked=looked, unit="tensors", figures={"bytes": size})
-    return passed(looked=looked, unit="tensors", figures={"bytes": size})
+        return failed(offences, looked=tuple(codes), unit="tensors", figures=_size(rows))
+    if not any(row["elements"] for row in rows):
+        return blocked("nothing-compared", {"tensors": len(rows), "names": len(table)})
+    if idle:
+        return blocked("names-nothing", {"globs": idle, "names": len(table)})
+    return passed(looked=tuple(codes), unit="tensors", figures=_size(rows))
+
+
+def _size(rows: Sequence[Fields]) -> Fields:
+    return {"bytes": sum(int(str(row["source_bytes"])) for row in rows)}
 
 
 def _code(row: Fields) -> str:
@@ -57,6 +87,43 @@ def _offence(row: Fields, code: str) -> Offence:
     return Offence(place=str(row["name"]), code=code, figures={key: row[key] for key in kept})
 
 
+# --- Falsifiers -------------------------------------------------------------------------------------------------------
+
+
+def _named(row: Fields, limits: Limits) -> bool:
+    return any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.tensors)
+
+
+def _one_byte(row: Fields, limits: Limits) -> Fields | None:
+    return {**row, "differing_bytes": 1} if row["elements"] and _named(row, limits) else None
+
+
+def _longer(row: Fields, _limits: Limits) -> Fields | None:
+    shape = row["candidate_shape"]
+    if not isinstance(shape, Sequence) or not shape:
+        return None
+    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
+
+
+def _deeper(row: Fields, _limits: Limits) -> Fields:
+    shape = row["candidate_shape"]
+    assert isinstance(shape, Sequence)
+    return {**row, "candidate_shape": [1, *shape]}
+
+
+def _all_named_by(glob_at: int) -> Falsifier[Limits]:
+    """Take away all that one glob names; what the others name is still the same."""
+
+    def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
+        glob = limits.tensors[glob_at]
+        rows = tuple(row for row in rows_of(evidence, "pairs") if not fnmatch.fnmatchcase(str(row["name"]), glob))
+        if not any(_named(row, limits) and row["elements"] for row in rows):
+            return NotApplicable("no other tensor with elements is named")
+        return Damage(with_value(evidence, "pairs", Rows("name", rows)), frozenset())
+
+    return Falsifier("a glob that names nothing", "names-nothing", damage, Outcome.BLOCKED)
+
+
 KIND = Kind(
     name="byte-identity",
     version=1,
@@ -70,31 +137,32 @@ KIND = Kind(
         "missing": Outcome.FAIL,
         "extra": Outcome.FAIL,
         "nothing-compared": Outcome.BLOCKED,
+        "names-nothing": Outcome.BLOCKED,
     },
     judge=judge,
     falsifiers=(
+        each_row("one byte differs", "bytes", "pairs", _one_byte, why="every tensor is empty"),
+        whole_table(each_row("one byte differs, all over", "bytes", "pairs", _one_byte, why="every tensor is empty")),
         each_row(
-            "one byte differs",
+            "bytes not counted",
             "bytes",
             "pairs",
-            lambda row, _: {**row, "differing_bytes": 1} if row["elements"] else None,
-            why="every tensor is empty",
+            lambda row, _: {**row, "differing_bytes": None},
+            why="no tensors",
         ),
         each_row(
             "the same bytes under another dtype",
             "dtype",
             "pairs",
-            lambda row, _: {**row, "candidate_dtype": "I16" if row["source_dtype"] != "I16" else "F16"},
+            lambda row, _: {**row, "candidate_dtype": SAME_SIZE.get(str(row["source_dtype"]), "U8")},
             why="no tensors",
         ),
-        each_row(
-            "a dimension more",
-            "shape",
-            "pairs",
-            lambda row, _: {**row, "candidate_shape": [1, row["candidate_shape"]]},
-            why="no tensors",
-        ),
+        each_row("a dimension more", "shape", "pairs", _deeper, why="no tensors"),
+        each_row("one longer", "shape", "pairs", _longer, why="no tensor has a dimension"),
         each_row("dropped", "missing", "pairs", lambda row, _: {**row, "candidate_dtype": ""}, why="no tensors"),
         each_row("added", "extra", "pairs", lambda row, _: {**row, "source_dtype": ""}, why="no tensors"),
+        blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, "there is no tensor"),
+        _all_named_by(0),
+        _all_named_by(-1),
     ),
 )

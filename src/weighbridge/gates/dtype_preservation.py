@@ -1,20 +1,37 @@
 """dtype-preservation: does every tensor keep its source dtype, and does its content agree with its label?
 
-Where content does not follow from the source, the mechanism that explains every bit is named, the simplest first; it
-is never named from all-zero tensors, and it is "different content" when none explains everything.
+Where content does not follow from the source, the mechanism that explains every bit is named, the simplest first: the
+one that explains all offenders of the same change of dtype. It is never named from all-zero tensors alone, and it is
+"different content" when none explains everything.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.base import (
+    Damage,
+    Evidence,
+    Falsifier,
+    Kind,
+    Need,
+    NotApplicable,
+    blocked,
+    each_row,
+    failed,
+    passed,
+    rows_of,
+    with_value,
+)
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+
+L = TypeVar("L")
 
 LOSSLESS: Mapping[str, tuple[str, ...]] = {
     "BF16": ("F32", "F64"),
@@ -44,6 +61,19 @@ MECHANISMS: tuple[str, ...] = (
     "other-tensor",
 )
 UNEXPLAINED = "different content"
+EXPLAINED = ("label", "content", "shape")  # codes of tensors that are on both sides
+
+# For the falsifiers alone: changes that lose values, by the source's dtype, and a label that no contract can mean.
+NARROWER: Mapping[str, tuple[str, ...]] = {
+    "F64": ("F32", "BF16", "F16", "F8_E4M3", "I8"),
+    "F32": ("BF16", "F16", "F8_E4M3", "I8"),
+    "BF16": ("F16", "F8_E4M3", "I8"),
+    "F16": ("BF16", "F8_E4M3", "I8"),
+    "I64": ("F32", "I8"),
+    "I32": ("F32", "I8"),
+    "I16": ("I8",),
+}
+NO_DTYPE = "another dtype"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +90,14 @@ class Limits:
     """What may become of a dtype."""
 
     policy: Annotated[
-        str, Doc("same: the very dtype; lossless: the same or an exact widening", choices=("same", "lossless"))
+        str,
+        Doc(
+            "same: the very dtype; lossless: the same or an exact widening", choices=("same", "lossless"), tight="down"
+        ),
     ] = "same"
-    allow: Annotated[tuple[Allowed, ...], Doc("further changes that are meant")] = ()
-    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent")] = ()
-    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new")] = ()
+    allow: Annotated[tuple[Allowed, ...], Doc("further changes that are meant", tight="down")] = ()
+    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
+    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
 
 
 def accepts(limits: Limits, row: Fields) -> bool:
@@ -79,32 +112,42 @@ def accepts(limits: Limits, row: Fields) -> bool:
     )
 
 
-def mechanism(row: Fields) -> str:
-    """Name the simplest mechanism that reproduces every element of the candidate, or "different content"."""
-    if not row["nonzero"]:
+def mechanism(offenders: Sequence[Fields]) -> str:
+    """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
+    if not any(row["nonzero"] and row["elements"] for row in offenders):
         return UNEXPLAINED
-    counts = _reproduced(row)
-    return next((name for name in MECHANISMS if counts.get(name) == row["elements"]), UNEXPLAINED)
+    full = (name for name in MECHANISMS if all(_reproduced(row).get(name) == row["elements"] for row in offenders))
+    return next(full, UNEXPLAINED)
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every tensor's dtype against the policy and its content against its label."""
     rows = rows_of(evidence, "pairs")
-    looked = [str(row["name"]) for row in rows]
-    offences = [offence for row in rows if (offence := _row(row, limits)) is not None]
-    broken = [offence for offence in offences if offence.code != "not-compared"]
+    codes = {str(row["name"]): _code(row, limits) for row in rows}
+    objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
+    broken = _offences([(row, code) for row, code in objected if code != "not-compared"])
     if broken:
-        return failed(broken, looked=looked, unit="tensors", figures=_summary(rows))
-    if offences:
-        return blocked("not-compared", {"tensors": len(rows)}, offences=offences)
+        return failed(broken, looked=tuple(codes), unit="tensors", figures=_summary(rows))
+    if objected:
+        return blocked("not-compared", _not_compared(objected), offences=_offences(objected), of=len(rows))
     if not any(_both(row) and row["elements"] for row in rows):
         return blocked("nothing-compared", {"tensors": len(rows)})
-    return passed(looked=looked, unit="tensors", figures=_summary(rows))
+    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows))
 
 
-def _row(row: Fields, limits: Limits) -> Offence | None:
-    code = _code(row, limits)
-    return Offence(place=str(row["name"]), code=code, figures=_figures(row)) if code else None
+def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
+    """Describe the offenders, those of the same change of dtype explained together."""
+    alike: dict[tuple[object, object], list[Fields]] = {}
+    for row, code in codes:
+        if code in EXPLAINED:
+            alike.setdefault((row["source_dtype"], row["candidate_dtype"]), []).append(row)
+    named = {change: mechanism(rows) for change, rows in alike.items()}
+    return [Offence(place=str(row["name"]), code=code, figures=_figures(row, code, named)) for row, code in codes]
+
+
+def _not_compared(codes: Sequence[tuple[Fields, str]]) -> Fields:
+    changes = sorted({f"{row['source_dtype']} -> {row['candidate_dtype']}" for row, _ in codes})
+    return {"tensors": len(codes), "changes": changes}
 
 
 def _code(row: Fields, limits: Limits) -> str:
@@ -143,11 +186,13 @@ def listed(name: str, globs: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
-def _figures(row: Fields) -> Fields:
-    named = mechanism(row) if _both(row) else ""
-    reproduced = _reproduced(row).get(named, 0)
+def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
+    name = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
     kept = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
-    return {key: row[key] for key in kept} | {"mechanism": named, "reproduced": reproduced}
+    kept_other = {"other": row["other"]} if name == "other-tensor" else {}
+    return (
+        {key: row[key] for key in kept} | {"mechanism": name, "explained": _reproduced(row).get(name, 0)} | kept_other
+    )
 
 
 def _summary(rows: tuple[Fields, ...]) -> Fields:
@@ -155,18 +200,115 @@ def _summary(rows: tuple[Fields, ...]) -> Fields:
     return {"elements": sum(int(str(row["elements"])) for row in rows), "dtypes": dict(sorted(moves.items()))}
 
 
-def _relabel(row: Fields, limits: Limits) -> Fields | None:
+# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
+
+
+def _follows(row: Fields) -> Fields:
+    """Make the content follow from the source under any label, so that only another clause can object."""
+    return {**row, "reproduced": {"identical": row["elements"], "value-cast": row["elements"]}}
+
+
+def _relabel(row: Fields, _limits: Limits) -> Fields | None:
+    return _follows({**row, "candidate_dtype": NO_DTYPE}) if _both(row) else None
+
+
+def _narrow(label: str) -> Falsifier[Limits]:
+    def change(row: Fields, limits: Limits) -> Fields | None:
+        meant = any((allowed.source, allowed.candidate) == (row["source_dtype"], label) for allowed in limits.allow)
+        if not _both(row) or meant or label not in NARROWER.get(str(row["source_dtype"]), ()):
+            return None
+        return _follows({**row, "candidate_dtype": label})
+
+    return each_row(f"narrowed to {label}", "label", "pairs", change, why=f"no tensor is wider, or {label} is meant")
+
+
+def _widen(row: Fields, limits: Limits) -> Fields | None:
+    meant = any((allowed.source, allowed.candidate) == (row["source_dtype"], "F64") for allowed in limits.allow)
+    if limits.policy != "same" or not _both(row) or meant or row["source_dtype"] == "F64":
+        return None
+    return _follows({**row, "candidate_dtype": "F64"})
+
+
+def _allowed_elsewhere(row: Fields, limits: Limits) -> Fields | None:
+    for allowed in limits.allow:
+        meant = any(
+            (other.source, other.candidate) == (allowed.source, allowed.candidate)
+            and fnmatch.fnmatchcase(str(row["name"]), other.tensors)
+            for other in limits.allow
+        )
+        exact = limits.policy == "lossless" and allowed.candidate not in NARROWER.get(allowed.source, ())
+        if _both(row) and not meant and not exact and allowed.source != allowed.candidate:
+            return _follows({**row, "source_dtype": allowed.source, "candidate_dtype": allowed.candidate})
+    return None
+
+
+def _one_fewer(row: Fields, same: bool) -> Fields | None:
+    if not _both(row) or not row["elements"] or (row["source_dtype"] == row["candidate_dtype"]) is not same:
+        return None
+    broken = "identical" if same else "value-cast"
+    counts = {"identical": row["elements"], "value-cast": row["elements"], broken: int(str(row["elements"])) - 1}
+    return {**row, "reproduced": counts}
+
+
+def _one_more(row: Fields, _limits: Limits) -> Fields | None:
     if not _both(row):
         return None
-    others = ({**row, "candidate_dtype": dtype} for dtype in ("F16", "BF16", "I16", "F32"))
-    return next((other for other in others if not accepts(limits, other)), None)
+    more = int(str(row["elements"])) + 1
+    return {**row, "reproduced": {"identical": more, "value-cast": more}}
 
 
-def _change_content(row: Fields, _limits: Limits) -> Fields | None:
-    if not _both(row) or not row["elements"]:
+def _longer(row: Fields, _limits: Limits) -> Fields | None:
+    shape = row["candidate_shape"]
+    if not _both(row) or not isinstance(shape, Sequence) or not shape:
         return None
-    counts = {**_reproduced(row), _expected(row): int(str(row["elements"])) - 1}
-    return {**row, "reproduced": counts}
+    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
+
+
+def _deeper(row: Fields, _limits: Limits) -> Fields | None:
+    shape = row["candidate_shape"]
+    assert isinstance(shape, Sequence)
+    return {**row, "candidate_shape": [1, *shape]} if _both(row) else None
+
+
+def _drop(row: Fields, limits: Limits) -> Fields | None:
+    meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_missing)
+    return None if meant else {**row, "candidate_dtype": ""}
+
+
+def _add(row: Fields, limits: Limits) -> Fields | None:
+    meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_extra)
+    return None if meant or not row["candidate_dtype"] else {**row, "source_dtype": ""}
+
+
+def whole_table(falsifier: Falsifier[L]) -> Falsifier[L]:
+    """Damage every row there is, whether or not the judge said that it looked there."""
+
+    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
+        places = tuple(str(row["name"]) for row in rows_of(evidence, "pairs"))
+        return falsifier.damage(evidence, limits, places)
+
+    return dataclasses.replace(falsifier, damage=damage)
+
+
+def blank_table(name: str, change: Callable[[Fields, L], Fields | None], why: str) -> Falsifier[L]:
+    """Leave only rows with nothing to compare; the judge must then be blocked."""
+
+    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
+        rows = tuple(new for row in rows_of(evidence, "pairs") if (new := change(row, limits)) is not None)
+        if not rows:
+            return NotApplicable(why)
+        return Damage(with_value(evidence, "pairs", Rows("name", rows)), frozenset())
+
+    return Falsifier(name, "nothing-compared", damage, Outcome.BLOCKED)
+
+
+def _emptied(row: Fields, _limits: Limits) -> Fields:
+    return {**row, "elements": 0, "reproduced": {"identical": 0, "value-cast": 0}}
+
+
+def _left_out(row: Fields, limits: Limits) -> Fields | None:
+    meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_missing)
+    return {**row, "candidate_dtype": ""} if meant and row["source_dtype"] else None
 
 
 KIND = Kind(
@@ -186,42 +328,39 @@ KIND = Kind(
     },
     judge=judge,
     falsifiers=(
-        each_row("the label changed", "label", "pairs", _relabel, why="the policy accepts every other dtype"),
-        each_row("one element changed", "content", "pairs", _change_content, why="every tensor is empty"),
+        each_row("another label", "label", "pairs", _relabel, why="no tensor is in both"),
+        whole_table(each_row("another label, all over", "label", "pairs", _relabel, why="no tensor is in both")),
+        *(_narrow(label) for label in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
+        each_row("widened", "label", "pairs", _widen, why="the policy accepts a widening"),
+        each_row("allowed for other tensors", "label", "pairs", _allowed_elsewhere, why="nothing is allowed elsewhere"),
         each_row(
-            "a dimension more",
-            "shape",
+            "one element changed under its label",
+            "content",
             "pairs",
-            lambda row, _: {**row, "candidate_shape": [1, row["candidate_shape"]]} if _both(row) else None,
-            why="no tensor is in both",
+            lambda row, _: _one_fewer(row, same=True),
+            why="no tensor with elements keeps its label",
         ),
         each_row(
-            "dropped from the candidate",
-            "missing",
+            "one element not as its cast",
+            "content",
             "pairs",
-            lambda row, limits: (
-                None if listed(str(row["name"]), limits.allow_missing) else {**row, "candidate_dtype": ""}
-            ),
-            why="the contract lets every tensor be missing",
+            lambda row, _: _one_fewer(row, same=False),
+            why="no tensor with elements changes its label",
         ),
-        each_row(
-            "absent from the source",
-            "extra",
-            "pairs",
-            lambda row, limits: (
-                None
-                if listed(str(row["name"]), limits.allow_extra) or not row["candidate_dtype"]
-                else {**row, "source_dtype": ""}
-            ),
-            why="the contract lets every tensor be extra",
-        ),
+        each_row("more elements than there are", "content", "pairs", _one_more, why="no tensor is in both"),
+        each_row("a dimension more", "shape", "pairs", _deeper, why="no tensor is in both"),
+        each_row("one longer", "shape", "pairs", _longer, why="no tensor in both has a dimension"),
+        each_row("dropped from the candidate", "missing", "pairs", _drop, why="every tensor may be missing"),
+        each_row("absent from the source", "extra", "pairs", _add, why="every tensor may be extra"),
         each_row(
             "not comparable",
             "not-compared",
             "pairs",
-            lambda row, _: {**row, "reproduced": {}} if _both(row) and row["elements"] else None,
+            lambda row, _: {**row, "reproduced": {}} if _both(row) else None,
             why="no tensor is in both",
             outcome=Outcome.BLOCKED,
         ),
+        blank_table("every tensor empty", _emptied, "there is no tensor"),
+        blank_table("only what may be missing", _left_out, "nothing may be missing"),
     ),
 )

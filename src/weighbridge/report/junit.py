@@ -20,7 +20,8 @@ def junit(
     for contract, file, findings, measured in weighed:
         suites.append(_suite(contract, file, findings, measured, expect_blocked))
     ET.indent(suites)
-    return b'<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="utf-8") + b"\n"
+    body: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return body + b"\n"
 
 
 def _suite(

@@ -32,7 +32,7 @@ def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         enough=fill(words.enough, figures) if words and words.enough else "",
         hint=_hint(words, figures) if words else _remedy(finding.verdict, measured),
-        trials=_trials(finding.trials),
+        trials=trials_told(finding.trials),
     )
 
 
@@ -61,10 +61,11 @@ def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> str:
 
 def _hint(words: CodeCard, figures: Mapping[str, object]) -> str:
     named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)  # type: ignore[arg-type]
+    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)
 
 
-def _trials(trials: Sequence[Trial]) -> str:
+def trials_told(trials: Sequence[Trial]) -> str:
+    """Say how many trials were caught, and how many did not apply."""
     caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
     skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
     if not trials:

@@ -5,9 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.verifiers import (
+    checkpoint_facts,
+    command_outcome,
+    corpus_passes,
+    corpus_progress,
+    device_evidence,
+    forward_errors,
+    host,
+    run_facts,
+    step_columns,
+    step_series,
+    tensor_pairs,
+)
 from weighbridge.verifiers.base import Verifier
 
-_ALL: tuple[Verifier, ...] = ()
+_ALL: tuple[Verifier, ...] = (
+    checkpoint_facts.VERIFIER,
+    command_outcome.VERIFIER,
+    corpus_passes.VERIFIER,
+    corpus_progress.VERIFIER,
+    device_evidence.VERIFIER,
+    forward_errors.VERIFIER,
+    host.VERIFIER,
+    run_facts.VERIFIER,
+    step_columns.VERIFIER,
+    step_series.VERIFIER,
+    tensor_pairs.VERIFIER,
+)
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
     (verifier.quantity, verifier.kinds): verifier for verifier in _ALL

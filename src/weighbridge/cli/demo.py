@@ -1,0 +1,42 @@
+"""`weighbridge demo`: the main job on real input, from training to evidence, each step a command."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+
+from weighbridge.errors import UsageError
+from weighbridge.exit_code import ExitCode
+
+
+@click.command("demo", epilog="Example: weighbridge demo --dir /tmp/weighbridge-demo")
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
+    help="A new folder to work in.  [default: .weighbridge/demo-TIME]",
+)  # fmt: skip
+def command(folder: Path | None) -> None:
+    """Train, import, compare and weigh a small model, and show where the evidence is. Needs the torch extra."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "no-torch",
+            "the demo trains a model, and PyTorch is not installed",
+            remedy="pip install 'weighbridge[torch]'",
+        )
+    from weighbridge.demo.story import tell
+
+    folder = folder or Path(".weighbridge") / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise UsageError(
+            "folder-exists", "the folder is there already", where=str(folder), remedy="name a new one"
+        ) from None
+    held = tell(folder, click.echo)
+    click.echo(f"\nbundles: {folder}/evidence/bundles\nledger:  {folder}/evidence/ledger")
+    click.echo(f"status:  cd {folder} && weighbridge status")
+    click.echo("every step ended as it must" if held else "a step did not end as it must: see above")
+    sys.exit(ExitCode.PASSED if held else ExitCode.FAILED)

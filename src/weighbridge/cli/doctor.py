@@ -1,0 +1,56 @@
+"""`weighbridge doctor`: what this installation and this host can measure."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+
+import click
+
+from weighbridge import __version__
+from weighbridge.cli.options import as_json, print_json
+from weighbridge.data import data_path
+from weighbridge.model import Json, Measurement, Record
+from weighbridge.verifiers import VERIFIERS
+
+PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "nvidia-ml-py", "PyYAML", "click")
+
+
+@click.command("doctor", epilog="Example: weighbridge doctor --json")
+@as_json
+def command(as_json: bool) -> None:
+    """Tell versions, where the shipped cards and contracts are, and whether this host has CUDA."""
+    found = facts()
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        click.echo(f"{name:<14} {value}")
+
+
+def facts() -> dict[str, Json]:
+    """Collect versions, folders, and the measured facts of this host."""
+    versions = {name: _version(name) or "not installed" for name in PACKAGES}
+    folders = {name: str(data_path(name)) for name in ("contracts", "gates", "verifiers")}
+    return {
+        "weighbridge": __version__,
+        "python": platform.python_version(),
+        "platform": sys.platform,
+        **versions,
+        **folders,
+    } | _host()
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _host() -> dict[str, Json]:
+    host = VERIFIERS["host", ()].measure((), {})
+    if isinstance(host, Measurement) and isinstance(host.value, Record):
+        return dict(host.value.fields)
+    return {"cuda": "unknown"}

@@ -1,0 +1,42 @@
+"""Options that several verbs share, and how verbs print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from weighbridge.canonical import dumps
+from weighbridge.model import Json
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def as_json(command: F) -> F:
+    """Add `--json`: one JSON document on standard output, for machines."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for machines.")(command)
+
+
+def debug(command: F) -> F:
+    """Add `--debug`: show tracebacks of what broke inside the tool."""
+    return click.option("--debug", is_flag=True, help="Show tracebacks of faults in the tool.")(command)
+
+
+def print_json(value: Json) -> None:
+    """Print a value as canonical JSON."""
+    click.echo(dumps(value).decode().rstrip("\n"))
+
+
+def progress() -> Callable[[str], None]:
+    """Tell what is going on, on a terminal only, and on standard error, so that it never mixes with the answer."""
+    if not sys.stderr.isatty():
+        return lambda _text: None
+    return lambda text: click.echo(f"\r\x1b[2K{click.style(text, dim=True)}…", nl=False, err=True)
+
+
+def end_progress() -> None:
+    """Clear the line that `progress` wrote."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[2K", nl=False, err=True)

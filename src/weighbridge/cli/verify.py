@@ -1,0 +1,158 @@
+"""`weighbridge verify`: weigh subjects against contracts, seal the evidence, say what would move."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from weighbridge.binding import Bound
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
+from weighbridge.errors import UsageError
+from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.judging import DEFAULT
+from weighbridge.ledger_record import Move
+from weighbridge.model import Finding, Json
+from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
+from weighbridge.runner import Weighed
+from weighbridge.verification import Asked, Result, verify
+
+STORE = ".weighbridge"
+RECORDED = "evidence"
+LEDGER = "ledger"
+FORMATS = ("junit",)
+EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
+
+
+@click.command("verify", epilog=EXAMPLE)
+@click.argument("contracts", nargs=-1)
+@click.option("--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET", help="Bind a subject.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; moves no status.")
+@click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Judge only these gates.")
+@click.option("--expect-blocked", multiple=True, metavar="GATE-ID", help="This host lacks what the gate requires.")
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path),
+    help=f"Where bundles go.  [default: {STORE}, or {RECORDED} with --record]",
+)
+@click.option("--record", is_flag=True, help="Append the moves of status to the ledger.")
+@click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a report for machines.")
+@as_json
+@debug
+@click.pass_context
+def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
+    """Weigh subjects against CONTRACTS: files or builtin:NAME; without any, contracts/*.yaml.
+
+    Exit 0: passed; 1: a required gate failed; 2: contract or usage invalid; 3: a required gate is blocked; 4: error;
+    5: nothing was shown.
+    """
+    asked = _asked_for(context)
+    files = [_report_file(report) for report in reports]
+    try:
+        results = verify(asked, progress())
+    finally:
+        end_progress()
+    code = exit_code((finding for result in results for finding in result.weighed.findings), asked.expect_blocked)
+    if as_json:
+        print_json([_report(result, code) for result in results])
+    else:
+        for line in told(results, asked, code):
+            click.echo(line)
+    for path in files:
+        _write_junit(path, results, asked.expect_blocked)
+    sys.exit(code)
+
+
+def _asked_for(context: click.Context) -> Asked:
+    given = context.params
+    record: bool = given["record"]
+    evidence: Path | None = given["evidence"]
+    return Asked(
+        contracts=given["contracts"] or _all_contracts(),
+        subjects=given["subjects"],
+        params=dict(_pair(text) for text in given["params"]),
+        gates=given["gates"],
+        expect_blocked=frozenset(given["expect_blocked"]),
+        evidence=evidence or Path(RECORDED if record else STORE),
+        ledger=(evidence or Path(RECORDED)) / LEDGER,
+        record=record,
+        debug=given["debug"],
+    )
+
+
+def _all_contracts() -> tuple[str, ...]:
+    found = tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
+    if not found:
+        raise UsageError("no-contracts", "no contract was named, and contracts/*.yaml matches nothing here")
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError("param-form", f"{text!r} sets nothing", remedy="write --param NAME=VALUE")
+    return name, value
+
+
+def _report_file(text: str) -> Path:
+    form, colon, path = text.partition(":")
+    if form not in FORMATS or not colon or not path:
+        raise UsageError(
+            "report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE"
+        )
+    if not Path(path).parent.is_dir():
+        raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
+    return Path(path)
+
+
+# --- Telling ----------------------------------------------------------------------------------------------------------
+
+
+def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[str]:
+    """Say every result, the tally, and where the evidence is."""
+    for result in results:
+        yield from _told_one(result)
+    findings: list[Finding] = [finding for result in results for finding in result.weighed.findings]
+    yield tally(findings, code)
+    for result in results:
+        yield f"evidence: {result.bundle.path}"
+        yield from (_moved(move, recorded=asked.record) for move in result.moves if move.before != move.after)
+
+
+def _moved(move: Move, *, recorded: bool) -> str:
+    before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+    why = f"; {move.says}" if move.code else ""
+    return f"{'moved' if recorded else 'would move'}: {move.place.gate}[{move.place.instance}] {before} -> {after}{why}"
+
+
+def _told_one(result: Result) -> Iterator[str]:
+    contract, weighed = result.loaded.contract, result.weighed
+    yield heading(contract, [_subject(item, weighed) for item in weighed.bound])
+    yield from (str(warning) for warning in result.loaded.warnings)
+    titles = {gate.id: gate.title for gate in contract.gates}
+    for finding in weighed.findings:
+        at = result.loaded.gate_at(finding.gate)
+        yield from block(finding, titles[finding.gate], f"{at.file}:{at.line}", weighed.measured)
+    yield ""
+
+
+def _subject(item: Bound, weighed: Weighed) -> str:
+    instance = "" if item.instance == DEFAULT else f"@{item.instance}"
+    origin = weighed.origins.get((item.subject, item.instance))
+    return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
+
+
+def _report(result: Result, code: ExitCode) -> Json:
+    from weighbridge.report.machine import contract_report
+
+    weighed = result.weighed
+    return contract_report(weighed.contract, weighed.findings, weighed.measured, code, str(result.bundle.path))
+
+
+def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
+    from weighbridge.report.junit import junit
+
+    suites = [(r.weighed.contract, str(r.loaded.path), r.weighed.findings, r.weighed.measured) for r in results]
+    path.write_bytes(junit(suites, expect_blocked))

@@ -1,0 +1,215 @@
+"""From a file to a contract: read strictly, lay over what it extends, put parameters in, tell all problems at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from weighbridge.contract import strict_yaml
+from weighbridge.contract.document import ContractDocument, GateDocument, SubjectDocument
+from weighbridge.contract.layers import Layered, merge, moved, single
+from weighbridge.contract.lint import lint, structural
+from weighbridge.contract.parameters import Parameters, read_parameters, substitute
+from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
+from weighbridge.contract.tightening import loosenings
+from weighbridge.data import data_path
+from weighbridge.errors import ContractError
+from weighbridge.files import read_regular_file
+from weighbridge.gates import KINDS
+from weighbridge.limits import LimitsError, nearest, plain, read
+from weighbridge.model import Contract, GateDecl, SubjectDecl
+
+BUILTIN: Final = "builtin:"
+MAX_EXTENDS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedContract:
+    """A contract ready to be judged, the bytes that it was read from, and where its parts are written."""
+
+    contract: Contract
+    source: bytes
+    path: Path
+    warnings: tuple[Found, ...]
+    layered: Layered = field(repr=False)
+
+    def at(self, path: strict_yaml.Path = (), *, at_key: bool = False) -> Found:
+        """Say where a part is written: file, line and column; for an absent part, those of what would hold it."""
+        return self.layered.found(path, "", "", at_key=at_key)
+
+    def gate_at(self, gate: str) -> Found:
+        """Say where a gate is written."""
+        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
+        return self.at(("gates", index))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What was read: the data with what it extends laid under it, and what is wrong with it as YAML."""
+
+    path: Path
+    source: bytes
+    layered: Layered
+    base: LoadedContract | None
+    problems: tuple[Found, ...]
+
+
+def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyType({})) -> LoadedContract:
+    """Read a contract file, or `builtin:NAME`, with the values that `--param NAME=VALUE` gave.
+
+    Raises:
+        ContractError: with every problem found, each at its `file:line:col`, in the order of the file.
+    """
+    return _load(str(name), overrides, ())
+
+
+def builtin_names() -> tuple[str, ...]:
+    """List the contracts that ship with the tool."""
+    return tuple(sorted(path.stem for path in data_path("contracts").glob("*.yaml")))
+
+
+def locate(name: str) -> Path:
+    """Find the file of a contract that is named by its path or as `builtin:NAME`.
+
+    Raises:
+        ContractError: `unknown-builtin`.
+    """
+    if not name.startswith(BUILTIN):
+        return Path(name)
+    word, known = name.removeprefix(BUILTIN), builtin_names()
+    if word not in known:
+        raise ContractError("unknown-builtin", f"no contract {word!r} ships with weighbridge{nearest(word, known)}")
+    return data_path("contracts") / f"{word}.yaml"
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
+    file = _read(name, extending)
+    loaded = _resolved(file, {})
+    base = file.base.contract if file.base else loaded.contract
+    looser = tuple(loosenings(base, loaded.contract, file.layered))
+    raise_errors(looser)
+    loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
+    if overrides:  # held against the base as it is written: an override is sealed as one, and moves no status
+        return dataclasses.replace(_resolved(file, overrides), warnings=loaded.warnings)
+    return loaded
+
+
+def _read(name: str, extending: tuple[Path, ...]) -> _File:
+    path = locate(name)
+    if path.resolve() in extending or len(extending) > MAX_EXTENDS:
+        what = f"it extends itself in turn, or is the last of more than {MAX_EXTENDS}"
+        raise ContractError("extends-itself", what, where=name, remedy="extend a contract that stands on its own")
+    source = read_regular_file(path, strict_yaml.MAX_BYTES, ContractError)
+    document, errors = strict_yaml.read(source, name)
+    if document is None:
+        raise strict_yaml.collected(errors)
+    if not isinstance(document.data, dict):
+        remedy = "write `weighbridge: contract/v0` and the rest of a contract"
+        raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
+    layered, base = single(document), None
+    extends = document.data.get("extends")
+    if isinstance(extends, str) and extends:
+        base_file, base = _extended(layered, name, extends, (*extending, path.resolve()))
+        layered = merge(base_file, layered)
+    return _File(path=path, source=source, layered=layered, base=base, problems=from_errors(errors))
+
+
+def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ...]) -> tuple[Layered, LoadedContract]:
+    """Load the contract that one extends, and its data before parameters, its paths made relative to the child."""
+    builtin = extends.startswith(BUILTIN)
+    target = extends if builtin else str(locate(name).parent / extends)
+    try:
+        loaded = _load(target, {}, extending)
+    except ContractError as error:
+        if error.problems != (error,) or re.search(r":\d+:\d+$", error.where):
+            raise
+        raise child.found(("extends",), error.code, f"{extends}: {error.what}", error.remedy).error from None
+    return moved(loaded.layered, "" if builtin else posixpath.dirname(extends)), loaded
+
+
+# --- Resolving --------------------------------------------------------------------------------------------------------
+
+
+def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
+    parameters, problems = read_parameters(file.layered, overrides)
+    layered, unresolved = substitute(file.layered, parameters)
+    document, structure = _structured(layered)
+    later = (*problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
+    broken = [layered.found(path, "", "") for path in parameters.broken]
+    problems = _first_causes((*file.problems, *unresolved), later, broken)
+    raise_errors(problems)
+    assert document is not None
+    here = layered.found((), "", "").file
+    return LoadedContract(
+        contract=_contract(document, parameters, overrides),
+        source=file.source,
+        path=file.path,
+        warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
+        layered=file.layered,
+    )
+
+
+def _structured(layered: Layered) -> tuple[ContractDocument | None, tuple[Found, ...]]:
+    try:
+        return read(ContractDocument, layered.data), ()
+    except LimitsError as error:
+        return None, tuple(structural(layered, problem) for problem in error.problems)
+
+
+def _first_causes(earlier: Sequence[Found], later: Iterable[Found], broken: Sequence[Found]) -> list[Found]:
+    """Join problems, without the later ones at a place that could not be read in the first place."""
+    spoilt = {(problem.file, problem.line, problem.column) for problem in (*earlier, *broken)}
+    return [*earlier, *(problem for problem in later if (problem.file, problem.line, problem.column) not in spoilt)]
+
+
+def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
+    for name in parameters.declared:
+        if name not in parameters.used:
+            what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
+            yield layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True)
+
+
+def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
+    return Contract(
+        id=document.id,
+        version=document.version,
+        title=document.title,
+        owner=document.owner,
+        subjects={name: _subject(body) for name, body in document.subjects.items()},
+        gates=tuple(_gate(gate) for gate in document.gates),
+        params=parameters.values,
+        overridden=tuple(sorted(overrides)),
+    )
+
+
+def _subject(body: SubjectDocument) -> SubjectDecl:
+    return SubjectDecl(kind=body.kind, path=body.path, columns=body.columns, for_each=body.for_each)
+
+
+def _gate(gate: GateDocument) -> GateDecl:
+    """Resolve a gate; its limits and options are written out with their defaults, so that judging again needs none."""
+    kind = KINDS[gate.kind]
+    return GateDecl(
+        id=gate.id,
+        kind=gate.kind,
+        title=gate.title,
+        subjects=gate.subjects,
+        limits=plain(read(kind.limits, gate.limits)),
+        measure=plain(read(kind.measure, gate.measure)),
+        where=gate.where,
+        requires=gate.requires,
+        severity=gate.severity,
+        why=gate.why,
+        binds=gate.binds,
+        depends_on=gate.depends_on,
+        max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
+    )

@@ -1,0 +1,151 @@
+"""Parameters: their values, and `${params.NAME}` replaced after parsing, so that a value can never become structure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from weighbridge.contract.document import ParamDocument, ParamType
+from weighbridge.contract.layers import OWN, Layered
+from weighbridge.contract.problems import Found
+from weighbridge.contract.strict_yaml import Path
+from weighbridge.errors import ContractError
+from weighbridge.limits import LimitsError, nearest, read, show
+from weighbridge.model import Scalar
+
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
+_VERBATIM: Final = (*OWN, "params")
+NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
+_TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
+    ParamType.NUMBER: (int, float),
+    ParamType.INTEGER: (int,),
+    ParamType.STRING: (str,),
+    ParamType.BOOLEAN: (bool,),
+}
+_FORMS: Final = {
+    ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
+    ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
+    ParamType.STRING: re.compile(r".*", re.DOTALL),
+    ParamType.BOOLEAN: re.compile(r"true|false"),
+}
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The values of a contract's parameters, which of them are used, and which references could not be replaced."""
+
+    values: dict[str, Scalar] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
+    used: set[str] = field(default_factory=set)
+    broken: list[Path] = field(default_factory=list)
+
+
+def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> tuple[Parameters, list[Found]]:
+    """Read the declared parameters and lay the overrides of the command line over them."""
+    declared = layered.data.get("params", {})
+    if not isinstance(declared, Mapping):
+        return Parameters(), []
+    parameters, problems = Parameters(declared=tuple(declared)), []
+    for name, body in declared.items():
+        try:
+            param = read(ParamDocument, body)
+        except LimitsError:
+            continue  # told when the whole document is read
+        if not _fits(param.type, param.default):
+            what = f"the default of {name!r} is not of the type {param.type}"
+            problems.append(layered.found(("params", name, "default"), "wrong-type", what))
+            continue
+        parameters.values[name] = _override(name, param, overrides[name]) if name in overrides else param.default
+    for name in overrides:
+        if name not in declared:
+            what = f"{name!r} is no parameter of this contract{nearest(name, declared)}"
+            raise ContractError("unknown-param", what, where=f"--param {name}={overrides[name]}")
+    return parameters, problems
+
+
+def _fits(kind: ParamType, value: object) -> bool:
+    return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind is ParamType.BOOLEAN)
+
+
+def _override(name: str, param: ParamDocument, text: str) -> Scalar:
+    value = _parsed(param.type, text) if _FORMS[param.type].fullmatch(text) else math.inf
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ContractError(
+            "wrong-type",
+            f"{text!r} is not of the type {param.type}",
+            where=f"--param {name}",
+            remedy="give another value",
+        )
+    return value
+
+
+def _parsed(kind: ParamType, text: str) -> Scalar:
+    match kind:
+        case ParamType.NUMBER:
+            return int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
+        case ParamType.INTEGER:
+            return int(text)
+        case ParamType.BOOLEAN:
+            return text == "true"
+        case ParamType.STRING:
+            return text
+
+
+def substitute(layered: Layered, parameters: Parameters) -> tuple[Layered, list[Found]]:
+    """Replace every reference outside the contract's own head; a reference that is the whole value keeps its type."""
+    problems: list[Found] = []
+    data = {
+        key: value if key in _VERBATIM else _replaced(value, (key,), layered, parameters, problems)
+        for key, value in layered.data.items()
+    }
+    return Layered(data, layered.written), problems
+
+
+def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, problems: list[Found]) -> Any:
+    if isinstance(value, Mapping):
+        kept = NAMES if len(path) == 2 and path[0] == "gates" else ()
+        return {
+            key: item if key in kept else _replaced(item, (*path, key), layered, parameters, problems)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_replaced(item, (*path, index), layered, parameters, problems) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
+    if wrong is not None:
+        parameters.broken.append(path)
+        problems += _unresolved(wrong, path, layered, parameters)
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    if whole:
+        return parameters.values[_name(whole)]
+    return _REFERENCE.sub(lambda match: _text(parameters.values[_name(match)]), value)
+
+
+def _known(match: re.Match[str], parameters: Parameters) -> bool:
+    name = _name(match)
+    parameters.used.add(name)
+    return name in parameters.values
+
+
+def _unresolved(match: re.Match[str], path: Path, layered: Layered, parameters: Parameters) -> Iterator[Found]:
+    """Tell a reference to no parameter; one to a parameter that is itself broken is told there."""
+    if _name(match) not in parameters.declared:
+        known = [f"params.{each}" for each in parameters.declared]
+        what = f"{show(match[0])} refers to no parameter{nearest(match[1], known)}"
+        yield layered.found(path, "unresolved", what, "write ${params.NAME} for a name under params:")
+
+
+def _name(match: re.Match[str]) -> str:
+    """Give the parameter that a reference names, or what stands there instead, which no parameter is called."""
+    inside = match[1]
+    closed = match[0].endswith("}")
+    return inside.removeprefix("params.") if closed and inside.startswith("params.") else match[0]
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

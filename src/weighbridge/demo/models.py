@@ -1,0 +1,177 @@
+"""Model factories of the demo: the trusted PyTorch model, and an independent NumPy backend that reads the import.
+
+`weighbridge demo` copies this file beside the checkpoints that it names; each function is a subject of the
+`forward-parity` contract: `--subject reference=models.py:reference`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from gguf import GGUFReader
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from weighbridge.demo.corpus import standard_library
+from weighbridge.demo.gpt import GPT, SHAPE
+from weighbridge.views.model import Captured, Forward, Tokens
+from weighbridge.views.torch_forward import TorchForward
+
+HERE = Path(__file__).parent
+SOURCE = HERE / "model.safetensors"
+IMPORT = HERE / "model.gguf"
+
+Array = NDArray[Any]  # float32
+
+
+def tokens() -> Tokens:
+    """Take four sequences of 32 bytes of real text."""
+    text = standard_library(4096)
+    return [list(text[start : start + 32]) for start in range(0, 4096, 1024)]
+
+
+def taps() -> dict[str, str]:
+    """Name every capture point, in the order of computing, and where it lies in the PyTorch module."""
+    points: dict[str, str] = {}
+    for layer in range(SHAPE.layers):
+        here, block = f"L{layer}", f"blocks.{layer}"
+        points |= {
+            f"{here}.attn_norm.out": f"{block}.attn_norm",
+            f"{here}.attn.q.post_bias": f"{block}.attn.q",
+            f"{here}.attn.k.post_bias": f"{block}.attn.k",
+            f"{here}.attn.v.post_bias": f"{block}.attn.v",
+            f"{here}.attn.ctx": f"{block}.attn.o:in",
+            f"{here}.attn.o.post_bias": f"{block}.attn.o",
+            f"{here}.ffn_norm.out": f"{block}.ffn_norm",
+            f"{here}.ffn.up.post_bias": f"{block}.up",
+            f"{here}.ffn.act": f"{block}.act",
+            f"{here}.ffn.down.post_bias": f"{block}.down",
+            f"{here}.resid_out": block,
+        }
+    return points | {"final_norm.out": "norm", "logits": "head"}
+
+
+def reference() -> TorchForward:
+    """Give the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
+    return _torch("cpu")
+
+
+def on_cuda() -> TorchForward:
+    """Give the same model on a CUDA device."""
+    return _torch("cuda")
+
+
+def numpy_backend() -> NumpyForward:
+    """Give the candidate: NumPy, with the weights of the GGUF import."""
+    return NumpyForward(weights_=read_gguf(IMPORT))
+
+
+def numpy_backend_without_a_bias() -> NumpyForward:
+    """Give the candidate with a bug: layer 1 forgets the bias of its queries."""
+    weights = read_gguf(IMPORT)
+    weights["blocks.1.attn.q.bias"] = np.zeros_like(weights["blocks.1.attn.q.bias"])
+    return NumpyForward(weights_=weights)
+
+
+def _torch(device: str) -> TorchForward:
+    model = GPT()
+    model.load_state_dict(load_file(SOURCE))
+    return TorchForward(module=model, taps=taps(), tokens=tokens(), device=device, checkpoint=str(SOURCE))
+
+
+def read_gguf(path: Path) -> dict[str, Array]:
+    """Read every BF16 tensor of a GGUF file as float32, an exact widening."""
+    return {tensor.name: _widened(tensor) for tensor in GGUFReader(path).tensors}
+
+
+def _widened(tensor: Any) -> Array:
+    shape = [int(size) for size in reversed(tensor.shape)]
+    words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
+    return np.asarray(words.reshape(shape), dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumpyForward:
+    """The GPT in NumPy: another stack, which shares no kernel with PyTorch, reading another file."""
+
+    weights_: Mapping[str, Array]
+    points: Sequence[str] = tuple(taps())
+    tokens: Tokens = ()
+    dtype: str = "float32"
+    device: str = "cpu"
+    checkpoint: str = str(IMPORT)
+
+    def prepare(self, dtype: str, storage: str) -> Forward:
+        """Compute in float32 from weights that the import stores as BF16; nothing else is offered."""
+        if dtype != "float32":
+            raise NotImplementedError(f"the NumPy backend computes in float32, not in {dtype}")
+        return self._forward
+
+    def weights(self, storage: str) -> Mapping[str, str]:
+        """Tell nothing: the checkpoints themselves are compared by their own gate."""
+        return {}
+
+    def constants(self) -> Mapping[str, NDArray[np.float64]]:
+        """Give the constants that are computed; there are none."""
+        return {}
+
+    def _forward(self, tokens: Tokens) -> Mapping[str, Captured]:
+        ids = np.array([list(row) for row in tokens])
+        held: dict[str, Array] = {}
+        x = self.weights_["token.weight"][ids] + self.weights_["position.weight"][: ids.shape[1]]
+        for layer in range(SHAPE.layers):
+            x = self._block(x, f"L{layer}", f"blocks.{layer}", held)
+        held["final_norm.out"] = self._norm(x, "norm")
+        held["logits"] = held["final_norm.out"] @ self.weights_["head.weight"].T
+        return {
+            name: Captured(values=value.astype(np.float64), dtype="float32", device="cpu")
+            for name, value in held.items()
+        }
+
+    def _block(self, x: Array, here: str, block: str, held: dict[str, Array]) -> Array:
+        normed = held[f"{here}.attn_norm.out"] = self._norm(x, f"{block}.attn_norm")
+        q, k, v = (self._linear(normed, f"{block}.attn.{part}") for part in "qkv")
+        held |= {f"{here}.attn.q.post_bias": q, f"{here}.attn.k.post_bias": k, f"{here}.attn.v.post_bias": v}
+        ctx = held[f"{here}.attn.ctx"] = attend(q, k, v)
+        out = held[f"{here}.attn.o.post_bias"] = self._linear(ctx, f"{block}.attn.o")
+        x = x + out
+        normed = held[f"{here}.ffn_norm.out"] = self._norm(x, f"{block}.ffn_norm")
+        up = held[f"{here}.ffn.up.post_bias"] = self._linear(normed, f"{block}.up")
+        act = held[f"{here}.ffn.act"] = gelu(up)
+        down = held[f"{here}.ffn.down.post_bias"] = self._linear(act, f"{block}.down")
+        total = held[f"{here}.resid_out"] = x + down
+        return total
+
+    def _linear(self, x: Array, name: str) -> Array:
+        out: Array = x @ self.weights_[f"{name}.weight"].T + self.weights_[f"{name}.bias"]
+        return out
+
+    def _norm(self, x: Array, name: str) -> Array:
+        centred = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(1e-5))
+        out: Array = centred / scale * self.weights_[f"{name}.weight"] + self.weights_[f"{name}.bias"]
+        return out
+
+
+def attend(q: Array, k: Array, v: Array) -> Array:
+    """Attend causally over `[sequences, tokens, width]`, heads side by side in the width."""
+    split = (*q.shape[:2], SHAPE.heads, -1)
+    q, k, v = (part.reshape(split).transpose(0, 2, 1, 3) for part in (q, k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.float32(math.sqrt(q.shape[-1]))
+    scores = np.where(np.tri(scores.shape[-1], dtype=bool), scores, np.float32(-np.inf))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    mixed = weights / weights.sum(-1, keepdims=True) @ v
+    return np.ascontiguousarray(mixed.transpose(0, 2, 1, 3)).reshape(*mixed.shape[0:1], mixed.shape[2], -1)
+
+
+def gelu(x: Array) -> Array:
+    """Apply GELU in its tanh form, as GPT-2 does."""
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+    out: Array = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+    return out

@@ -1,0 +1,127 @@
+"""The demo, step by step: each is a command that a person could type, run for real, with the exit code it must have."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.exit_code import ExitCode
+
+SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
+CUDA_GATE = "GATE-PARITY-002"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step: why, what is typed (the words after `weighbridge`, or a Python module), and how it must end."""
+
+    why: str
+    words: tuple[str, ...]
+    ends: ExitCode = ExitCode.PASSED
+    module: str = "weighbridge"
+
+    @property
+    def typed(self) -> str:
+        """Give the command as a person would type it."""
+        return shlex.join(
+            ("weighbridge", *self.words) if self.module == "weighbridge" else ("python", "-m", self.module, *self.words)
+        )
+
+
+TRAIN = Step(
+    why="Train a small GPT on the text of Python's standard library, recorded, until it has passed its corpus once",
+    words=(".",), module="weighbridge.demo.train",
+)  # fmt: skip
+
+
+def steps(*, cuda: bool) -> tuple[Step, ...]:
+    """List what is weighed once there is a trained model and two imports; `cuda` tells whether this host has it."""
+    imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
+    parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference")
+    on_cuda = ("--subject", "on_cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
+    return (
+        Step(
+            why="Weigh the run: metrics, wrap-around, wall time, device",
+            words=("verify", "builtin:training-run", "--subject", "run=run", "--record"),
+        ),
+        Step(why="Compare the GGUF import with its source", words=("compare", SOURCE, IMPORT)),
+        Step(
+            why="Compare an import whose BF16 bytes are labelled F16: it must be refused, and the mechanism named",
+            words=("compare", SOURCE, MISLABELLED),
+            ends=ExitCode.FAILED,
+        ),
+        Step(
+            why="Weigh the good import against its contract, and record it",
+            words=(*imports, f"import={IMPORT}", "--record"),
+        ),
+        Step(
+            why="Weigh the mislabelled import against the same contract",
+            words=(*imports, f"import={MISLABELLED}"),
+            ends=ExitCode.FAILED,
+        ),
+        Step(
+            why=f"Compare two backends forward: PyTorch on the source, NumPy on the import{blocked}",
+            words=(*parity, "--subject", "candidate=models.py:numpy_backend", *on_cuda, "--record"),
+        ),
+        Step(
+            why="Drop a bias in the NumPy backend on purpose: the first capture point that parts must be named",
+            words=(*parity, "--subject", "candidate=models.py:numpy_backend_without_a_bias", *on_cuda),
+            ends=ExitCode.FAILED,
+        ),
+    )
+
+
+def closing(bundle: str) -> tuple[Step, ...]:
+    """List what is done with the evidence at the end."""
+    return (
+        Step(why="Judge a bundle again from its own bytes, without measuring", words=("evidence", "rejudge", bundle)),
+        Step(
+            why="Ask of the same bundle what can be verified, five answers apart", words=("evidence", "verify", bundle)
+        ),
+        Step(why="Show where every gate stands", words=("status",)),
+    )
+
+
+def tell(folder: Path, say: Callable[[str], None]) -> bool:
+    """Run the whole story in a folder; True when every step ended as it must."""
+    from weighbridge.demo.importing import mislabel, to_gguf
+
+    ended = [_run(TRAIN, folder, say)]
+    if not all(ended):
+        return False
+    to_gguf(folder / SOURCE, folder / IMPORT)
+    mislabel(folder / SOURCE, folder / MISLABELLED)
+    shutil.copy(Path(__file__).with_name("models.py"), folder / "models.py")
+    ended += [_run(step, folder, say) for step in steps(cuda=_cuda())]
+    bundle = next(iter(_bundles(folder, "checkpoint-import")), "")
+    ended += [_run(step, folder, say) for step in closing(bundle)]
+    return all(ended) and bool(bundle)
+
+
+def _run(step: Step, folder: Path, say: Callable[[str], None]) -> bool:
+    say(f"\n== {step.why}\n$ {step.typed}")
+    done = subprocess.run(
+        (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
+    )
+    say((done.stdout + done.stderr).rstrip())
+    held = done.returncode == step.ends
+    say(f"[exit {done.returncode}{'' if held else f', expected {int(step.ends)}'}]")
+    return held
+
+
+def _bundles(folder: Path, contract: str) -> Iterator[str]:
+    """Find the bundles of a contract, the newest last, as paths relative to the folder."""
+    found = sorted((folder / "evidence" / "bundles").glob(f"*-{contract}-*"))
+    return (str(path.relative_to(folder)) for path in found)
+
+
+def _cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available()) and torch.cuda.device_count() > 0

@@ -1,0 +1,149 @@
+"""Collect contracts as tests: `pytest contracts/x.yaml` runs `contracts/x.yaml::GATE-ID`; BLOCKED fails.
+
+Loaded by every pytest on the machine, so it imports nothing of ours until a contract is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from weighbridge.binding import Bound
+    from weighbridge.contract.load import LoadedContract
+    from weighbridge.model import Finding
+    from weighbridge.runner import Weighed
+
+MARK = b"weighbridge: contract/"
+HEAD = 4096
+PROPERTY = "weighbridge"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that bind subjects."""
+    group = parser.getgroup("weighbridge", "contracts as tests")
+    group.addoption(
+        "--gate-subject", action="append", default=[], metavar="NAME=PATH", help="Bind a subject of the contracts."
+    )
+    group.addoption(
+        "--gate-expect-blocked", action="append", default=[], metavar="GATE-ID",
+        help="Skip this gate where the host lacks what it requires.",
+    )  # fmt: skip
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Take a YAML file that says it is a contract."""
+    if file_path.suffix not in {".yaml", ".yml"} or not _is_contract(file_path):
+        return None
+    return ContractFile.from_parent(parent, path=file_path)
+
+
+def _is_contract(path: Path) -> bool:
+    with path.open("rb") as file:
+        return any(line.startswith(MARK) for line in file.read(HEAD).splitlines())
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    """Show a blocked gate as BLOCKED; it is counted as failed."""
+    outcome = dict(getattr(report, "user_properties", ())).get(PROPERTY)
+    if report.when == "call" and report.failed and outcome in ("BLOCKED", "ERROR"):
+        return "failed", outcome[0], outcome
+    return None
+
+
+class ContractFile(pytest.File):
+    """One contract: a test for each gate and instance; everything is weighed once, when the first test runs."""
+
+    _loaded: LoadedContract
+    _bound: tuple[Bound, ...]
+    _weighed: Weighed | None = None
+
+    def collect(self) -> Iterable[GateItem]:
+        """Load the contract, and name its gates."""
+        from weighbridge.binding import bind, instances
+        from weighbridge.contract.load import load_contract
+        from weighbridge.errors import WeighbridgeError
+
+        try:
+            self._loaded = load_contract(str(self.path))
+            contract = self._loaded.contract
+            mine = [text for text in self.config.getoption("--gate-subject") if _names(text, contract.subjects)]
+            self._bound = bind(contract, self.path.parent, mine)
+        except WeighbridgeError as error:
+            raise self.CollectError(str(error)) from None
+        for gate in contract.gates:
+            for instance in instances(gate, self._bound):
+                name = gate.id if instance == "default" else f"{gate.id}[{instance}]"
+                yield GateItem.from_parent(self, name=name, key=(gate.id, instance))
+
+    def weighed(self) -> Weighed:
+        """Weigh the whole contract, once."""
+        if self._weighed is None:
+            from weighbridge.binding import instances
+            from weighbridge.runner import weigh
+
+            contract = self._loaded.contract
+            on = {gate.id: instances(gate, self._bound) for gate in contract.gates}
+            self._weighed = weigh(contract, self._bound, on, redactor=None)
+        return self._weighed
+
+
+def _names(argument: str, subjects: Iterable[str]) -> bool:
+    """Tell whether an argument binds one of these subjects; several contracts may be collected at once."""
+    return argument.partition("=")[0].partition("@")[0] in set(subjects)
+
+
+class GateItem(pytest.Item):
+    """One gate on one instance."""
+
+    def __init__(self, *, key: tuple[str, str], **more: Any) -> None:
+        super().__init__(**more)
+        self.key = key
+
+    def runtest(self) -> None:
+        """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
+        from weighbridge.exit_code import expected
+        from weighbridge.model import Outcome, Severity
+
+        finding = self.finding()
+        outcome = finding.verdict.outcome
+        self.user_properties.append((PROPERTY, str(outcome)))
+        if outcome is Outcome.PASS:
+            return
+        text = "\n".join(self._lines())
+        if expected(finding, frozenset(self.config.getoption("--gate-expect-blocked"))):
+            pytest.skip(f"expected: {text}")
+        if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
+            pytest.xfail(f"advisory: {text}")
+        raise NotPassedError(text)
+
+    def finding(self) -> Finding:
+        """Find this gate's finding."""
+        contract = self.parent
+        assert isinstance(contract, ContractFile)
+        return next(f for f in contract.weighed().findings if (f.gate, f.instance) == self.key)
+
+    def _lines(self) -> Iterator[str]:
+        from weighbridge.report.terminal import block
+
+        contract = self.parent
+        assert isinstance(contract, ContractFile)
+        title = next(g.title for g in contract.weighed().contract.gates if g.id == self.key[0])
+        yield from block(self.finding(), title, "", contract.weighed().measured)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show what the gate found; a traceback only where something broke."""
+        if isinstance(excinfo.value, NotPassedError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Name the gate in headings."""
+        return self.path, None, self.nodeid
+
+
+class NotPassedError(Exception):
+    """A gate that failed, was blocked, or broke."""

@@ -1,0 +1,314 @@
+"""Record a PyTorch training loop into a run directory, without changing one bit of it.
+
+The recorder reads; it draws no random number, moves no tensor, and raises nothing into training unless it is told to.
+What fails inside it is written down as an event, and warned of once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self
+
+import torch
+
+from weighbridge.recorder import residency
+from weighbridge.recorder.corpus import Tally, WatchedLoader, token_counter
+from weighbridge.recorder.provenance import provenance
+from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.witnesses import testimony
+
+P = ParamSpec("P")
+REQUEST = re.compile(r"cpu|cuda(:\d+)?|mps|auto")
+
+
+def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
+    """Keep what goes wrong in the recorder out of training."""
+
+    @functools.wraps(method)
+    def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as problem:
+            if self._on_fail == "raise":
+                raise
+            self._failed(method.__name__, problem)
+
+    return call
+
+
+class Recorder:
+    """Write `run.json`, `steps.jsonl` and `events.jsonl` while a loop trains.
+
+    Use it as a context around the loop, draw batches from `rec.loader` (or `rec.cycle()`), and call `rec.step(loss)`
+    once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
+    tensors are, where the ops put their results, what the driver and the kernel say of this process.
+
+    Raises:
+        ValueError: on construction, for a device that no run can ask for, or an `on_fail` that is not known.
+        FileExistsError: on construction, if the directory holds a run already.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        loader: Iterable[Any] | None = None,
+        requested_device: str = "auto",
+        corpus_tokens: int | None = None,
+        seq_len: int | None = None,
+        batch_size: int | None = None,
+        vocab: int | None = None,
+        seeds: Mapping[str, int] | None = None,
+        tokens_of: Callable[[Any], int | None] | None = None,
+        probe_every: int = 1000,
+        on_fail: str = "warn",
+    ) -> None:
+        if not REQUEST.fullmatch(requested_device):
+            raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
+        if on_fail not in ("warn", "raise"):
+            raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
+        self.directory = Path(directory)
+        if (self.directory / RUN).exists():
+            raise FileExistsError(f"{self.directory} holds a run already; record into a new directory")
+        self._model, self._optimizer = model, optimizer
+        self._requested = requested_device
+        self._facts = {"vocab": vocab}, {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
+        self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
+        self._seeds = dict(seeds or {})
+        self._tokens_of = tokens_of or token_counter(seq_len)
+        self._probe_every = max(probe_every, 1)
+        self._on_fail = on_fail
+        self._tally = Tally()
+        self._watched = None if loader is None else WatchedLoader(loader, self)
+        self._steps: RowLog | None = None
+        self._events: RowLog | None = None
+        self._hook: Any = None
+        self._audit = residency.DispatchAudit()
+        self._audited = False
+        self._unaudited = ""
+        self._gradients: dict[str, dict[str, int]] = {}
+        self._norm: torch.Tensor | None = None
+        self._lr: float | None = None
+        self._step = 0
+        self._mark = 0.0
+        self._warned = False
+
+    @property
+    def loader(self) -> WatchedLoader:
+        """The loader to iterate over: the one given, watched."""
+        if self._watched is None:
+            raise ValueError("the recorder was given no loader; pass loader=… to have its wraps counted")
+        return self._watched
+
+    def cycle(self) -> Iterator[Any]:
+        """Hand out the loader's batches for ever; each time it runs dry is logged as one wrap."""
+        return self.loader.cycle()
+
+    # --- The loop -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _value: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self._close(kind)
+
+    @_guarded
+    def step(
+        self, loss: torch.Tensor | float, *, grad_norm: torch.Tensor | float | None = None, tokens: int | None = None
+    ) -> None:
+        """Record one finished optimizer step.
+
+        Args:
+            loss: the step's loss, in nats for a language model; a tensor costs the step's only device transfer.
+            grad_norm: the norm before clipping, where the loop has it; else the norm that the optimizer was given.
+            tokens: the tokens consumed, where no loader is watched.
+        """
+        try:
+            self._record(loss, grad_norm, tokens)
+        finally:  # a step that could not be recorded leaves a gap, not a shift
+            self._norm, self._lr = None, None
+            self._step += 1
+            if self._watched is None:
+                self._resume()
+            self._mark = time.perf_counter()
+
+    def _record(self, loss: torch.Tensor | float, grad_norm: torch.Tensor | float | None, tokens: int | None) -> None:
+        self._pause()
+        norm = self._norm if grad_norm is None else grad_norm
+        loss_value, norm_value = _numbers((loss, norm))
+        wall_ms = (time.perf_counter() - self._mark) * 1e3
+        watched = self._watched is not None
+        drawn = self._tally.take_step() if watched else self._declared_tokens
+        row = {
+            "step": self._step,
+            "loss": loss_value,
+            "lr": self._lr if self._lr is not None else self._learning_rate(),
+            "grad_norm": norm_value,
+            "tokens": drawn if tokens is None else tokens,
+            "wall_ms": wall_ms,
+            "corpus_position": self._tally.position if watched else None,
+            "wraps": self._tally.wraps if watched else None,
+        }
+        if self._steps is not None:
+            self._steps.append({name: value for name, value in row.items() if value is not None})
+        if self._probes(self._step):
+            self._probe()
+
+    # --- What the loader tells ----------------------------------------------------------------------------------------
+
+    @_guarded
+    def fetching(self) -> None:
+        """Keep the making of a batch, which happens on the host, out of the audited step."""
+        self._pause()
+
+    @_guarded
+    def handed_out(self, batch: object) -> None:
+        """Count a batch's tokens, and audit the step that it is for where that step is probed."""
+        self._tally.add(self._tokens_of(batch))
+        self._resume()
+
+    @_guarded
+    def began_again(self, *, dry: bool) -> None:
+        """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
+        ended = self._tally.begin_again(dry=dry)
+        self._event("wrap" if dry else "restart", wraps=self._tally.wraps, corpus_position=ended)
+
+    @_guarded
+    def gave_nothing(self) -> None:
+        """Log that the loader gave no batch when it was asked to begin."""
+        self._event("exhausted", wraps=self._tally.wraps, corpus_position=self._tally.position)
+
+    # --- Opening and closing ------------------------------------------------------------------------------------------
+
+    @_guarded
+    def _open(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        model, data = self._facts
+        facts = {
+            "requested_device": self._requested,
+            "resolved_device": residency.resolved_device(self._model),
+            "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known(model)},
+            "data": _known(data),
+            "seeds": {"torch": torch.initial_seed(), **self._seeds},
+            **provenance(),
+        }
+        self._events = RowLog(self.directory / EVENTS)
+        self._steps = RowLog(self.directory / STEPS)
+        write_run(self.directory, facts)
+        if self._optimizer is not None:
+            self._hook = self._optimizer.register_step_pre_hook(lambda *_: self._before_update())
+        if self._watched is None:
+            self._resume()
+        self._mark = time.perf_counter()
+
+    @_guarded
+    def _close(self, kind: type[BaseException] | None) -> None:
+        self._pause()
+        if self._hook is not None:
+            self._hook.remove()
+        self._event("end", steps=self._step, by=kind.__name__ if kind else "")
+        for log in (self._steps, self._events):
+            if log is not None:
+                log.close()
+        self._steps = self._events = None
+
+    @_guarded
+    def _before_update(self) -> None:
+        """Take what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
+        self._pause()
+        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+        if gradients:
+            with torch.no_grad():
+                self._norm = torch.nn.utils.get_total_norm(gradients)
+        self._lr = self._learning_rate()
+        if self._probes(self._step):
+            self._gradients = residency.model_bytes(self._model)
+        self._resume()
+
+    # --- Probing ------------------------------------------------------------------------------------------------------
+
+    def _probes(self, step: int) -> bool:
+        return step % self._probe_every == 0
+
+    def _resume(self) -> None:
+        if not self._probes(self._step) or self._unaudited:
+            return
+        if not self._audited:
+            self._unaudited = residency.not_auditable(self._model)
+        if not self._unaudited:
+            self._audited = True
+            self._audit.resume()
+
+    def _pause(self) -> None:
+        self._audit.pause()
+
+    def _probe(self) -> None:
+        witnesses, why = testimony()
+        held = residency.model_bytes(self._model)
+        if not held["gradients"]:
+            held["gradients"] = self._gradients.get("gradients", {})
+        device = residency.resolved_device(self._model)
+        allocated, no_memory = residency.allocated_bytes(device)
+        unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
+        why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
+        if self._optimizer is None:
+            why["optimizer"] = "the recorder was given no optimizer"
+        self._event(
+            "device",
+            **held,
+            **(residency.optimizer_bytes(self._optimizer) if self._optimizer is not None else {}),
+            **self._audit.found(),
+            dispatch="not-audited" if unaudited else "audited",
+            allocated_bytes=allocated,
+            witnesses=witnesses,
+            why=why,
+        )
+        self._audit.restart()
+        self._audited, self._unaudited, self._gradients = False, "", {}
+
+    def _learning_rate(self) -> float | None:
+        groups = getattr(self._optimizer, "param_groups", None)
+        return float(groups[0]["lr"]) if groups else None
+
+    def _event(self, event: str, **fields: Any) -> None:
+        if self._events is not None:
+            self._events.append({"event": event, "step": self._step, **fields}, now=True)
+
+    def _failed(self, during: str, problem: Exception) -> None:
+        """Write down that the recorder failed and warn once; a recorder that cannot write says so and is silent."""
+        what = f"{during}: {type(problem).__name__}"
+        try:
+            self._event("recorder-failure", what=what)
+        except OSError:
+            what += ", and the run directory cannot be written"
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"weighbridge recorder failed in {what}; training goes on", RuntimeWarning, stacklevel=3)
+
+
+def _numbers(values: tuple[torch.Tensor | float | None, ...]) -> list[float | None]:
+    """Bring scalars to the host, those on one device in one transfer."""
+    tensors = [value.detach().reshape(()) for value in values if isinstance(value, torch.Tensor)]
+    if len({tensor.device for tensor in tensors}) == 1:
+        wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+        found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
+    else:
+        found = iter([tensor.item() for tensor in tensors])
+    return [
+        next(found) if isinstance(value, torch.Tensor) else None if value is None else float(value) for value in values
+    ]
+
+
+def _known(facts: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in facts.items() if value is not None}

@@ -1,0 +1,151 @@
+"""Say where a model's work is: bytes of its tensors by device, and where the ops of one step put their results.
+
+Only counts; reads no tensor's values, changes none, and draws no random number.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+NAMED = 8  # op names kept per device
+
+
+def bytes_by_device(tensors: Iterable[torch.Tensor]) -> dict[str, int]:
+    """Add up the bytes of tensors by device, each tensor once."""
+    found: collections.Counter[str] = collections.Counter()
+    seen: set[int] = set()
+    for tensor in tensors:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[str(tensor.device)] += tensor.numel() * tensor.element_size()
+    return dict(sorted(found.items()))
+
+
+def model_bytes(model: torch.nn.Module) -> dict[str, dict[str, int]]:
+    """Add up the bytes of parameters, buffers and gradients by device."""
+    parameters = list(model.parameters())
+    return {
+        "parameters": bytes_by_device(parameters),
+        "buffers": bytes_by_device(model.buffers()),
+        "gradients": bytes_by_device(p.grad for p in parameters if p.grad is not None),
+    }
+
+
+def optimizer_bytes(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, int]]:
+    """Add up the bytes of optimizer state by device; scalars apart, for step counts live on the host by design."""
+    tensors = [value for state in optimizer.state.values() for value in _tensors(state)]
+    return {
+        "optimizer": bytes_by_device(tensor for tensor in tensors if tensor.dim()),
+        "optimizer_scalars": bytes_by_device(tensor for tensor in tensors if not tensor.dim()),
+    }
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, Mapping):
+        return (tensor for item in value.values() for tensor in _tensors(item))
+    if isinstance(value, (list, tuple)):
+        return (tensor for item in value for tensor in _tensors(item))
+    return ()
+
+
+def resolved_device(model: torch.nn.Module) -> str:
+    """Name the device that holds most of the parameters' bytes, or "" for a model without parameters."""
+    held = bytes_by_device(model.parameters())
+    return max(held, key=lambda device: held[device]) if held else ""
+
+
+def allocated_bytes(device: str) -> tuple[int | None, str]:
+    """Give the most bytes that the device's allocator has held, or None and why there is no such number."""
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        return int(torch.cuda.max_memory_allocated(device)), ""
+    if kind == "mps":
+        return int(torch.mps.driver_allocated_memory()), ""
+    return None, f"{device or 'no device'} has no device memory"
+
+
+def not_auditable(model: torch.nn.Module) -> str:
+    """Say why a step cannot be audited without changing it, or "" where it can.
+
+    A dispatch mode makes compiled code run uncompiled, which rounds differently.
+    """
+    compiled = sys.modules.get("torch._dynamo")
+    if compiled is None:
+        return ""
+    if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
+        return "the model is compiled, and compiled code runs uncompiled under an audit"
+    if compiled.utils.counters.get("frames", {}).get("total"):
+        return "something was compiled in this process, and compiled code runs uncompiled under an audit"
+    return ""
+
+
+class DispatchAudit(TorchDispatchMode):
+    """Count the ops of a step by the device of their results, floating-point tensors apart from bookkeeping.
+
+    Work is an op that gives a floating-point or complex tensor with at least one dimension. Scalars (step counts, the
+    logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step. An
+    op that gives no tensor counts where its arguments are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = False
+        self.entered = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was counted."""
+        self.ops: collections.Counter[str] = collections.Counter()
+        self.bookkeeping: collections.Counter[str] = collections.Counter()
+        self.names: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        self.failure = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the op as it is, then count it."""
+        result = func(*args, **(kwargs or {}))
+        if self.live:
+            try:
+                self._count(str(func), list(_tensors(result)) or list(_tensors((args, kwargs))))
+            except Exception as problem:  # noqa: BLE001 -- counting must never end a training step
+                self.failure = type(problem).__name__
+        return result
+
+    def _count(self, name: str, tensors: list[torch.Tensor]) -> None:
+        work = {str(t.device) for t in tensors if t.dim() and (t.is_floating_point() or t.is_complex())}
+        self.bookkeeping.update({str(tensor.device) for tensor in tensors} if not work else ())
+        self.ops.update(work)
+        for device in work:
+            self.names[device][name] += 1
+
+    def resume(self) -> None:
+        """Go on counting."""
+        if not self.entered:
+            self.__enter__()  # type: ignore[no-untyped-call]
+            self.entered = True
+        self.live = True
+
+    def pause(self) -> None:
+        """Stop counting, and leave the stack of modes, unless somebody has entered another above this one.
+
+        Then it stays, counting nothing, until it is paused again and is the topmost.
+        """
+        self.live = False
+        if self.entered and _get_current_dispatch_mode() is self:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.entered = False
+
+    def found(self) -> dict[str, Any]:
+        """Give the counts, and the names of the commonest ops by device."""
+        return {
+            "ops": dict(sorted(self.ops.items())),
+            "bookkeeping": dict(sorted(self.bookkeeping.items())),
+            "op_names": {device: dict(names.most_common(NAMED)) for device, names in sorted(self.names.items())},
+        }

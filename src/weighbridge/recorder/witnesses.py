@@ -1,0 +1,115 @@
+"""Ask others than the training code whether this process works on an accelerator: the driver by pid, and the kernel.
+
+Every witness names the pid that it speaks of. One that cannot be asked, or that speaks of somebody else, is no witness:
+the reason is kept in its place, and never a number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Testimony: TypeAlias = tuple[list[dict[str, Any]], dict[str, str]]  # witnesses; reasons by the one that is absent
+
+# A CUDA context holds a numbered device and unified memory open; /dev/nvidiactl alone is only a query of the driver.
+ACCELERATOR = re.compile(r"/dev/(?:nvidia\d+|nvidia-uvm|kfd|dri/renderD\d+|dxg)")
+LIBRARY = re.compile(r"libcuda\.so[.\d]*|libamdhip64\.so[.\d]*|libhsa-runtime64\.so[.\d]*")
+FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel: the host's own namespace
+MIB = 1 << 20
+
+
+def testimony() -> Testimony:
+    """Ask every witness about this process."""
+    witnesses: list[dict[str, Any]] = []
+    why: dict[str, str] = {}
+    for ask in (driver, device_files, libraries):
+        found, reasons = ask()
+        witnesses += found
+        why |= reasons
+    return witnesses, why
+
+
+def device_files(proc: Path = Path("/proc/self")) -> Testimony:
+    """List the accelerator files that this process holds open; an empty list says that it was looked and none is."""
+    try:
+        links = [_link(entry) for entry in (proc / "fd").iterdir()]
+    except OSError as problem:
+        return [], {"device-files": f"open files cannot be listed: {type(problem).__name__}"}
+    files = sorted({link for link in links if ACCELERATOR.fullmatch(link)})
+    return [{"by": "device-files", "pid": os.getpid(), "files": files}], {}
+
+
+def _link(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        return ""  # closed since it was listed
+
+
+def libraries(proc: Path = Path("/proc/self")) -> Testimony:
+    """List the driver libraries mapped into this process: a sign that a driver was loaded, not that it worked."""
+    try:
+        maps = (proc / "maps").read_text("utf-8", "replace")
+    except OSError as problem:
+        return [], {"libraries": f"memory maps cannot be read: {type(problem).__name__}"}
+    return [{"by": "libraries", "pid": os.getpid(), "files": sorted(set(LIBRARY.findall(maps)))}], {}
+
+
+def driver(proc: Path = Path("/proc/self")) -> Testimony:
+    """Ask NVML which processes compute on each device and how much memory each holds, and find this one."""
+    try:
+        import pynvml
+    except ImportError:
+        return [], {"nvml": "nvidia-ml-py is not installed"}
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as problem:
+        return [], {"nvml": f"NVML does not start: {type(problem).__name__}"}
+    try:
+        processes = [process for index in range(pynvml.nvmlDeviceGetCount()) for process in _computing(pynvml, index)]
+    except pynvml.NVMLError as problem:
+        return [], {"nvml": f"NVML does not list processes: {type(problem).__name__}"}
+    finally:
+        pynvml.nvmlShutdown()
+    return matched(processes, proc)
+
+
+def _computing(pynvml: Any, index: int) -> Iterable[tuple[int, int, int | None]]:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return [(index, item.pid, item.usedGpuMemory) for item in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+
+
+def matched(processes: Iterable[tuple[int, int, int | None]], proc: Path = Path("/proc/self")) -> Testimony:
+    """Find this process among `(device, pid, bytes)` by its pids in every namespace that can be seen from here.
+
+    The driver counts in the host's namespace. From inside a container whose outer pids are hidden, an equal number is
+    another process as likely as this one, so it proves nothing.
+    """
+    listed = list(processes)
+    pids = namespace_pids(proc)
+    if len(pids) == 1 and _link(proc / "ns" / "pid") != FIRST_PID_NAMESPACE:
+        return [], {
+            "nvml": f"NVML lists {len(listed)} processes by host pid; this container's pid is not mapped to one"
+        }
+    mine = [(device, pid, used) for device, pid, used in listed if pid in pids]
+    if not mine:
+        return [], {"nvml": f"NVML lists {len(listed)} processes and this one is not among them"}
+    if any(used is None for _, _, used in mine):
+        return [], {"nvml": "NVML lists this process without its memory"}
+    return [
+        {"by": "nvml", "pid": os.getpid(), "host_pid": pid, "device": device, "used_mib": (used or 0) / MIB}
+        for device, pid, used in mine
+    ], {}
+
+
+def namespace_pids(proc: Path = Path("/proc/self")) -> tuple[int, ...]:
+    """Read this process's pid in each namespace from the outermost visible one inwards, or only its own pid."""
+    try:
+        status = (proc / "status").read_text("ascii", "replace")
+    except OSError:
+        return (os.getpid(),)
+    match = re.search(r"^NSpid:\s+([\d\s]+?)$", status, re.MULTILINE)
+    return tuple(int(pid) for pid in match[1].split()) if match else (os.getpid(),)

@@ -1,0 +1,39 @@
+"""Findings for machines: one JSON document with the sealed figures and the words beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weighbridge.evidence.codec import finding_to_json
+from weighbridge.exit_code import ExitCode
+from weighbridge.model import Contract, Finding, Json, Measured
+from weighbridge.report.lines import say
+
+SCHEMA = "weighbridge.report/v0"
+
+
+def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str, Json]:
+    """Give a finding with its words."""
+    said = say(finding, measured)
+    words: dict[str, Json] = {
+        "says": said.lines,
+        "uncounted_says": said.uncounted,
+        "enough_says": said.enough,
+        "hint": said.hint,
+        "trials_told": said.trials,
+    }
+    return finding_to_json(finding) | words
+
+
+def contract_report(
+    contract: Contract, findings: Sequence[Finding], measured: Mapping[str, Measured], code: ExitCode, bundle: str
+) -> dict[str, Json]:
+    """Give everything that one contract's weighing came to."""
+    return {
+        "schema": SCHEMA,
+        "contract": contract.id,
+        "version": contract.version,
+        "exit_code": int(code),
+        "bundle": bundle,
+        "findings": [finding_json(finding, measured) for finding in findings],
+    }

@@ -1,0 +1,130 @@
+"""Read stored words under a dtype, and convert values between dtypes: round to nearest even, bit for bit.
+
+Knows no tensor and no file. A pair of dtypes without an exactly rounded conversion has none here, never a near one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
+    Values: TypeAlias = NDArray[Any]
+
+EXTENDED = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+INTEGERS = {
+    "I8": "<i1",
+    "U8": "<u1",
+    "I16": "<i2",
+    "U16": "<u2",
+    "I32": "<i4",
+    "U32": "<u4",
+    "I64": "<i8",
+    "U64": "<u8",
+}
+
+
+@functools.cache
+def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
+    """Give the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
+    import numpy as np
+
+    if dtype in EXTENDED:
+        import ml_dtypes
+
+        extended: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[dtype]))
+        return extended
+    plain = FLOATS.get(dtype) or INTEGERS.get(dtype)
+    return np.dtype(plain) if plain else None
+
+
+@functools.cache
+def castable(source: str, candidate: str) -> bool:
+    """Tell whether source values convert to the candidate's dtype with one correct rounding."""
+    import numpy as np
+
+    kinds = numpy_dtype(source), numpy_dtype(candidate)
+    if kinds[0] is None or kinds[1] is None:
+        return False
+    if source == candidate:
+        return True
+    if candidate in INTEGERS:
+        return source in INTEGERS and bool(np.can_cast(kinds[0], kinds[1], "safe"))
+    if candidate == "F8_E8M0":
+        return False
+    if source == "F64" or (source in INTEGERS and kinds[0].itemsize > 2):
+        # Narrower targets are reached through float32 by both libraries, which would round twice.
+        return candidate in ("F32", "F64") or (source == "F64" and candidate == "F16")
+    return True
+
+
+def words(data: memoryview, dtype: str) -> Words:
+    """View bytes as unsigned words of the dtype's size, `[elements]`."""
+    import numpy as np
+
+    found = numpy_dtype(dtype)
+    assert found is not None
+    return np.frombuffer(data, f"<u{found.itemsize}")
+
+
+def cast(stored: Words, source: str, candidate: str) -> Words:
+    """Convert stored words to the words that the same values have under another dtype, `[elements]`."""
+    return encode(decode(stored, source), candidate)
+
+
+def decode(stored: Words, dtype: str) -> Values:
+    """Read words as values: floats of at most four bytes as float32, which holds each of them exactly."""
+    import numpy as np
+
+    kind = numpy_dtype(dtype)
+    assert kind is not None
+    values: Values = stored.view(kind)
+    if dtype in ("F16", *EXTENDED):
+        with np.errstate(all="ignore"):
+            return values.astype(np.float32)
+    return values
+
+
+def encode(values: Values, dtype: str) -> Words:
+    """Round values to a dtype, to nearest even, and give the words."""
+    import numpy as np
+
+    target = numpy_dtype(dtype)
+    assert target is not None
+    if dtype in EXTENDED and values.dtype.kind in "iu":
+        values = values.astype(np.float32)
+    with np.errstate(all="ignore"):
+        rounded = values.astype(target, copy=False)
+    return rounded.view(f"<u{target.itemsize}")
+
+
+def shorten(values: Values, dtype: str) -> Words:
+    """Cut values to a floating dtype, towards zero, and give the words."""
+    import numpy as np
+
+    nearest = encode(values, dtype)
+    with np.errstate(all="ignore"):
+        beyond = np.abs(decode(nearest, dtype).astype(np.float64)) > np.abs(values.astype(np.float64))
+    # Sign and magnitude: one word less is the next value towards zero.
+    return nearest - beyond.astype(nearest.dtype)
+
+
+def shown(data: bytes, dtype: str) -> str:
+    """Write one stored word's value exactly, as the shortest text that reads back to it; "" without such a value."""
+    found = numpy_dtype(dtype)
+    if found is None or len(data) != found.itemsize:
+        return ""
+    value = decode(words(memoryview(data), dtype), dtype)[0]
+    return str(int(value)) if dtype in INTEGERS else repr(float(value))

@@ -1,0 +1,75 @@
+"""facts of a checkpoint: what its headers say, counted; costs no look at the payload. Knows no threshold."""
+
+from __future__ import annotations
+
+import collections
+
+from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.views.checkpoint import CheckpointView
+
+QUANTITY = "facts"
+REPORTED = {"general.architecture": "architecture", "general.file_type": "file_type", "format": "written_by"}
+
+
+def measure(views: Views, _options: Fields) -> Measurement:
+    """Count tensors, elements, bytes, dtypes and files, and pass on what the metadata claims."""
+    view: CheckpointView = views[0]
+    tensors = view.tensors.values()
+    dtypes = collections.Counter(tensor.dtype for tensor in tensors)
+    counted: dict[str, Json] = {
+        "format": view.format,
+        "files": len({tensor.file for tensor in tensors}),
+        "tensors": len(tensors),
+        "elements": sum(tensor.elements for tensor in tensors),
+        "bytes": sum(tensor.nbytes for tensor in tensors),
+        "dtypes": dict(sorted(dtypes.items())),
+        "metadata_keys": len(view.metadata),
+    }
+    claimed = {name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None}
+    fields = {name: _fact(value, Basis.MEASURED) for name, value in counted.items()}
+    fields |= {name: _fact(value, Basis.REPORTED) for name, value in claimed.items()}
+    return Measurement(
+        quantity=QUANTITY,
+        value=Record(fields),
+        by="weighbridge.verifiers.checkpoint_facts/1",
+        examined=len(tensors),
+        total=len(tensors),
+    )
+
+
+def _fact(value: Json, basis: Basis) -> Json:
+    return {"value": value, "basis": basis.value, "contradicted_by": []}
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the tensors."""
+    return len(views[0].names())
+
+
+def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary | NoCanary:
+    """Take the last tensor away."""
+    view: CheckpointView = views[0]
+    names = view.names()
+    if not names:
+        return NoCanary("there is no tensor to take away")
+    last = view.tensor(names[-1])
+    assert isinstance(measurement.value, Record)
+    before = measurement.value.fields
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        if not isinstance(found, Measurement) or not isinstance(found.value, Record):
+            return False
+        after = found.value.fields
+        lost = {"tensors": 1, "elements": last.elements, "bytes": last.nbytes}
+        return all(_number(before[key]) - _number(after.get(key)) == size for key, size in lost.items())
+
+    return Canary(name="the last tensor taken away", place=last.name, views=(view.cut(names[:-1]),), seen=seen)
+
+
+def _number(fact: Json) -> int:
+    value = fact.get("value") if isinstance(fact, dict) else None
+    return value if isinstance(value, int) else 0
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

@@ -1,0 +1,199 @@
+"""command_outcome: run a command where no accelerator can be seen, and tell how it ended, what it said, what it left.
+
+Runs only what a person bound. It runs in a fresh folder and a process group of its own, which is killed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Fields, Json, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.views.command import CommandView
+
+TAIL = 1 << 16  # bytes kept of each stream
+MAX_LEFT = 1000
+TIMEOUT_S = 30.0
+DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
+RUN_FILES = ("run.json", "steps.jsonl")
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+
+KNOWN = """
+import pathlib, sys, time
+run = pathlib.Path("runs/known"); run.mkdir(parents=True)
+(run / "run.json").write_text("{}")
+print("weighbridge canary says", flush=True); print("weighbridge canary complains", file=sys.stderr, flush=True)
+time.sleep(0.05)
+sys.exit(7)
+"""
+
+
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
+    """Run the command once, with accelerators hidden.
+
+    Raises:
+        SubjectError: if the command cannot be started.
+    """
+    view: CommandView = views[0]
+    timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
+    with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
+        fields = _run(view, Path(sandbox), timeout_s)
+    return Measurement(
+        quantity="command_outcome", value=Record(fields), by="subprocess", at="exit of the command", examined=1, total=1
+    )
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The end of a stream, read as it comes so that its writer never waits."""
+
+    stream: IO[bytes]
+    kept: bytearray = field(default_factory=bytearray)
+    read: int = 0
+
+    def drain(self) -> None:
+        with contextlib.suppress(OSError, ValueError), self.stream:
+            while chunk := self.stream.read1(TAIL):  # type: ignore[attr-defined]  # a buffered pipe has read1
+                self.read += len(chunk)
+                self.kept += chunk
+                del self.kept[:-TAIL]
+
+    def text(self) -> str:
+        return bytes(self.kept).decode("utf-8", "replace")
+
+
+def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
+    work, scratch = sandbox / "work", sandbox / "tmp"
+    work.mkdir()
+    scratch.mkdir()
+    argv = view.resolved()
+    started = time.monotonic()
+    process = _start(argv, work, environment(os.environ, view, scratch))
+    tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
+    threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
+    for thread in threads:
+        thread.start()
+    try:
+        exit_code = _wait(process, timeout_s)
+        wall_seconds = time.monotonic() - started
+    finally:
+        _kill_group(process)
+    for thread in threads:
+        thread.join(DRAIN_S)
+    left = sorted(left_behind(work), key=lambda item: item["what"] != "run-directory")  # first, where the list is cut
+    return {
+        "exit_code": exit_code,
+        "timed_out": exit_code is None,
+        "timeout_s": timeout_s,
+        "wall_seconds": wall_seconds,
+        "stdout": tails[0].text(),
+        "stderr": tails[1].text(),
+        "output_bytes": [tail.read for tail in tails],
+        "left": left[:MAX_LEFT],
+        "left_total": len(left),
+        "hidden": sorted(HIDDEN),
+    }
+
+
+def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=work,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as problem:
+        raise SubjectError(
+            "command-not-started",
+            f"the command does not start: {type(problem).__name__}",
+            where=Path(argv[0]).name,
+            remedy="run it by hand once; it must be a program for this machine",
+        ) from None
+
+
+def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) -> dict[str, str]:
+    """Make the environment of the command: accelerators hidden, a scratch folder of its own, `-m` modules found."""
+    env = {**inherited, **HIDDEN, "TMPDIR": str(scratch)}
+    if "-m" in view.argv:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (inherited.get("PYTHONPATH", ""), str(view.base))))
+    return env
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End whatever the command left running, and the command itself where it runs still."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def left_behind(folder: Path) -> Iterator[dict[str, Json]]:
+    """List what is in a folder: run directories, other directories, and files, by relative path."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            what = "run-directory" if any((path / name).exists() for name in RUN_FILES) else "directory"
+        else:
+            what = "file"
+        yield {"path": path.relative_to(folder).as_posix(), "what": what}
+    if any((folder / name).exists() for name in RUN_FILES):
+        yield {"path": ".", "what": "run-directory"}
+
+
+def extent(_views: Views, _options: Fields) -> int:
+    """Count the commands: one."""
+    return 1
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
+    """Run a command with a known end by the same instrument: exit code 7, two words, a run directory, a short sleep."""
+    known = views[0].overlaid((sys.executable, "-I", "-S", "-c", KNOWN))
+    return Canary(name="a command with a known end", place="command", views=(known,), seen=_seen)
+
+
+def _seen(result: Measurement | Unmeasured) -> bool:
+    if not isinstance(result, Measurement) or not isinstance(result.value, Record):
+        return False
+    fields = result.value.fields
+    said = ("weighbridge canary says\n", "weighbridge canary complains\n")
+    left = [
+        {"path": "runs/known", "what": "run-directory"},
+        {"path": "runs", "what": "directory"},
+        {"path": "runs/known/run.json", "what": "file"},
+    ]
+    return (
+        (fields["exit_code"], fields["timed_out"]) == (7, False)
+        and (fields["stdout"], fields["stderr"]) == said
+        and fields["left"] == left
+        and 0.05 <= float(str(fields["wall_seconds"]))  # noqa: SIM300 -- reads as the sleep being the least
+    )
+
+
+VERIFIER = Verifier(
+    quantity="command_outcome",
+    kinds=(SubjectKind.COMMAND,),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)

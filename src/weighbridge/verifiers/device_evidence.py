@@ -1,0 +1,180 @@
+"""device_evidence: what a run's probes found of the device that its work was on, one row a probe.
+
+Reads what the recorder wrote while the process lived; it asks no device itself and decides nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.verifiers.base import Canary, Verifier, Views
+
+DEVICE = "device"
+COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
+NO_PROBE = "run"  # the place of a run that was never probed
+CANARY_PROBES = 3
+SHOWN = 200
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """Lay out every probe of the run, with what was asked for and what it resolved to.
+
+    Raises:
+        SubjectError: `device-event` for a probe that is not of the form that the recorder writes.
+    """
+    facts, events = views[0].facts, _probes(views[0].events)
+    pid = facts.get("pid")
+    if type(pid) is not int:
+        return Unmeasured(
+            code="no-pid",
+            why="the log carries no process id, so no outside witness can be bound to it",
+            remedy="record the run with weighbridge.recorder",
+        )
+    asked: dict[str, Json] = {
+        "requested": _text(facts.get("requested_device")),
+        "resolved": _text(facts.get("resolved_device")),
+        "pid": pid,
+    }
+    rows = [{**asked, **_row(event)} for event in events] or [{**asked, **_row({}), "place": NO_PROBE}]
+    return Measurement(
+        quantity="device_evidence",
+        value=Rows("place", tuple(_told_apart(rows))),
+        by="recorder",
+        at="end of the probed step",
+        basis={"requested": Basis.REPORTED, "resolved": Basis.REPORTED},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def _probes(events: Sequence[Fields]) -> list[Fields]:
+    return [event for event in events if event.get("event") == DEVICE]
+
+
+def _row(event: Fields) -> dict[str, Json]:
+    counts: dict[str, Json] = {name: _counted(event, name) for name in COUNTS}
+    return {
+        "place": f"step {event.get('step')}",
+        **counts,
+        "op_names": _named(event.get("op_names")),
+        "dispatch": _text(event.get("dispatch")),
+        "allocated_bytes": _size(event, "allocated_bytes"),
+        "witnesses": [_witness(event, witness) for witness in _listed(event, "witnesses")],
+        "why": _reasons(event.get("why")),
+    }
+
+
+def _told_apart(rows: Sequence[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Give a step that was probed twice two places."""
+    seen: dict[Json, int] = {}
+    apart = []
+    for row in rows:
+        count = seen[row["place"]] = seen.get(row["place"], 0) + 1
+        apart.append(row if count == 1 else {**row, "place": f"{row['place']} ({count})"})
+    return apart
+
+
+def _refuse(event: Fields, key: str, form: str) -> SubjectError:
+    return SubjectError(
+        "device-event",
+        f"{key} of the device event at step {event.get('step')} is not {form}",
+        where="events.jsonl",
+        remedy="write device events as weighbridge.recorder does (spec/run-directory.md)",
+    )
+
+
+def _counted(event: Fields, key: str) -> dict[str, int] | None:
+    counts = event.get(key)
+    if counts is None:
+        return None
+    if not isinstance(counts, Mapping):
+        raise _refuse(event, key, "whole numbers by device")
+    return {str(device): _whole(event, key, n) for device, n in counts.items()}
+
+
+def _size(event: Fields, key: str) -> int | None:
+    size = event.get(key)
+    return None if size is None else _whole(event, key, size)
+
+
+def _whole(event: Fields, key: str, number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise _refuse(event, key, "a whole number, or whole numbers by device")
+    return number
+
+
+def _listed(event: Fields, key: str) -> Sequence[Any]:
+    listed = event.get(key, ())
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise _refuse(event, key, "a list")
+    return listed
+
+
+def _witness(event: Fields, witness: object) -> dict[str, Json]:
+    if not isinstance(witness, Mapping) or not isinstance(witness.get("by"), str):
+        raise _refuse(event, "witnesses", "a list of witnesses with a name each (by)")
+    kept: dict[str, Json] = {"by": _text(witness["by"]), "pid": witness.get("pid")}
+    if "used_mib" in witness:
+        kept["used_mib"] = witness["used_mib"]
+    if "files" in witness:
+        kept["files"] = [_text(file) for file in _listed({**event, "files": witness["files"]}, "files")]
+    return kept
+
+
+def _named(names: object) -> dict[str, Json]:
+    if not isinstance(names, Mapping):
+        return {}
+    return {str(device): [_text(name) for name in ops] for device, ops in names.items() if isinstance(ops, Mapping)}
+
+
+def _reasons(why: object) -> dict[str, Json]:
+    return {_text(name): _text(reason) for name, reason in why.items()} if isinstance(why, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value[:SHOWN] if isinstance(value, str) else ""
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the run's probes; a run without one is one place that shows so."""
+    probes = sum(event.get("event") == DEVICE for event in views[0].events)
+    return max(int(probes), 1)
+
+
+def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
+    """Lay a probe that found everything elsewhere over the last of a few probes, and another device over the facts."""
+    view = views[0]
+    kept = _probes(view.events)[-CANARY_PROBES:]
+    step = kept[-1].get("step") if kept else 0
+    counts = {name: {"meta": 1 + place} for place, name in enumerate(COUNTS)}
+    witness = {"by": "canary", "pid": 1, "used_mib": 0.5, "files": ["/dev/null"]}
+    found = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [witness]}
+    laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
+    facts = {**view.facts, "requested_device": "canary", "resolved_device": "meta", "pid": 1}
+    expected = {**found, "requested": "canary", "resolved": "meta", "pid": 1}
+
+    def seen(result: Measurement | Unmeasured) -> bool:
+        if not isinstance(result, Measurement) or not isinstance(result.value, Rows):
+            return False
+        rows = result.value.rows
+        return len(rows) == max(len(kept), 1) and expected.items() <= dict(rows[-1]).items()
+
+    return Canary(
+        name="a probe that found everything elsewhere",
+        place=measured.value.places()[-1] if isinstance(measured.value, Rows) else "",
+        views=(dataclasses.replace(laid, facts=facts),),
+        seen=seen,
+    )
+
+
+VERIFIER = Verifier(
+    quantity="device_evidence",
+    kinds=(SubjectKind.RUN,),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)

@@ -1,0 +1,111 @@
+"""host: has this machine a CUDA device that works? Allocates on it, runs an op, waits for the result.
+
+Asks in another process, so that a driver that hangs or dies is an answer and not the end. Where the installed torch was
+built without CUDA or ROCm, no device on earth would make it work: its `version.py` says so, and torch is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weighbridge.model import Fields, Json, Measurement, Record, Unmeasured
+from weighbridge.verifiers.base import Canary, Verifier, Views
+
+PROBE_SECONDS = 120.0
+BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIDDEN = {VISIBLE: "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+
+PROBE = """
+import json, torch
+found = {"cuda": False, "devices": torch.cuda.device_count(), "why": ""}
+if not found["devices"]:
+    found["why"] = "torch sees no CUDA device"
+else:
+    a = torch.full((64, 64), 2.0, device="cuda")
+    total = (a @ a).sum()
+    torch.cuda.synchronize()
+    found["cuda"] = total.item() == 64 * 64 * 64 * 4.0
+    found["why"] = "" if found["cuda"] else "a product computed on the device is wrong"
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """This machine, as a process with this environment sees it."""
+
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """Tell whether CUDA works for a process with this environment, and if not, why."""
+    view: HostView = views[0] if views else HostView()
+    found = {"hidden": view.environment.get(VISIBLE) == "", **(_without_import() or _probe(view.environment))}
+    return Measurement(
+        quantity="host", value=Record(found), by="torch.cuda", at="now, in a process of its own", examined=1, total=1
+    )
+
+
+def _without_import() -> dict[str, Json] | None:
+    """Answer where the installation alone decides, else None."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {"cuda": False, "devices": 0, "why": "torch is not installed"}
+    version = Path(spec.origin).with_name("version.py")
+    if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
+        return {"cuda": False, "devices": 0, "why": "the installed torch is built without CUDA and ROCm"}
+    return None
+
+
+def built_for(version: str) -> dict[str, str]:
+    """Read from the text of torch's `version.py` what it was built for; a word that is absent is not told."""
+    return {name: "" if value == "None" else value.strip("'") for name, value in BUILD.findall(version)}
+
+
+def _probe(environment: Mapping[str, str]) -> dict[str, Json]:
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", PROBE],
+            env=environment,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"cuda": False, "devices": 0, "why": f"the device gave no answer within {PROBE_SECONDS:g} s"}
+    if asked.returncode:
+        return {"cuda": False, "devices": 0, "why": f"the probe of the device ended with exit code {asked.returncode}"}
+    answer = json.loads(asked.stdout.splitlines()[-1])
+    return {"cuda": bool(answer["cuda"]), "devices": int(answer["devices"]), "why": str(answer["why"])}
+
+
+def extent(_views: Views, _options: Fields) -> int:
+    """Count the hosts: this one."""
+    return 1
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
+    """Ask again with every device hidden: the answer must be no, and must show that the hiding was seen."""
+    view: HostView = views[0] if views else HostView()
+    hidden = HostView({**view.environment, **HIDDEN})
+    return Canary(name="every device hidden", place="host", views=(hidden,), seen=_seen)
+
+
+def _seen(result: Measurement | Unmeasured) -> bool:
+    if not isinstance(result, Measurement) or not isinstance(result.value, Record):
+        return False
+    fields = result.value.fields
+    return (fields["cuda"], fields["devices"], fields["hidden"]) == (False, 0, True) and bool(fields["why"])
+
+
+VERIFIER = Verifier(quantity="host", kinds=(), measure=measure, extent=extent, canary=canary)

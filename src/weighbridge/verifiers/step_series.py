@@ -1,0 +1,89 @@
+"""One column of a run over its steps, as logged: missing cells absent, NaN kept, repeats kept, nothing smoothed."""
+
+from __future__ import annotations
+
+import math
+
+from weighbridge.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.views.run import STEP, RunView
+
+QUANTITY = "step_series"
+CANARY_ROWS = 8
+HUGE = 1e300
+UNITS = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
+
+
+def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
+    """Take the samples of `column` (`wall_ms` without the option) as a series `[samples]`."""
+    view: RunView = views[0]
+    name = _name(options)
+    column = view.column(name)
+    if column is None:
+        return Unmeasured(
+            code="no-column",
+            why=f"the run logs no column {name!r}; it logs {', '.join(view.column_names)}",
+            remedy=f"log {name!r}, or map it in the contract's `columns:` to what the log calls it",
+        )
+    standard = view.named(name) or name
+    return Measurement(
+        quantity=QUANTITY,
+        value=Series(column.step, column.value),
+        by="step_series/1",
+        at=standard,
+        unit=unit_of(standard),
+        basis={standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED},
+        examined=len(column.value) + column.missing + column.unreadable + column.stepless,
+        total=view.rows,
+    )
+
+
+def unit_of(column: str) -> str:
+    """Give the unit that a column's name ends in, or none."""
+    return next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
+
+
+def extent(views: Views, options: Fields) -> int:
+    """Count the rows that there are, each of them a sample, a missing or an unreadable cell."""
+    view: RunView = views[0]
+    return view.rows if view.named(_name(options)) else 0
+
+
+def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Lay a number that the column has nowhere over the last row of a few."""
+    view: RunView = views[0]
+    name = view.named(_name(options))
+    if name is None:
+        return NoCanary("no such column")
+    few = view.cut(spread(view.rows))
+    if few.dense(STEP).state[-1:] != b"\x01":
+        return NoCanary("the last row has no step")
+    strange = stranger(few, name)
+    laid = few.overlaid(few.rows - 1, name, strange)
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        if not isinstance(again, Measurement) or not isinstance(again.value, Series):
+            return False
+        return again.examined == few.rows and list(again.value.value)[-1:] == [strange]
+
+    return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
+
+
+def spread(rows: int) -> list[int]:
+    """Choose at most `CANARY_ROWS` rows, the first and the last among them."""
+    last = max(rows - 1, 0)
+    return sorted({last * turn // (CANARY_ROWS - 1) for turn in range(CANARY_ROWS)})
+
+
+def stranger(view: RunView, column: str) -> float:
+    """Give a number (a whole one in a column of whole ones) larger than every number in a column."""
+    finite = [value for value in view.dense(column).values if math.isfinite(value)]
+    largest = max(0.0, *finite)
+    return 2 * largest + 2 if largest < HUGE else math.nextafter(largest, math.inf)
+
+
+def _name(options: Fields) -> str:
+    return str(options.get("column", "wall_ms"))
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

@@ -1,0 +1,67 @@
+"""A command as a subject: an argument vector, and the folder that its relative names are told from. Runs nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.errors import SubjectError
+from weighbridge.model import Origin
+
+MAX_FILE = 1 << 26  # a larger argument is data, not the program
+
+
+@dataclass(frozen=True, slots=True)
+class CommandView:
+    """A command that a person bound; `base` is where that person stands."""
+
+    argv: tuple[str, ...]
+    base: Path = field(default_factory=Path.cwd)
+
+    @property
+    def origin(self) -> Origin:
+        """A command is run here and now."""
+        return Origin.LIVE
+
+    def overlaid(self, argv: tuple[str, ...]) -> CommandView:
+        """Lay another command over this one."""
+        return dataclasses.replace(self, argv=argv)
+
+    def resolved(self) -> tuple[str, ...]:
+        """Give the arguments as they hold in any folder: the program found, and files named from `base` made absolute.
+
+        Raises:
+            SubjectError: `no-command` for no argument at all, `command-not-found` for a program that is not there.
+        """
+        if not self.argv:
+            raise SubjectError("no-command", "the command has no words", remedy="bind it: --subject NAME='program …'")
+        program, *arguments = self.argv
+        found = shutil.which(str(self.base / program) if "/" in program else program)
+        if found is None:
+            raise SubjectError(
+                "command-not-found",
+                f"{program!r} is not a program that can be run",
+                where=program,
+                remedy="name a program on PATH, or its path from where you stand",
+            )
+        return (found, *(self._absolute(argument) for argument in arguments))
+
+    def _absolute(self, argument: str) -> str:
+        """Make a file that is named from `base` absolute; a bare word such as `train` may be a subcommand and stays."""
+        if "/" not in argument and "." not in argument.strip("."):
+            return argument
+        path = self.base / argument
+        return str(path) if path.is_file() else argument
+
+    def digest(self) -> Mapping[str, str]:
+        """Give the SHA-256 of the arguments, and of every file that they name."""
+        digests = {"argv": sha256(dumps(list(self.argv)))}
+        for argument in self.argv[1:]:
+            path = Path(self._absolute(argument))
+            if path.is_absolute() and path.is_file() and path.stat().st_size <= MAX_FILE:
+                digests[path.name] = sha256(path.read_bytes())
+        return digests

@@ -1,0 +1,136 @@
+"""Run the Python factory that a person named as a subject: `module:function` or `path/to/file.py:function`.
+
+The one place that executes a subject's own code. It must never be reached from a contract alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+from weighbridge.errors import SubjectError
+from weighbridge.limits import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Factory:
+    """A function in a file or a module, not yet imported."""
+
+    place: str
+    function: str
+
+    @classmethod
+    def named(cls, spec: str) -> Factory:
+        """Read `module:function` or `path/to/file.py:function`.
+
+        Raises:
+            SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
+        """
+        place, _, function = spec.rpartition(":")
+        if not place or not function.isidentifier():
+            raise SubjectError(
+                "factory-spec",
+                f"{spec[:80]!r} names no factory",
+                remedy="write module:function or path/to/file.py:function",
+            )
+        factory = cls(place, function)
+        if factory.in_file and not Path(place).is_file():
+            raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
+        return factory
+
+    @property
+    def spec(self) -> str:
+        """Name it as the person did."""
+        return f"{self.place}:{self.function}"
+
+    @property
+    def in_file(self) -> bool:
+        """Tell whether it is named by a file, not a module."""
+        return self.place.endswith(".py")
+
+    def make(self) -> object | None:
+        """Import and call it; None where it wants CUDA and this host has none.
+
+        Raises:
+            SubjectError: `no-factory` where there is no such function, `factory-raised` where its own code raises.
+        """
+        with self._importable():
+            try:
+                return self._found()()
+            except SubjectError:
+                raise
+            except Exception as problem:
+                if _wants_cuda(problem):
+                    return None
+                raise SubjectError(
+                    "factory-raised",
+                    f"the factory raised {type(problem).__name__}",
+                    where=self.spec,
+                    remedy="call it from Python; --debug shows the traceback",
+                ) from problem
+
+    def digest(self, *others: Path | None) -> Mapping[str, str]:
+        """Digest its source file, once known, and other files: name → sha256."""
+        module = sys.modules.get(self.place)
+        source = self.place if self.in_file else module.__file__ if module is not None else None
+        files = [path for path in (Path(source) if source else None, *others) if path is not None]
+        return {path.name: _sha256(path) for path in files}
+
+    def _found(self) -> Callable[[], object]:
+        module = _from_file(Path(self.place)) if self.in_file else importlib.import_module(self.place)
+        found = getattr(module, self.function, None)
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+        own = (item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__)
+        near = nearest(self.function, [item.__name__ for item in own if isinstance(item, FunctionType)])
+        raise SubjectError("no-factory", f"no function {self.function!r}{near}", where=self.place)
+
+    @contextlib.contextmanager
+    def _importable(self) -> Iterator[None]:
+        """Let it import its neighbours, as `python file.py` and `python -m module` would."""
+        added = str(Path(self.place).resolve().parent if self.in_file else Path.cwd())
+        sys.path.insert(0, added)
+        try:
+            yield
+        finally:
+            sys.path.remove(added)
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Import one file under a name of its own, so that two files of one name stay apart."""
+    name = f"weighbridge_factory_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def has_cuda() -> bool | None:
+    """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else bool(torch.cuda.is_available())
+
+
+def _wants_cuda(problem: Exception) -> bool:
+    words = str(problem).lower()
+    return ("cuda" in words or "nvidia" in words) and not has_cuda()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

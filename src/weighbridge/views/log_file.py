@@ -1,0 +1,136 @@
+"""Open what a run was logged to: regular files only, in blocks, digested as they are read.
+
+What is digested is what was read, so a file that grows or changes meanwhile cannot leave a digest of other bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from weighbridge.errors import SubjectError
+
+BLOCK = 1 << 20
+MAX_LINE = 1 << 20
+MAX_WHOLE = 64 << 20  # a JSON report is held in memory; a longer log is JSONL
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some lines without their ends; `first` is the number of the first, from 1. Only the last may lack its end."""
+
+    lines: list[str]
+    first: int
+    terminated: bool = True
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, without ever waiting for a writer.
+
+    Raises:
+        SubjectError: `not-found`, `not-readable`, or `not-a-file` for a directory, FIFO, socket or device.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise SubjectError(
+            "not-found", "there is no such file", where=str(path), remedy="check the path that the subject is bound to"
+        ) from None
+    except (OSError, ValueError):
+        raise SubjectError(
+            "not-readable", "the file cannot be opened", where=str(path), remedy="check its permissions"
+        ) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise SubjectError(
+            "not-a-file",
+            "this is not a regular file",
+            where=str(path),
+            remedy="bind a log file or a run directory, not a FIFO, socket or device",
+        )
+    return os.fdopen(handle, "rb")
+
+
+def read_whole(path: Path, digests: dict[str, str], limit: int = MAX_WHOLE) -> bytes:
+    """Read a whole file of at most `limit` bytes.
+
+    Raises:
+        SubjectError: `too-large` or `empty-file`, besides what `open_regular` raises.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise SubjectError(
+            "too-large", f"longer than {limit} bytes", where=str(path), remedy="log one JSON row a line (JSONL)"
+        )
+    if not data:
+        raise empty(path)
+    digests[path.name] = hashlib.sha256(data).hexdigest()
+    return data
+
+
+def empty(path: Path) -> SubjectError:
+    """Say that a file holds nothing."""
+    return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
+
+
+def decoded(data: bytes, path: Path, first: int) -> str:
+    """Decode UTF-8, naming the line of the first byte that is not.
+
+    Raises:
+        SubjectError: `not-utf8`.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = first + data.count(b"\n", 0, problem.start)
+        raise SubjectError(
+            "not-utf8",
+            f"byte 0x{data[problem.start]:02x} is not UTF-8 text",
+            where=f"{path}:{line}",
+            remedy="bind the log itself, not an archive or a binary file",
+        ) from None
+
+
+def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
+    """Read a text file as batches of lines of at most `MAX_LINE` bytes.
+
+    Raises:
+        SubjectError: `empty-file`, `line-too-long` or `not-utf8`, besides what `open_regular` raises.
+    """
+    digest = hashlib.sha256()
+    rest, first = b"", 1
+    with open_regular(path) as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            whole, _, rest = (rest + block).rpartition(b"\n")
+            if whole or block.find(b"\n") >= 0:
+                yield Batch(decoded(whole, path, first).split("\n"), first)
+                first += whole.count(b"\n") + 1
+            if len(rest) > MAX_LINE:
+                raise SubjectError(
+                    "line-too-long",
+                    f"a line longer than {MAX_LINE} bytes",
+                    where=f"{path}:{first}",
+                    remedy="log one row a line",
+                )
+    digests[path.name] = digest.hexdigest()
+    if rest:
+        yield Batch([_torn_tail(rest, path, first)], first, terminated=False)
+    elif digest.digest() == hashlib.sha256().digest():
+        raise empty(path)
+
+
+def _torn_tail(rest: bytes, path: Path, first: int) -> str:
+    """Decode the last, unterminated line; a character cut in two by a crash is left off."""
+    try:
+        return rest.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        if problem.reason == "unexpected end of data":
+            return rest[: problem.start].decode("utf-8")
+        return decoded(rest, path, first)

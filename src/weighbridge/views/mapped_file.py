@@ -1,0 +1,129 @@
+"""A regular file, mapped and read in constant memory. Never writes, never waits, never follows a name inside.
+
+What has been read is given back to the page cache, so that comparing 100 GiB takes as much memory as 100 MiB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from weighbridge.errors import SubjectError
+
+WINDOW = 8 << 20  # bytes that stay mapped behind the reader
+FAULT_AROUND = 64 << 10  # the kernel maps this much around a touched page; give all of it back
+
+
+class MappedFile:
+    """One open, mapped file; `name` is what messages call it."""
+
+    __slots__ = ("_fd", "_identity", "_map", "_view", "name", "size")
+
+    def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
+        self._fd = -1
+        self.name = name or os.fspath(path)
+        self._fd = _open(Path(path), self.name)
+        found = os.fstat(self._fd)
+        self._identity = _identity(found)
+        self.size = found.st_size
+        _require_content(found, self.name)
+        self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        self._view = memoryview(self._map)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
+        return self._view[start:stop]
+
+    def release(self, start: int, stop: int) -> None:
+        """Drop the pages of these bytes from this process; looking again brings them back."""
+        first = start // FAULT_AROUND * FAULT_AROUND
+        last = min(-(-stop // FAULT_AROUND) * FAULT_AROUND, self.size)
+        if last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
+        """Walk over bytes `start` to `stop` in steps of `size`, giving back what lies behind.
+
+        Raises:
+            SubjectError: `subject-changed`, when the file is no longer the one that was opened.
+        """
+        behind = start
+        for at in range(start, stop, size):
+            if at == start or at - behind >= WINDOW:
+                self.require_unchanged()
+                self.release(behind, at)
+                behind = at
+            yield self._view[at : min(at + size, stop)]
+        self.release(behind, stop)
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Hold the file against what it was when it was opened: inode, size and time of change.
+
+        Raises:
+            SubjectError: `subject-changed`.
+        """
+        if _identity(os.fstat(self._fd)) != self._identity:
+            raise SubjectError(
+                "subject-changed",
+                "the file was written to while it was being read",
+                where=self.name,
+                remedy="wait until its writer is done, then measure again",
+            )
+
+    def sha256(self) -> str:
+        """Digest the whole file."""
+        digest = hashlib.sha256()
+        for window in self.windows(0, self.size, WINDOW):
+            digest.update(window)
+        return digest.hexdigest()
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _open(path: Path, name: str) -> int:
+    try:
+        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SubjectError(
+            "subject-missing", "there is no such file", where=name, remedy="check the path of the subject"
+        ) from None
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else "not a usable path"
+        raise SubjectError(
+            "subject-unreadable", f"cannot be opened: {reason}", where=name, remedy="make it readable for this user"
+        ) from None
+
+
+def _require_content(found: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SubjectError(
+            "subject-not-a-file",
+            f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
+            where=name,
+            remedy="bind a .safetensors file, its directory or index, or a .gguf file",
+        )
+    if found.st_size == 0:
+        raise SubjectError(
+            "subject-empty", "the file has no bytes", where=name, remedy="write the checkpoint again; this one is lost"
+        )
+
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}

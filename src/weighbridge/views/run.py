@@ -1,0 +1,204 @@
+"""A run as columns of numbers over steps, whatever it was logged to, with overlays that leave the log untouched."""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from pathlib import Path
+
+from weighbridge.model import Fields, Origin
+from weighbridge.views.cells import MISSING, NUMBER, UNREADABLE, Cells
+from weighbridge.views.column_names import standard_names
+from weighbridge.views.csv_log import read_csv
+from weighbridge.views.json_log import decode, read_jsonl, read_report
+from weighbridge.views.log_file import open_regular
+from weighbridge.views.run_directory import read_run_directory
+from weighbridge.views.table import Log
+
+STEP = "step"
+_MAX_STEP = 2.0**53
+_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `value[i]` was logged at `step[i]`; both are `[samples]`, int64 and float64.
+
+    `missing` and `unreadable` count cells; `stepless` counts numbers in rows whose step is unknown.
+    """
+
+    step: array[int]
+    value: array[float]
+    missing: int
+    unreadable: int
+    stepless: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The rows of a run. Column names are standard names where one is known; `logged_as` gives the name in the log.
+
+    `notes` tell what reading found: a banner, a torn last line, steps that are row numbers.
+    """
+
+    rows: int
+    cells: Mapping[str, Cells]
+    logged_as: Mapping[str, str]
+    facts: Fields = field(default_factory=dict)
+    events: tuple[Fields, ...] = ()
+    notes: Fields = field(default_factory=dict)
+    origin: Origin = Origin.FIXTURE
+    digests: Mapping[str, str] = field(default_factory=dict)
+    laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Name every column that holds numbers, `step` among them, in the order of the log."""
+        return tuple(self.cells)
+
+    def dense(self, name: str) -> Cells:
+        """Give a column's cells `[rows]`, overlays applied."""
+        return _laid_over(self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name})
+
+    def column(self, name: str) -> Column | None:
+        """Give a column's samples, by standard name or by its name in the log; None where there is no such column."""
+        known = self.named(name)
+        if known is None:
+            return None
+        cells, steps = self.dense(known), self.dense(STEP)
+        present = cells.state.translate(_IS_NUMBER)
+        placed = _whole(steps)
+        both = (int.from_bytes(present, "big") & int.from_bytes(placed, "big")).to_bytes(self.rows, "big")
+        return Column(
+            array("q", map(int, compress(steps.values, both))),
+            array("d", compress(cells.values, both)),
+            cells.state.count(MISSING),
+            cells.state.count(UNREADABLE),
+            present.count(1) - both.count(1),
+        )
+
+    def named(self, name: str) -> str | None:
+        """Find a column's standard name by that name or by its name in the log."""
+        if name in self.cells:
+            return name
+        return next((standard for standard, logged in self.logged_as.items() if logged == name), None)
+
+    def cut(self, rows: Sequence[int]) -> RunView:
+        """Give the view of these rows only, in this order."""
+        cells = {name: _picked(self.dense(name), rows) for name in self.cells}
+        return dataclasses.replace(self, rows=len(rows), cells=cells, laid={})
+
+    def overlaid(self, row: int, column: str, value: float | None) -> RunView:
+        """Lay another number, or a missing cell (None), over one cell."""
+        return dataclasses.replace(self, laid={**self.laid, (row, column): value})
+
+    def with_events(self, events: Sequence[Fields]) -> RunView:
+        """Give the view with other events."""
+        return dataclasses.replace(self, events=tuple(events))
+
+    def digest(self) -> Mapping[str, str]:
+        """Give the SHA-256 of every file that was read, by its name."""
+        return self.digests
+
+
+def _whole(steps: Cells) -> bytes:
+    """Mark `[rows]` the cells that hold a whole number that a step can be."""
+    state = bytes(steps.state.translate(_IS_NUMBER))
+    if all(map(float.is_integer, steps.values)) and max(map(abs, steps.values), default=0.0) <= _MAX_STEP:
+        return state
+    return bytes(
+        known and value.is_integer() and abs(value) <= _MAX_STEP
+        for known, value in zip(state, steps.values, strict=True)
+    )
+
+
+def _picked(cells: Cells, rows: Sequence[int]) -> Cells:
+    picked = Cells()
+    picked.values.extend(cells.values[row] for row in rows)
+    picked.state.extend(cells.state[row] for row in rows)
+    return picked
+
+
+def _laid_over(cells: Cells, laid: Mapping[int, float | None]) -> Cells:
+    if not laid:
+        return cells
+    changed = Cells()
+    changed.values, changed.state = cells.values[:], cells.state[:]
+    for row, value in laid.items():
+        changed.values[row] = 0.0 if value is None else value
+        changed.state[row] = MISSING if value is None else NUMBER
+    return changed
+
+
+# --- Opening ----------------------------------------------------------------------------------------------------------
+
+
+def open_run(path: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
+    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV; `columns` maps standard names to logged ones.
+
+    Raises:
+        SubjectError: what cannot be read, where, and what to do.
+    """
+    path = Path(path)
+    digests: dict[str, str] = {}
+    log = _reader(path)(path, digests)
+    names = standard_names(log.columns, columns or {})
+    cells = {name: log.columns[logged] for name, logged in names.items() if _numeric(log.columns[logged])}
+    notes = dict(log.notes)
+    if STEP not in cells:
+        cells = {STEP: _numbered(log.rows), **cells}
+        notes["steps_are_row_numbers"] = True
+    return RunView(
+        rows=log.rows,
+        cells=cells,
+        logged_as={name: names.get(name, "") for name in cells},
+        facts=log.facts,
+        events=log.events,
+        notes=notes,
+        origin=Origin.LIVE if log.traced else Origin.FIXTURE,
+        digests=digests,
+    )
+
+
+def _numeric(cells: Cells) -> bool:
+    """Tell a column of numbers, some of them perhaps missing, from one of texts."""
+    return NUMBER in cells.state or UNREADABLE not in cells.state
+
+
+def _numbered(rows: int) -> Cells:
+    cells = Cells()
+    cells.values.extend(map(float, range(rows)))
+    cells.state.extend(b"\x01" * rows)
+    return cells
+
+
+def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
+    if path.is_dir():
+        return read_run_directory
+    if path.suffix in (".csv", ".tsv"):
+        return read_csv
+    if path.suffix in (".jsonl", ".ndjson"):
+        return read_jsonl
+    return _by_content(path)
+
+
+def _by_content(path: Path) -> Callable[[Path, dict[str, str]], Log]:
+    """Tell JSONL (its first line is an object, its second begins one) from a report, and both from CSV."""
+    with open_regular(path) as file:
+        head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
+    lines = [line for line in head.split("\n") if line.strip()]
+    if len(lines) > 1 and lines[1].startswith("{") and _is_object(lines[0]):
+        return read_jsonl
+    if path.suffix == ".json" or any(line.lstrip().startswith(("{", "[")) for line in lines):
+        return read_report
+    return read_csv
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(decode(line), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,102 @@
+"""Read a safetensors checkpoint in shards: its index must agree with what the shards hold, name by name.
+
+A shard's name in an index is untrusted: only a plain file name beside the index is ever opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Scalar
+from weighbridge.views import safetensors_file
+from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.tensor import Tensor, quoted
+
+INDEX = "model.safetensors.index.json"
+MAX_INDEX = 32 << 20
+DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """The tensors of all shards by name, the first shard's metadata, and the index and shards by file name."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, Scalar]
+    files: dict[str, MappedFile]
+
+
+def checkpoint_in(directory: Path) -> Path:
+    """Find the one checkpoint in a directory: its index, or its only safetensors file.
+
+    Raises:
+        SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
+    """
+    if (directory / INDEX).exists():
+        return directory / INDEX
+    found = sorted(directory.glob("*.safetensors"))
+    if len(found) == 1:
+        return found[0]
+    code = "checkpoint-ambiguous" if found else "checkpoint-none"
+    what = f"{len(found)} .safetensors files and no {INDEX}" if found else f"no .safetensors file and no {INDEX}"
+    raise SubjectError(code, what, where=str(directory), remedy="bind the file itself, or write the index beside it")
+
+
+def parse(index: MappedFile, directory: Path) -> Shards:
+    """Read an index and all its shards.
+
+    Raises:
+        SubjectError: `index`, `shard-missing`, `shard-wrong` or `tensor-twice`, or what the shard's own header gives.
+    """
+    homes = _weight_map(index)
+    files, tensors, metadata = {index.name: index}, dict[str, Tensor](), dict[str, Scalar]()
+    for shard in sorted(set(homes.values())):
+        file = _shard(shard, directory, index)
+        files[file.name] = file
+        found, texts = safetensors_file.parse(file)
+        metadata = metadata or dict(texts)
+        for name, tensor in found.items():
+            _require_home(name, shard, homes, tensors, index)
+            tensors[name] = tensor
+    absent = next((name for name in homes if name not in tensors), None)
+    if absent is not None:
+        _refuse("shard-wrong", f"the shard {quoted(homes[absent])} does not hold {quoted(absent)}", index)
+    return Shards(tensors=tensors, metadata=metadata, files=files)
+
+
+def _require_home(
+    name: str, shard: str, homes: Mapping[str, str], seen: Mapping[str, Tensor], index: MappedFile
+) -> None:
+    if name in seen:
+        _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
+    if name not in homes:
+        _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, but not in the index", index)
+    if homes[name] != shard:
+        what = f"{quoted(name)} is in the shard {quoted(shard)}, the index says {quoted(homes[name])}"
+        _refuse("shard-wrong", what, index)
+
+
+def _weight_map(index: MappedFile) -> dict[str, str]:
+    if index.size > MAX_INDEX:
+        _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
+    data = safetensors_file.strict_json(index.read(0, index.size), "index", index)
+    homes = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
+        _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
+    return homes
+
+
+def _shard(name: str, directory: Path, index: MappedFile) -> MappedFile:
+    if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
+        _refuse("index", f"{quoted(name)} is not a plain file name", index)
+    if not (directory / name).exists():
+        _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
+    return MappedFile(directory / name)
+
+
+def _refuse(code: str, what: str, index: MappedFile) -> NoReturn:
+    raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)

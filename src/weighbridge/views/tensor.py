@@ -1,0 +1,121 @@
+"""What a checkpoint says about one tensor, and how many bytes so many elements take. Knows no file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_ELEMENTS = 2**63 - 1
+SHOWN = 60
+
+# dtype: (elements, bytes) of the smallest whole unit that is stored.
+SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = {
+    "BOOL": (1, 1),
+    "F4": (2, 1),
+    "F6_E2M3": (4, 3),
+    "F6_E3M2": (4, 3),
+    "U8": (1, 1),
+    "I8": (1, 1),
+    "F8_E5M2": (1, 1),
+    "F8_E4M3": (1, 1),
+    "F8_E8M0": (1, 1),
+    "F8_E4M3FNUZ": (1, 1),
+    "F8_E5M2FNUZ": (1, 1),
+    "I16": (1, 2),
+    "U16": (1, 2),
+    "F16": (1, 2),
+    "BF16": (1, 2),
+    "I32": (1, 4),
+    "U32": (1, 4),
+    "F32": (1, 4),
+    "C64": (1, 8),
+    "F64": (1, 8),
+    "I64": (1, 8),
+    "U64": (1, 8),
+}
+
+# GGUF type id: (dtype, elements, bytes), from ggml's type traits.
+GGUF_TYPES: Mapping[int, tuple[str, int, int]] = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+    42: ("Q2_0", 64, 18),
+}
+
+UNITS: Mapping[str, tuple[int, int]] = {
+    **SAFETENSORS_UNITS,
+    **{name: (elements, size) for name, elements, size in GGUF_TYPES.values()},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One tensor as its header describes it; `offset` and `nbytes` are in bytes of `file`, shape is row-major.
+
+    `name` and `file` are data from the outside: escape them when shown, never use them as a path.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    offset: int
+    file: str
+
+    @property
+    def elements(self) -> int:
+        """Count the elements."""
+        return math.prod(self.shape)
+
+    @property
+    def unit(self) -> tuple[int, int]:
+        """Give elements and bytes of the smallest whole unit that is stored: `(1, 2)` for BF16, `(32, 18)` for Q4_0."""
+        return UNITS[self.dtype]
+
+
+def span(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Count the bytes that a tensor takes, or None where they overflow or do not fill whole units."""
+    elements, size = UNITS[dtype]
+    count = 1
+    for dimension in shape:  # one at a time, so that a thousand huge dimensions stay cheap
+        count *= dimension
+        if count > MAX_ELEMENTS:
+            return 0 if 0 in shape else None
+    return None if count % elements else count // elements * size
+
+
+def quoted(name: str) -> str:
+    """Show a name from outside in a message: quoted, escaped, not longer than 60 characters."""
+    return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")
