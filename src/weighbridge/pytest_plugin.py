@@ -38,7 +38,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Take a YAML file that says it is a contract."""
     if file_path.suffix not in {".yaml", ".yml"} or not _is_contract(file_path):
         return None
-    return ContractFile.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
+    return ContractFile.from_parent(parent, path=file_path)
 
 
 def _is_contract(path: Path) -> bool:

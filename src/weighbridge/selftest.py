@@ -46,8 +46,8 @@ class Check:
 
 def selftest(cards: Path | None = None) -> Iterator[Check]:
     """Run every check of this installation, or of another folder of cards (`gates/`, `verifiers/`)."""
-    gates = (cards or data_path("gates").parent) / "gates" if cards else data_path("gates")
-    verifiers = cards / "verifiers" if cards else data_path("verifiers")
+    gates = data_path("gates") if cards is None else cards / "gates"
+    verifiers = data_path("verifiers") if cards is None else cards / "verifiers"
     yield from _complete(gates, verifiers) if cards is None else ()
     for path in sorted(gates.glob("*.yaml")):
         yield from check_gate_card(read_card(GateCard, path))

@@ -89,7 +89,7 @@ def test_opening_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_misspelt_function_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(SubjectError, match="no function 'biuld'; did you mean 'build'?"):
+    with pytest.raises(SubjectError, match=r"no function 'biuld'; did you mean 'build'\?"):
         open_model(f"{written(tmp_path)}:biuld").subject()
 
 
@@ -119,6 +119,13 @@ def test_asking_for_cuda_where_there_is_none_is_unmeasured(tmp_path: Path, monke
     assert open_model(f"{tmp_path}/stack.py:needs_cuda").subject() == NO_CUDA
 
 
+def test_a_stack_that_computes_on_cuda_without_pytorch_is_taken_at_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weighbridge.views.model.has_cuda", lambda: None)
+    assert open_model(f"{written(tmp_path, device='cuda')}:build").points() == ("embed", "logits")
+
+
 def test_the_same_failure_with_cuda_present_is_the_factorys_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,12 +151,12 @@ def test_a_model_is_live_only_with_a_checkpoint_that_is_there(tmp_path: Path) ->
     weights = tmp_path / "weights.bin"
     weights.write_bytes(b"abc")
     view = open_model(f"{written(tmp_path, checkpoint=str(weights))}:build")
-    assert view.origin is Origin.SYNTHETIC
+    origins = [view.origin]
     view.subject()
-    assert view.origin is Origin.LIVE
+    origins.append(view.origin)
     assert view.digest()["weights.bin"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     weights.unlink()
-    assert view.origin is Origin.SYNTHETIC
+    assert [*origins, view.origin] == [Origin.SYNTHETIC, Origin.LIVE, Origin.SYNTHETIC]
     assert list(view.digest()) == ["stack.py"]
 
 

@@ -36,8 +36,7 @@ def command(folder: Path | None) -> None:
             "folder-exists", "the folder is there already", where=str(folder), remedy="name a new one"
         ) from None
     held = tell(folder, click.echo)
-    click.echo(
-        f"\nbundles: {folder}/evidence/bundles\nledger:  {folder}/evidence/ledger\nstatus:  (cd {folder} && weighbridge status)"
-    )
+    click.echo(f"\nbundles: {folder}/evidence/bundles\nledger:  {folder}/evidence/ledger")
+    click.echo(f"status:  cd {folder} && weighbridge status")
     click.echo("every step ended as it must" if held else "a step did not end as it must: see above")
     sys.exit(ExitCode.PASSED if held else ExitCode.FAILED)

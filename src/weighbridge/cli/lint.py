@@ -25,7 +25,8 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []
-    for name in contracts or _all():
+    names = contracts or _all()
+    for name in names:
         try:
             loaded.append(load_contract(name))
         except ContractError as error:
@@ -37,7 +38,7 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for line in (*map(str, problems), *map(str, warnings)):
             click.echo(line, err=True)
-        click.echo(f"{len(loaded)} of {len(loaded) + len({p.where.split(':')[0] for p in problems})} contracts are usable")
+        click.echo(f"{len(loaded)} of {len(names)} contracts are usable")
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
 
 
@@ -47,4 +48,10 @@ def _all() -> tuple[str, ...]:
 
 
 def _json(problem: ContractError, level: str) -> dict[str, str]:
-    return {"level": level, "code": problem.code, "what": problem.what, "where": problem.where, "remedy": problem.remedy}
+    return {
+        "level": level,
+        "code": problem.code,
+        "what": problem.what,
+        "where": problem.where,
+        "remedy": problem.remedy,
+    }

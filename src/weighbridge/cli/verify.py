@@ -8,15 +8,20 @@ from pathlib import Path
 
 import click
 
+from weighbridge.binding import Bound
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.model import Finding
-from weighbridge.report.terminal import block, heading, tally
+from weighbridge.judging import DEFAULT
+from weighbridge.ledger_record import Move
+from weighbridge.model import Finding, Json
+from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
+from weighbridge.runner import Weighed
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"
 RECORDED = "evidence"
+LEDGER = "ledger"
 FORMATS = ("junit",)
 EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
 
@@ -37,7 +42,7 @@ EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject sourc
 @as_json
 @debug
 @click.pass_context
-def command(context: click.Context, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
+def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
     """Weigh subjects against CONTRACTS: files or builtin:NAME; without any, contracts/*.yaml.
 
     Exit 0: passed; 1: a required gate failed; 2: contract or usage invalid; 3: a required gate is blocked; 4: error;
@@ -63,13 +68,15 @@ def command(context: click.Context, reports: tuple[str, ...], *, as_json: bool, 
 def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
+    evidence: Path | None = given["evidence"]
     return Asked(
         contracts=given["contracts"] or _all_contracts(),
         subjects=given["subjects"],
         params=dict(_pair(text) for text in given["params"]),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
-        evidence=given["evidence"] or Path(RECORDED if record else STORE),
+        evidence=evidence or Path(RECORDED if record else STORE),
+        ledger=(evidence or Path(RECORDED)) / LEDGER,
         record=record,
         debug=given["debug"],
     )
@@ -92,7 +99,9 @@ def _pair(text: str) -> tuple[str, str]:
 def _report_file(text: str) -> Path:
     form, colon, path = text.partition(":")
     if form not in FORMATS or not colon or not path:
-        raise UsageError("report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE")
+        raise UsageError(
+            "report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE"
+        )
     if not Path(path).parent.is_dir():
         raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
     return Path(path)
@@ -109,18 +118,18 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
     yield tally(findings, code)
     for result in results:
         yield f"evidence: {result.bundle.path}"
-        for move in result.moves:
-            yield f"{'moved' if asked.record else 'would move'}: {move}"
+        yield from (_moved(move, recorded=asked.record) for move in result.moves if move.before != move.after)
+
+
+def _moved(move: Move, *, recorded: bool) -> str:
+    before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+    why = f"; {move.says}" if move.code else ""
+    return f"{'moved' if recorded else 'would move'}: {move.place.gate}[{move.place.instance}] {before} -> {after}{why}"
 
 
 def _told_one(result: Result) -> Iterator[str]:
     contract, weighed = result.loaded.contract, result.weighed
-    subjects = [
-        f"{item.subject}{'' if item.instance == 'default' else '@' + item.instance}={item.target}"
-        + (f" ({weighed.origins[item.subject, item.instance]})" if (item.subject, item.instance) in weighed.origins else "")
-        for item in weighed.bound
-    ]
-    yield heading(contract, subjects)
+    yield heading(contract, [_subject(item, weighed) for item in weighed.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
     titles = {gate.id: gate.title for gate in contract.gates}
     for finding in weighed.findings:
@@ -129,7 +138,13 @@ def _told_one(result: Result) -> Iterator[str]:
     yield ""
 
 
-def _report(result: Result, code: ExitCode) -> object:
+def _subject(item: Bound, weighed: Weighed) -> str:
+    instance = "" if item.instance == DEFAULT else f"@{item.instance}"
+    origin = weighed.origins.get((item.subject, item.instance))
+    return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
+
+
+def _report(result: Result, code: ExitCode) -> Json:
     from weighbridge.report.machine import contract_report
 
     weighed = result.weighed

@@ -30,7 +30,7 @@ _FILE: Final = {
         remedy="Check the path; relative paths start at the current folder.",
     ),
     "file-kind": Code(
-        means="The name is that of a directory, FIFO, socket or device. Only regular files are read, so that nothing hangs.",
+        means="The name is that of a directory, FIFO, socket or device. Only regular files are read, so nothing hangs.",
         example="weighbridge lint contracts/ instead of contracts/*.yaml.",
         remedy="Name the file itself.",
     ),
@@ -73,8 +73,8 @@ _YAML: Final = {
         remedy="Save it as UTF-8 text.",
     ),
     "yaml-character": Code(
-        means="A character that has no place in a contract: a tab, a NUL, a byte order mark, a control character, a line"
-        " end that editors count differently, half a surrogate pair.",
+        means="A character that has no place in a contract: a tab, a NUL, a byte order mark, a control character, a"
+        " line end that editors count differently, half a surrogate pair.",
         example="A line indented with a tab.",
         remedy="Use spaces and plain line ends; inside a quoted text write the character as an escape.",
     ),
@@ -137,7 +137,7 @@ _YAML: Final = {
 
 _STRUCTURE: Final = {
     "unknown-key": Code(
-        means="A key that does not exist at this place. Unknown keys are never ignored: a typo would switch a rule off.",
+        means="A key that does not exist at this place. None is ignored: a typo would switch a rule off.",
         example="severty: required; did you mean 'severity'?",
         remedy="Take the key that is suggested or one of those listed.",
     ),
@@ -211,8 +211,8 @@ _MEANING: Final = {
         remedy="Change one of them; what contradicts what is told.",
     ),
     "requires-on-record": Code(
-        means="requires: says what this host needs to measure a live model or command. A recorded run or a checkpoint is"
-        " judged the same on every host, so it must not be excused.",
+        means="requires: says what this host needs to measure a live model or command. A recorded run or a checkpoint"
+        " is judged the same on every host, so it must not be excused.",
         example="requires: {cuda: true} on no-silent-cpu-fallback.",
         remedy="Delete requires.",
     ),
@@ -232,7 +232,7 @@ _MEANING: Final = {
         remedy="Keep one of the two.",
     ),
     "doubled-gate": Code(
-        means="Two gates have one id. Letter case does not tell them apart, because folders of the ledger bear the ids.",
+        means="Two gates have one id. Letter case does not tell them apart, because the ledger's folders bear them.",
         example="GATE-A and, further down, gate-a.",
         remedy="Give every gate an id of its own.",
     ),

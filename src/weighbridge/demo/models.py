@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE / "model.safetensors"
 IMPORT = HERE / "model.gguf"
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]  # float32
 
 
 def tokens() -> Tokens:
@@ -92,7 +92,8 @@ def read_gguf(path: Path) -> dict[str, Array]:
 
 def _widened(tensor: Any) -> Array:
     shape = [int(size) for size in reversed(tensor.shape)]
-    return np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16).reshape(shape).astype(np.float32)
+    words = np.ascontiguousarray(tensor.data).view(ml_dtypes.bfloat16)
+    return np.asarray(words.reshape(shape), dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +149,14 @@ class NumpyForward:
         return total
 
     def _linear(self, x: Array, name: str) -> Array:
-        return x @ self.weights_[f"{name}.weight"].T + self.weights_[f"{name}.bias"]
+        out: Array = x @ self.weights_[f"{name}.weight"].T + self.weights_[f"{name}.bias"]
+        return out
 
     def _norm(self, x: Array, name: str) -> Array:
         centred = x - x.mean(-1, keepdims=True)
         scale = np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(1e-5))
-        return centred / scale * self.weights_[f"{name}.weight"] + self.weights_[f"{name}.bias"]
+        out: Array = centred / scale * self.weights_[f"{name}.weight"] + self.weights_[f"{name}.bias"]
+        return out
 
 
 def attend(q: Array, k: Array, v: Array) -> Array:
@@ -170,4 +173,5 @@ def attend(q: Array, k: Array, v: Array) -> Array:
 def gelu(x: Array) -> Array:
     """Apply GELU in its tanh form, as GPT-2 does."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
-    return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+    out: Array = np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+    return out

@@ -1,4 +1,4 @@
-"""The demo, step by step: each step is a command that a person could type, run for real, with the exit code it must have."""
+"""The demo, step by step: each is a command that a person could type, run for real, with the exit code it must have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from weighbridge.exit_code import ExitCode
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
+CUDA_GATE = "GATE-PARITY-002"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,10 @@ TRAIN = Step(
 
 def steps(*, cuda: bool) -> tuple[Step, ...]:
     """List what is weighed once there is a trained model and two imports; `cuda` tells whether this host has it."""
+    imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference")
-    on_cuda = ("--subject", "cuda=models.py:on_cuda") + (() if cuda else ("--expect-blocked", "GATE-PARITY-CUDA"))
+    on_cuda = ("--subject", "on_cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
     return (
         Step(
             why="Weigh the run: metrics, wrap-around, wall time, device",
@@ -50,19 +53,20 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
         Step(why="Compare the GGUF import with its source", words=("compare", SOURCE, IMPORT)),
         Step(
             why="Compare an import whose BF16 bytes are labelled F16: it must be refused, and the mechanism named",
-            words=("compare", SOURCE, MISLABELLED), ends=ExitCode.FAILED,
-        ),
-        Step(
-            why="Weigh the good import against its contract, and record it",
-            words=("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject", f"import={IMPORT}", "--record"),
-        ),
-        Step(
-            why="Weigh the mislabelled import against the same contract",
-            words=("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject", f"import={MISLABELLED}"),
+            words=("compare", SOURCE, MISLABELLED),
             ends=ExitCode.FAILED,
         ),
         Step(
-            why="Compare two backends forward: PyTorch on the source, NumPy on the import" + ("" if cuda else "; the CUDA gate is BLOCKED, for this host has none"),
+            why="Weigh the good import against its contract, and record it",
+            words=(*imports, f"import={IMPORT}", "--record"),
+        ),
+        Step(
+            why="Weigh the mislabelled import against the same contract",
+            words=(*imports, f"import={MISLABELLED}"),
+            ends=ExitCode.FAILED,
+        ),
+        Step(
+            why=f"Compare two backends forward: PyTorch on the source, NumPy on the import{blocked}",
             words=(*parity, "--subject", "candidate=models.py:numpy_backend", *on_cuda, "--record"),
         ),
         Step(
@@ -70,7 +74,7 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
             words=(*parity, "--subject", "candidate=models.py:numpy_backend_without_a_bias", *on_cuda),
             ends=ExitCode.FAILED,
         ),
-    )  # fmt: skip
+    )
 
 
 def closing(bundle: str) -> tuple[Step, ...]:

@@ -14,9 +14,9 @@ from weighbridge.demo.gpt import GPT, SHAPE, loss_of
 from weighbridge.recorder import Recorder
 
 SEED = 7
-STEPS = 260
-BATCH = 8
-CORPUS_BYTES = 200 * BATCH * SHAPE.context  # so that 260 steps pass it once and begin again
+STEPS = 200
+BATCH = 16
+CORPUS_BYTES = 150 * BATCH * SHAPE.context  # so that 200 steps pass it once and begin again
 LEARNING_RATE = 1e-3
 
 
@@ -52,7 +52,7 @@ def train(folder: Path) -> None:
         for _, batch in zip(range(STEPS), recorder.cycle(), strict=False):
             optimizer.zero_grad()
             loss = loss_of(model, batch.to(device))
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             recorder.step(loss)
     state = {name: tensor.to(torch.bfloat16).cpu().contiguous() for name, tensor in model.state_dict().items()}

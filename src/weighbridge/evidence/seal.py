@@ -16,6 +16,7 @@ from weighbridge.errors import BundleError
 from weighbridge.evidence import layout, manifest, statement
 from weighbridge.evidence.codec import canaries_to_bytes, findings_to_bytes
 from weighbridge.evidence.disk import disk_error, write_folder
+from weighbridge.evidence.moments import utc
 from weighbridge.evidence.redact import Hit, Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, ContractRef, Predicate, Tool
 from weighbridge.evidence.unseal import Bundle, unseal
@@ -73,11 +74,6 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
 def folder_name(contract: str, finished: datetime, bundle_id: str) -> str:
     """Name a bundle's folder: the day, the contract, the first digits of its id."""
     return f"{finished.astimezone(UTC):%Y-%m-%d}-{contract}-{bundle_id[:ID_SHOWN]}"
-
-
-def utc(moment: datetime) -> str:
-    """Write a moment as UTC, to the millisecond: `2026-04-26T12:00:00.000Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _files(draft: Draft, redactor: Redactor) -> dict[str, bytes]:

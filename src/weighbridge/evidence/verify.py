@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from weighbridge.canonical import dumps, loads
@@ -16,12 +16,10 @@ from weighbridge.contract.resolved import digests
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import layout
 from weighbridge.evidence.codec import finding_to_json, findings_from_json
+from weighbridge.evidence.moments import CLOCK_SKEW_S, DAY_S, moment
 from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.unseal import Bundle, decode, open_bundle
 from weighbridge.model import Finding, Outcome, Severity
-
-CLOCK_SKEW_S = 300
-DAY_S = 86_400
 
 
 class Held(enum.StrEnum):
@@ -222,15 +220,3 @@ def coverage(findings: Collection[Finding]) -> Answer:
         return Answer(held=Held.BROKEN, says="0 of 0 required gates: nothing was shown")
     held = Held.BROKEN if missed else Held.HOLDS
     return Answer(held=held, says=f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
-
-
-def moment(text: str) -> datetime:
-    """Read a time as a bundle writes it.
-
-    Raises:
-        BundleError: `structure`, where it is no UTC time of that form.
-    """
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-    except ValueError:
-        raise BundleError("structure", f"{text[:40]!r} is no UTC time", where="statement.json") from None

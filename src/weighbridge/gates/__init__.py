@@ -7,10 +7,12 @@ from typing import Any
 
 from weighbridge.gates import (
     byte_identity,
+    corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
     no_silent_cpu_fallback,
+    step_metrics,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -19,10 +21,12 @@ KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        corpus_wrap_around.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,
         no_silent_cpu_fallback.KIND,
+        step_metrics.KIND,
         wall_time_budget.KIND,
     )
 }

@@ -72,7 +72,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = sorted(rows_of(evidence, "points"), key=lambda row: _number(row["order"]))
     unfit = next((Offence(place=_place(row), code=code) for row in rows if (code := _unfit(row, limits))), None)
     if unfit is not None:
-        return blocked(unfit.code, _setting(rows), offences=(unfit,))
+        return blocked(unfit.code, {**_setting(rows), **_asked(limits)}, offences=(unfit,))
     if not rows:
         return blocked("nothing-compared", {"compared": 0, "points": 0, "min_points": limits.min_points})
     looked = [*map(_place, rows), *(_absent(rows, limits))]
@@ -213,10 +213,19 @@ def _figures(row: Fields, limits: Limits) -> Fields:
 
 def _setting(rows: list[Fields]) -> Fields:
     """Say on what the verdict stands: the same in every row."""
-    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops", "first_lower_op")
-    more = ("rounded_constants", "first_rounded_constant", "inputs_digest", "weights")
-    setting = {key: rows[0][key] for key in (*kept, *more)}
-    return {**setting, "elements": sum(int(_number(row["elements"])) for row in rows)}
+    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops")
+    setting = {key: rows[0][key] for key in (*kept, "rounded_constants", "inputs_digest", "weights")}
+    firsts = {key: rows[0][key] or "none" for key in ("first_lower_op", "first_rounded_constant")}
+    return {**setting, **firsts, "elements": sum(int(_number(row["elements"])) for row in rows)}
+
+
+def _asked(limits: Limits) -> Fields:
+    return {
+        "asked_dtype": limits.dtype,
+        "asked_device": limits.device,
+        "min_sequences": limits.min_sequences,
+        "min_tokens": limits.min_tokens,
+    }
 
 
 def _place(row: Fields) -> str:
@@ -227,30 +236,37 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+# --- Falsifiers: they reckon their own limits, so that a mistake in the judge cannot hide in theirs -------------------
 
 
 def _beyond(value: float) -> float:
     return math.nextafter(value, math.inf)
 
 
+def _lays_over(row: Fields, limits: Limits, trusted: float) -> Fields | None:
+    """Put the candidate at the next number above the limit that a trusted error makes."""
+    if not row["truth_norm"]:
+        return None
+    limit = max(limits.ratio * trusted, limits.floor_u * _number(row["u"]))
+    return {**row, "rl2_reference": trusted, "rl2_candidate": _beyond(limit)}
+
+
 def _diverge(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "rl2_candidate": _beyond(allowed(row, limits))} if _tells(row) else None
+    return _lays_over(row, limits, _number(row["rl2_reference"])) if row["truth_norm"] else None
 
 
 def _beyond_ratio(row: Fields, limits: Limits) -> Fields | None:
     """Lie just beyond the ratio where the trusted run's error, not the floor, makes the limit."""
-    coarse = {**row, "rl2_reference": 2 * limits.floor_u * _number(row["u"])}
-    return _diverge(coarse, limits)
+    return _lays_over(row, limits, 2 * limits.floor_u * _number(row["u"]))
 
 
 def _beyond_floor(row: Fields, limits: Limits) -> Fields | None:
-    return _diverge({**row, "rl2_reference": 0.0}, limits)
+    return _lays_over(row, limits, 0.0)
 
 
 def _coarsen(row: Fields, limits: Limits) -> Fields | None:
     """Make the trusted run so poor that the limit is the next number above `max_limit`."""
-    if not _tells(row):
+    if not row["truth_norm"]:
         return None
     trusted = limits.max_limit / limits.ratio
     while limits.ratio * trusted <= limits.max_limit:
@@ -259,7 +275,7 @@ def _coarsen(row: Fields, limits: Limits) -> Fields | None:
 
 
 def _telling(change: Fields) -> Callable[[Fields, Limits], Fields | None]:
-    return lambda row, _limits: {**row, **change} if _tells(row) else None
+    return lambda row, _limits: {**row, **change} if row["truth_norm"] else None
 
 
 def _changed(change: Fields) -> Callable[[Fields, Limits], Fields]:
@@ -270,7 +286,7 @@ def _silence(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Da
     """Leave one telling point fewer than needed; the others agree on zeros."""
     kept, rows = 0, []
     for row in rows_of(evidence, "points"):
-        keep = _tells(row) and kept < limits.min_points - 1
+        keep = bool(row["truth_norm"]) and kept < limits.min_points - 1
         kept += keep
         rows.append(row if keep else {**row, "truth_norm": 0.0, "candidate_error": 0.0})
     return Damage(with_value(evidence, "points", Rows("point", tuple(rows))), frozenset(map(_place, rows)))
@@ -333,6 +349,7 @@ KIND = Kind(
         _fails("just over the floor", "diverged", _beyond_floor),
         _fails("an error that is not a number", "nonfinite", _telling({"rl2_candidate": math.nan})),
         _fails("an error without bound", "nonfinite", _telling({"rl2_candidate": math.inf})),
+        _fails("an error below zero", "nonfinite", _telling({"rl2_candidate": -5e-324})),
         _fails("an error never computed", "nonfinite", _telling({"rl2_candidate": None})),
         _fails("one value not finite", "nonfinite", _changed({"nonfinite_candidate": 1})),
         _fails("a channel more", "shape", lambda row, _: {**row, "candidate_shape": [row["candidate_shape"], 1]}),
@@ -352,6 +369,7 @@ KIND = Kind(
         _blocks("no trusted run", "no-trusted-run", _telling({"rl2_reference": None})),
         _blocks("a trusted run that is not a number", "no-trusted-run", _telling({"rl2_reference": math.nan})),
         _blocks("a trusted run without bound", "no-trusted-run", _telling({"rl2_reference": math.inf})),
+        _blocks("a trusted run below zero", "no-trusted-run", _telling({"rl2_reference": -5e-324})),
         _blocks("one value of the reference not finite", "reference-nonfinite", _changed({"nonfinite_reference": 1})),
         _blocks(
             "an element too few",

@@ -61,7 +61,7 @@ def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> str:
 
 def _hint(words: CodeCard, figures: Mapping[str, object]) -> str:
     named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)  # type: ignore[arg-type]
+    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)
 
 
 def trials_told(trials: Sequence[Trial]) -> str:

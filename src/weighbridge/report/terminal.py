@@ -8,10 +8,17 @@ from collections.abc import Mapping, Sequence
 import click
 
 from weighbridge.exit_code import ExitCode
-from weighbridge.model import Contract, Finding, Measured, Outcome, Severity, Verdict
+from weighbridge.model import Contract, Finding, Measured, Outcome, Severity, Status, Verdict
 from weighbridge.report.lines import capped, say
 
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
+STATUS_WORDS = {
+    status: {
+        Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
+        Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
+    }.get(status, status.value)
+    for status in Status
+}
 WIDTH = 8
 INDENT = " " * 4
 

@@ -1,0 +1,94 @@
+"""`weighbridge status`: where every gate stands, folded from the ledger; nobody types a status."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from weighbridge.amendment.tally import standings, tally
+from weighbridge.cli.options import as_json, print_json
+from weighbridge.errors import UsageError
+from weighbridge.ledger import Place, Standing, lowest
+from weighbridge.ledger_store import Ledger
+from weighbridge.limits import nearest
+from weighbridge.model import Status
+from weighbridge.report.terminal import STATUS_WORDS
+
+LEDGER = click.option(
+    "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
+    help="The ledger's folder.",
+)  # fmt: skip
+
+
+@click.group("status", invoke_without_command=True, epilog="Example: weighbridge status why GATE-GPUTRAIN-004")
+@LEDGER
+@as_json
+@click.pass_context
+def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
+    """Show where every gate stands, by contract, and how many stand where."""
+    context.obj = folder
+    if context.invoked_subcommand is not None:
+        return
+    found = standings(Ledger(folder))
+    if as_json:
+        print_json([_json(place, standing) for place, standing in found.items()])
+        return
+    for line in _table(found):
+        click.echo(line)
+
+
+@command.command("why", epilog="Example: weighbridge status why GATE-GPUTRAIN-004")
+@click.argument("gate")
+@click.pass_obj
+def why(folder: Path, gate: str) -> None:
+    """Show every move of GATE, oldest first, with its cause."""
+    ledger = Ledger(folder)
+    places = ledger.places()
+    found = {place: ledger.read(place) for place in places if place.gate == gate}
+    if not found:
+        known = {place.gate for place in places}
+        raise UsageError("unknown-gate", f"no gate {gate!r} is in the ledger{nearest(gate, known)}", where=str(folder))
+    for place, entries in found.items():
+        click.echo(click.style(str(place), bold=True))
+        for entry in sorted(entries.values(), key=lambda entry: entry.seq):
+            before = STATUS_WORDS[entry.before] if entry.before else "none"
+            at = entry.evidence_at or entry.recorded_at
+            move = f"{before} -> {STATUS_WORDS[entry.after]}"
+            click.echo(f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}")
+
+
+def _table(found: dict[Place, Standing]) -> Iterator[str]:
+    gates: defaultdict[tuple[str, str], list[tuple[Place, Standing]]] = defaultdict(list)
+    for place, standing in found.items():
+        gates[place.contract, place.gate].append((place, standing))
+    for (contract, gate), members in sorted(gates.items()):
+        yield f"{contract:<24} {gate:<24} {_word(_shown(members)):<14} {_instances(members)}".rstrip()
+    counted = tally(found)
+    told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
+    yield f"{counted.gates} gates: {told or 'none declared yet'}"
+
+
+def _shown(members: list[tuple[Place, Standing]]) -> Status:
+    return lowest(standing.status for _, standing in members if standing.status)
+
+
+def _instances(members: list[tuple[Place, Standing]]) -> str:
+    named = [(place.instance, standing) for place, standing in members if place.instance != "default"]
+    diverged = " DIVERGED" if any(standing.diverged for _, standing in members) else ""
+    return ", ".join(f"{name}: {_word(standing.status)}" for name, standing in named) + diverged
+
+
+def _word(status: Status | None) -> str:
+    return STATUS_WORDS[status] if status else "none"
+
+
+def _json(place: Place, standing: Standing) -> dict[str, str | bool | int]:
+    at = standing.evidence_at.astimezone(dt.UTC).isoformat() if standing.evidence_at else ""
+    return {
+        "contract": place.contract, "gate": place.gate, "instance": place.instance,
+        "status": str(standing.status), "diverged": standing.diverged, "evidence_at": at, "seq": standing.seq,
+    }  # fmt: skip

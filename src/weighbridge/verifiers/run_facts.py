@@ -1,0 +1,188 @@
+"""Facts about a run, each with its basis and with what contradicts it. A fact that was not found is absent.
+
+A rate times a time counts as a whole number of tokens where it rounds to the same one on every row within
+`PRINTED`: that is the precision with which logs print, not a limit on anything promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.column_statistics import dense, distinct
+from weighbridge.verifiers.step_series import spread, stranger
+from weighbridge.views.cells import NUMBER
+from weighbridge.views.run import STEP, RunView
+
+QUANTITY = "facts"
+PRINTED = 1e-3  # of the whole number: four printed digits
+REPORTED = {  # fact: where run.json has it
+    "seq_len": ("data", "seq_len"),
+    "batch_size": ("data", "batch_size"),
+    "corpus_tokens": ("data", "corpus_tokens"),
+    "vocab": ("model", "vocab"),
+    "parameters": ("model", "parameters"),
+    "requested_device": ("", "requested_device"),
+    "resolved_device": ("", "resolved_device"),
+    "pid": ("", "pid"),
+    "host": ("", "host"),
+    "commit": ("", "commit"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One source's word on a fact."""
+
+    value: int
+    basis: Basis
+    how: str
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """Gather the facts of a run: `{name: {value, basis, contradicted_by}}`."""
+    view: RunView = views[0]
+    facts: dict[str, Json] = {}
+    for name, (section, key) in REPORTED.items():
+        value = _reported(view, section, key)
+        if value is not None and value != "":
+            facts[name] = _fact(value, Basis.REPORTED)
+    facts["rows"] = _fact(view.rows, Basis.MEASURED)
+    facts["steps"] = _fact(distinct(dense(view, STEP)), Basis.MEASURED)
+    tokens = _tokens_per_step(view)
+    if tokens is not None:
+        facts["tokens_per_step"] = tokens
+    return Measurement(quantity=QUANTITY, value=Record(facts), by="run_facts/1", examined=view.rows, total=view.rows)
+
+
+def _fact(value: Json, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Json:
+    return {"value": value, "basis": str(basis), "contradicted_by": list(contradicted_by)}
+
+
+def _reported(view: RunView, section: str, key: str) -> Json:
+    inside = view.facts.get(section) if section else view.facts
+    value = inside.get(key) if isinstance(inside, Mapping) else None
+    value = view.facts.get(key) if value is None else value
+    return value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+
+
+# --- Tokens per step --------------------------------------------------------------------------------------------------
+
+
+def _tokens_per_step(view: RunView) -> Json:
+    """Give the tokens of a step from the first source that tells, contradicted by every other that disagrees."""
+    told = list(tokens_told(view))
+    varying = _varying(view)
+    if not told:
+        return _fact(None, Basis.MEASURED, (varying,)) if varying else None
+    others = tuple(other.how for other in told[1:] if other.value != told[0].value)
+    return _fact(told[0].value, told[0].basis, (*others, *((varying,) if varying else ())))
+
+
+def tokens_told(view: RunView) -> Iterator[Told]:
+    """Give what each source tells of the tokens of a step: what was declared, counted, and follows from the rate."""
+    declared = declared_tokens(view)
+    if declared is not None:
+        yield Told(declared, Basis.REPORTED, f"seq_len × batch_size is {declared}")
+    counted = numbers(view, "tokens")
+    if counted and min(counted) == max(counted) and counted[0].is_integer():
+        yield Told(int(counted[0]), Basis.REPORTED, f"the tokens column is {int(counted[0])} on {len(counted)} rows")
+    derived = _from_rate(view)
+    if derived is not None:
+        yield derived
+
+
+def declared_tokens(view: RunView) -> int | None:
+    """Multiply the reported sequence length and batch size, where both are whole numbers."""
+    length, batch = _reported(view, "data", "seq_len"), _reported(view, "data", "batch_size")
+    if isinstance(length, int) and isinstance(batch, int) and length > 0 and batch > 0:
+        return length * batch
+    return None
+
+
+def _from_rate(view: RunView) -> Told | None:
+    """Derive the tokens of a step from tokens_per_sec × wall_ms / 1000, where that is one whole number throughout."""
+    formed = products(view)
+    if not formed:
+        return None
+    whole = round(formed[0])
+    if whole < 1 or not all(abs(value - whole) <= PRINTED * whole for value in formed):
+        return None
+    how = f"tokens_per_sec × wall_ms is {whole} tokens on {len(formed)} of {view.rows} rows"
+    return Told(whole, Basis.DERIVED, how)
+
+
+def products(view: RunView) -> list[float]:
+    """Multiply tokens_per_sec and wall_ms / 1000 `[rows with both]`."""
+    if not {"tokens_per_sec", "wall_ms"} <= view.cells.keys():
+        return []
+    rate, wall = view.dense("tokens_per_sec"), view.dense("wall_ms")
+    pairs = zip(rate.values, rate.state, wall.values, wall.state, strict=True)
+    return [
+        a * b / 1000
+        for a, known, b, also in pairs
+        if known == NUMBER and also == NUMBER and 0 < a < float("inf") and 0 < b < float("inf")
+    ]
+
+
+def numbers(view: RunView, name: str) -> list[float]:
+    """Give a column's numbers `[samples]`, or none where there is no such column."""
+    if name not in view.cells:
+        return []
+    cells = view.dense(name)
+    return [value for value, state in zip(cells.values, cells.state, strict=True) if state == NUMBER]
+
+
+def _varying(view: RunView) -> str:
+    counted = numbers(view, "tokens")
+    if not counted or min(counted) == max(counted):
+        return ""
+    return f"the tokens column varies from {min(counted):g} to {max(counted):g}"
+
+
+# --- Showing that it sees ---------------------------------------------------------------------------------------------
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the rows that there are."""
+    view: RunView = views[0]
+    return view.rows
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Lay another step over the last of a few rows, and a number that the others do not hold over what tells of tokens.
+
+    There is then one step more, and what a step's tokens are is told otherwise.
+    """
+    view: RunView = views[0]
+    few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
+    last = few.rows - 1
+    source = _telling(few)
+    laid = few.overlaid(last, STEP, stranger(few, STEP))
+    if source:
+        laid = laid.overlaid(last, source, stranger(few, source))
+    steps, before = distinct(dense(few, STEP)), _tokens_per_step(few)
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        fields = again.value.fields if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
+        told = not source or fields.get("tokens_per_step") != before
+        return (_value(fields, "rows"), _value(fields, "steps")) == (few.rows, steps + 1) and told
+
+    return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)
+
+
+def _telling(view: RunView) -> str:
+    """Name the column that alone changes what a step's tokens are told to be, if one does."""
+    if "tokens" in view.cells:
+        return "tokens"
+    return "wall_ms" if declared_tokens(view) is None and _from_rate(view) is not None else ""
+
+
+def _value(fields: Fields, name: str) -> Json:
+    fact = fields.get(name)
+    return fact.get("value") if isinstance(fact, Mapping) else None
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

@@ -1,0 +1,42 @@
+"""Sealed bundles that move statuses, for the tests of the ledger."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.evidence import drafts
+
+from weighbridge.contract.resolved import digests
+from weighbridge.evidence.seal import seal
+from weighbridge.evidence.unseal import Bundle
+from weighbridge.ledger import Place
+from weighbridge.ledger_record import Move, record
+from weighbridge.ledger_store import Ledger
+from weighbridge.model import Origin
+
+CONTRACT = drafts.contract(drafts.gate())
+DIGEST = digests(CONTRACT).whole
+PLACE = Place(contract="checkpoint-import", gate="GATE-IMPORT-001", instance="default")
+GOOD = drafts.pairs(drafts.pair("a"), drafts.pair("b"))
+BAD = drafts.pairs(drafts.pair("a"), drafts.pair("b", candidate_dtype="F16"))
+NOW = drafts.NOON + timedelta(days=1)
+
+
+def sealed(into: Path, *, bad: bool = False, hours: int = 0, origin: Origin = Origin.LIVE, **more: Any) -> Bundle:
+    measured = {drafts.PAIRS: BAD if bad else GOOD}
+    finished = drafts.NOON + timedelta(hours=hours)
+    draft = drafts.draft(measured, more.pop("given", CONTRACT), origin=origin, finished=finished, **more)
+    return seal(draft, into / "bundles", drafts.REDACTOR)
+
+
+def recorded(ledger: Ledger, bundle: Bundle, now: datetime = NOW) -> tuple[Move, ...]:
+    return record(bundle, ledger, now=now, contract_digest=DIGEST)
+
+
+def git(folder: Path, *argv: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *argv], capture_output=True, check=True, text=True)
+    return done.stdout

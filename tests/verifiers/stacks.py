@@ -1,0 +1,57 @@
+"""Real stacks to weigh: the tiny GPT of the specimens, as its factories or as modules changed by a test."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.gates.forward_parity import Limits, judge
+from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.verifiers.forward_errors import measure
+from weighbridge.views.model import ModelView, open_model
+
+MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
+
+
+def _specimen() -> Any:
+    spec = importlib.util.spec_from_file_location("tiny_gpt_for_tests", MODELS / "tiny_gpt.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+gpt: Any = _specimen()
+
+
+def shown(subject: object) -> ModelView:
+    """Put a ready stack on the scale, as if a factory had made it."""
+    view = open_model("ready_made:stack")
+    view._memory.loaded.append(subject)  # type: ignore[arg-type]
+    return view
+
+
+def named(factory: str, file: str = "tiny_gpt.py") -> ModelView:
+    return open_model(f"{MODELS / file}:{factory}")
+
+
+def measured(reference: ModelView, candidate: ModelView) -> Measurement:
+    found = measure((reference, candidate), {})
+    assert isinstance(found, Measurement)
+    sealed = decode_measured(*encode_measured(found))  # a judge sees only what the sealed bytes decode to
+    assert isinstance(sealed, Measurement)
+    return sealed
+
+
+def rows(found: Measurement) -> Mapping[str, Fields]:
+    assert isinstance(found.value, Rows)
+    return {str(row["point"]): row for row in found.value.rows}
+
+
+def weighed(candidate: object, dtype: str = "float32") -> Verdict:
+    view = candidate if isinstance(candidate, ModelView) else shown(gpt.forward(candidate, dtype))
+    return judge({"points": measured(named("reference"), view)}, Limits())

@@ -1,0 +1,185 @@
+"""What a kernel may change passes; what a bug changes fails, at the first point that it touches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.verifiers.stacks import gpt, named, weighed  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from weighbridge.model import Outcome  # noqa: E402
+
+DTYPES = ("float32", "bfloat16")
+
+# --- Kernels that may differ ------------------------------------------------------------------------------------------
+
+
+class SplitK(nn.Linear):
+    """A product summed in four parts, each rounded to the dtype."""
+
+    def forward(self, x: Any) -> Any:
+        parts = zip(x.chunk(4, -1), self.weight.chunk(4, -1), strict=True)
+        total = sum(part @ weight.T for part, weight in parts)
+        bias = self._parameters["bias"]
+        return total if bias is None else total + bias
+
+
+def softmax_in_the_dtype(_self: Any, q: Any, k: Any, v: Any) -> Any:
+    """Scale before the product, and round scores and shares to the dtype."""
+    scores = (q / math.sqrt(gpt.HEAD)) @ k.transpose(-1, -2)
+    ahead = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+    scores = scores.masked_fill(ahead, -math.inf)
+    shares = (scores - scores.amax(-1, keepdim=True)).exp()
+    return (shares / shares.sum(-1, keepdim=True)) @ v
+
+
+ROUNDED_SOFTMAX: Any = type("RoundedSoftmax", (gpt.Attention,), {"attend": softmax_in_the_dtype})
+
+
+def split_k(module: Any) -> Any:
+    for part in module.modules():
+        if type(part) is nn.Linear:
+            part.__class__ = SplitK
+    return module
+
+
+KERNELS: Mapping[str, Callable[[], Any]] = {
+    "sdpa": lambda: gpt.TinyGPT(gpt.FusedAttention),
+    "fused norm": lambda: gpt.TinyGPT(gpt.Attention, gpt.FusedNorm),
+    "sdpa, fused qkv and norm": lambda: gpt.TinyGPT(gpt.FusedAttention, gpt.FusedNorm),
+    "split-K": lambda: split_k(gpt.TinyGPT()),
+    "split-K, fused": lambda: split_k(gpt.TinyGPT(gpt.FusedAttention, gpt.FusedNorm)),
+    "softmax in the dtype": lambda: gpt.TinyGPT(ROUNDED_SOFTMAX),
+    "softmax in the dtype, split-K": lambda: split_k(gpt.TinyGPT(ROUNDED_SOFTMAX, gpt.FusedNorm)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_another_kernel_of_the_same_model_passes(kernel: str, dtype: str) -> None:
+    verdict = weighed(gpt.seeded(KERNELS[kernel]()), dtype)
+    assert verdict.outcome is Outcome.PASS
+    assert isinstance(verdict.figures["budget_used"], float)
+    assert verdict.figures["budget_used"] < 0.75
+
+
+# --- Bugs -------------------------------------------------------------------------------------------------------------
+
+
+def damaged(change: Callable[[Any], None], *, attention: Any = gpt.FusedAttention, norm: Any = gpt.FusedNorm) -> Any:
+    module = gpt.seeded(gpt.TinyGPT(attention, norm))
+    with torch.no_grad():
+        change(module.layers[1])
+    return module
+
+
+def instead(method: str, function: Callable[..., Any], part: str = "attn") -> Callable[[Any], None]:
+    """Let one layer compute something else."""
+
+    def change(layer: Any) -> None:
+        owner = layer.get_submodule(part)
+        kind = type(owner)
+        owner.__class__ = type(kind.__name__, (kind,), {method: function})
+
+    return change
+
+
+def swap_rows(layer: Any) -> None:
+    layer.attn.q.weight[[0, 1]] = layer.attn.q.weight[[1, 0]].clone()
+    layer.attn.q.bias[[0, 1]] = layer.attn.q.bias[[1, 0]].clone()
+
+
+def swap_qk(layer: Any) -> None:
+    layer.attn.q, layer.attn.k = layer.attn.k, layer.attn.q
+
+
+def interleaved(rotary: Any, x: Any) -> Any:
+    angles = rotary.angles(x)[None, :, None, :]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
+
+
+def base_500000(layer: Any) -> None:
+    steps = torch.arange(0, gpt.HEAD, 2, dtype=torch.float64) / gpt.HEAD
+    layer.attn.rotary.frequencies.copy_(500_000.0**-steps)
+
+
+def unscaled(_self: Any, q: Any, k: Any, v: Any) -> Any:
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+
+
+def looks_ahead(_self: Any, q: Any, k: Any, v: Any) -> Any:
+    seen = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril(1)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
+def gelu(layer: Any, x: Any) -> Any:
+    x = layer.resid_attn(x + layer.attn(layer.attn_norm(x)))
+    wide = layer.ffn_norm(x)
+    return x + layer.down(functional.gelu(layer.gate(wide)) * layer.up(wide))
+
+
+def captured_before_the_bias(self: Any, x: Any) -> Any:
+    """Compute the same, but with the tap named post_bias before the bias of q."""
+    q, k, v = self.q_post_bias(x @ self.q.weight.T) + self.q.bias, self.k_post_bias(self.k(x)), self.v(x)
+    self.v_post_bias(v)
+    q, k, v = (part.unflatten(-1, (gpt.HEADS, gpt.HEAD)) for part in (q, k, v))
+    q, k = self.q_rope(self.rotary(q)), self.k_rope(self.rotary(k))
+    mixed = self.attend(*(part.transpose(1, 2) for part in (q, k, v)))
+    return self.o(self.ctx(mixed.transpose(1, 2).flatten(2)))
+
+
+PRE_BIAS: Any = type("PreBias", (gpt.Attention,), {"forward": captured_before_the_bias})
+
+
+def transpose_o(layer: Any) -> None:
+    layer.attn.o.weight.copy_(layer.attn.o.weight.T.clone())
+
+
+BUGS: Mapping[str, tuple[Callable[[], Any], str]] = {
+    "q bias dropped": (lambda: damaged(lambda layer: layer.attn.q.bias.zero_()), "L1.attn.q.post_bias"),
+    "k bias dropped": (lambda: damaged(lambda layer: layer.attn.k.bias.zero_()), "L1.attn.k.post_bias"),
+    "v bias dropped": (lambda: damaged(lambda layer: layer.attn.v.bias.zero_()), "L1.attn.v.post_bias"),
+    "two rows of q swapped": (lambda: damaged(swap_rows), "L1.attn.q.post_bias"),
+    "q and k swapped": (lambda: damaged(swap_qk), "L1.attn.q.post_bias"),
+    "rope interleaved": (lambda: damaged(instead("forward", interleaved, "attn.rotary")), "L1.attn.q.rope"),
+    "rope base 500000": (lambda: damaged(base_500000), "L1.attn.q.rope"),
+    "softmax scale forgotten": (lambda: damaged(instead("attend", unscaled)), "L1.attn.ctx"),
+    "mask off by one": (lambda: damaged(instead("attend", looks_ahead)), "L1.attn.ctx"),
+    "o transposed": (lambda: damaged(transpose_o), "L1.attn.o.matmul"),
+    "GELU for SiLU": (lambda: damaged(instead("forward", gelu, "")), "L1.ffn.swiglu"),
+    "norm weight lost": (lambda: damaged(lambda layer: layer.ffn_norm.weight.fill_(1.0)), "L1.ffn_norm.out"),
+    "captured before the bias": (lambda: gpt.seeded(gpt.TinyGPT(PRE_BIAS)), "L0.attn.q.post_bias"),
+    "weights 5 % too large": (lambda: damaged(lambda layer: layer.down.weight.mul_(1.05)), "L1.ffn.down"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) -> None:
+    build, first = BUGS[bug]
+    verdict = weighed(build(), dtype)
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, "diverged")
+    assert verdict.figures["first"] == verdict.offences[0].place == first
+
+
+def test_a_bug_under_bfloat16s_rounding_is_seen_in_float32() -> None:
+    def small(layer: Any) -> None:
+        layer.down.weight.mul_(1.003)
+
+    assert weighed(damaged(small), "bfloat16").outcome is Outcome.PASS
+    assert weighed(damaged(small), "float32").figures["first"] == "L1.ffn.down"
+
+
+def test_a_numpy_stack_passes_and_its_forgotten_bias_fails() -> None:
+    assert weighed(named("numpy_stack", "tiny_gpt_numpy.py")).outcome is Outcome.PASS
+    verdict = weighed(named("numpy_bias_dropped", "tiny_gpt_numpy.py"))
+    assert (verdict.code, verdict.figures["first"]) == ("diverged", "L0.attn.k.post_bias")
