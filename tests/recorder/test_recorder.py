@@ -275,7 +275,7 @@ def test_a_recorder_without_an_optimizer_says_that_it_has_none(tmp_path: Path) -
 def test_somebody_elses_dispatch_mode_above_the_audit_is_left_alone(tmp_path: Path) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-    class Theirs(TorchDispatchMode):
+    class Theirs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
 
