@@ -336,6 +336,14 @@ def test_a_run_is_never_recorded_over_another(tmp_path: Path) -> None:
         Recorder(tmp_path / "a", training().model)
 
 
+def test_each_rank_writes_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a" / "rank-1"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a"
+
+
 # --- Being killed -----------------------------------------------------------------------------------------------------
 
 KILLED = """
