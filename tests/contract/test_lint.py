@@ -184,3 +184,13 @@ gates:
 def test_a_warning_stops_nothing_and_an_error_hides_no_other(tmp_path: Path) -> None:
     text = (HEAD + TIME + SAME).replace("below_ms: 500", "below_ms: 0").replace("polcy", "").replace("G-2", "g-1")
     assert [line.split()[1] for line in told(tmp_path, text)] == ["out-of-bounds", "doubled-gate"]
+
+
+@pytest.mark.parametrize(("gates", "shown"), [(7, "'G-6' needs 'G-0': a circle"), (8, "'G-7' …: a circle")])
+def test_a_long_circle_is_cut(tmp_path: Path, gates: int, shown: str) -> None:
+    circle = "".join(
+        SAME.replace("G-2", f"G-{n}").replace("title: t", f"title: t\n    depends_on: [G-{(n + 1) % gates}]")
+        for n in range(gates)
+    )
+    (message,) = told(tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + circle)
+    assert shown in message
