@@ -147,10 +147,14 @@ def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) ->
     ]
 
 
-def test_problems_without_end_are_told_up_to_a_hundred(tmp_path: Path) -> None:
-    many = told(tmp_path, HEAD + "gates:\n" + "".join(f"  - {{id: G-{n}, kind: no-such}}\n" for n in range(4000)))
+@pytest.mark.parametrize(("wrong", "more"), [(100, False), (101, True), (2000, True)])
+def test_problems_are_told_up_to_a_hundred_and_that_there_are_more(tmp_path: Path, wrong: int, more: bool) -> None:
+    gate = "  - {id: G-%d, title: t, kind: no-such, subjects: {source: a, candidate: b}}\n"
+    many = told(
+        tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + "".join(gate % n for n in range(wrong))
+    )
     assert len(many) == 100
-    assert many[-1].endswith("\n  there is more; only the first hundred are told")
+    assert many[-1].endswith("\n  there is more; only the first hundred are told") is more
 
 
 def test_a_long_text_is_cut_in_a_message(tmp_path: Path) -> None:
