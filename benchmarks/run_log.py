@@ -17,13 +17,13 @@ from pathlib import Path
 
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_gate, wanted
-from weighbridge.model import CanaryResult, GateDecl, Measured, SubjectKind
+from weighbridge.model import CanaryResult, GateDecl, Json, Measured, SubjectKind
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Canary
 from weighbridge.views.run import RunView, open_run
 
 TOKENS = 4096
-GATES = (
+GATES: tuple[tuple[str, dict[str, Json]], ...] = (
     ("wall-time-budget", {"steps": [20, 10_000_000], "at_most_ms": 1000, "min_samples": 30}),
     ("step-metrics", {"required": ["loss", "grad_norm", "lr", "wall_ms", "tokens"]}),
     ("corpus-wrap-around", {}),
@@ -51,8 +51,8 @@ def write(path: Path, rows: int) -> None:
             log.write(json.dumps(row) + "\n")
 
 
-def judge(view: RunView, kind: str, limits: dict[str, object]) -> str:
-    gate = GateDecl(id="G", kind=kind, title="", subjects={"run": "run"}, limits=limits)  # type: ignore[arg-type]
+def judge(view: RunView, kind: str, limits: dict[str, Json]) -> str:
+    gate = GateDecl(id="G", kind=kind, title="", subjects={"run": "run"}, limits=limits)
     measured: dict[str, Measured] = {}
     canaries: dict[str, CanaryResult] = {}
     for need in KINDS[kind].needs.values():
@@ -95,11 +95,15 @@ def main() -> None:
         path = Path(folder)
         write(path, rows)
         loop = bare(path)
-        answer = subprocess.run([sys.executable, __file__, "--weigh", folder], check=True, capture_output=True, text=True)
+        answer = subprocess.run(
+            [sys.executable, __file__, "--weigh", folder], check=True, capture_output=True, text=True
+        )
         found = json.loads(answer.stdout)
         print(f"{found['rows']} rows; bare json.loads loop {loop:.2f} s")
         print(f"read   {found['read_s']:.2f} s = {found['read_s'] / loop:.2f} × the loop")
-        print(f"judged {found['total_s']:.2f} s = {found['total_s'] / loop:.2f} × the loop, trials and canaries included")
+        print(
+            f"judged {found['total_s']:.2f} s = {found['total_s'] / loop:.2f} × the loop, trials and canaries included"
+        )
         print(f"peak memory {found['peak_mib']:.0f} MiB; {found['outcomes']}")
     return None
 

@@ -218,6 +218,12 @@ def test_a_series_passes_through_redaction_bit_for_bit() -> None:
     assert clean.value.value.tobytes() == item.value.value.tobytes()
 
 
+def test_a_name_written_in_json_s_own_escapes_is_still_found() -> None:
+    zoe = Redactor(key=KEY, names=(("zoë", "user-333333333333"),))
+    assert scan("verdicts.json", dumps({"by": "zoë"}), zoe) is not None
+    assert scan("verdicts.json", dumps({"by": zoe.text("zoë")}), zoe) is None
+
+
 # --- Pseudonyms -------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
 
 from weighbridge.canonical import loads
@@ -19,6 +19,7 @@ from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.unseal import Bundle
 
 SIGNIFICANT = 6
+WIDE = Context(prec=400)  # the whole range of a double, digit by digit
 CITED = re.compile(
     r"`(?P<text>[^`]*)` \[ev:(?P<id>[0-9a-f]{12,64})(?:/(?P<file>[A-Za-z0-9._/-]+))?#(?P<pointer>(?:/[^\]\s]*)?)\]"
 )
@@ -45,7 +46,7 @@ def printed(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.{SIGNIFICANT}g}"
+        return f"{Decimal(repr(value)):.{SIGNIFICANT}g}"
     return str(value).replace("`", "'").replace("|", "¦").replace("\n", " ")
 
 
@@ -77,10 +78,9 @@ def agrees(text: str, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return text == printed(value)
     try:
-        shown = Decimal(text)
-        exact = Decimal(repr(value))
-        exponent = Decimal(1).scaleb(int(shown.as_tuple().exponent))
-        return shown in (exact.quantize(exponent, rounding) for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP))
+        shown, exact = Decimal(text), Decimal(repr(value))
+        last = Decimal(1).scaleb(int(shown.as_tuple().exponent), WIDE)
+        return shown in (exact.quantize(last, rounding, WIDE) for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP))
     except (InvalidOperation, ValueError):
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from weighbridge.cards import COMMON, CodeCard, gate_card
 from weighbridge.contract.codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
-from weighbridge.limits import fields, nearest
+from weighbridge.limits import fields
 
 
 @click.command("explain", epilog="Example: weighbridge explain dtype-preservation; weighbridge explain unknown-key")
@@ -21,7 +22,9 @@ def command(word: str) -> None:
     lines = list(_kind(word) if word in KINDS else _code(word))
     if not lines:
         known = {*KINDS, *CODES, *COMMON, *(code for kind in KINDS.values() for code in kind.codes)}
-        raise UsageError("unknown-word", f"nothing is called {word!r}{nearest(word, known)}")
+        near = difflib.get_close_matches(word, known, n=1)
+        suggestion = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}")
     for line in lines:
         click.echo(line)
 

@@ -58,11 +58,11 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
         ),
         Step(
             why="Weigh the good import against its contract, and record it",
-            words=(*imports, f"imported={IMPORT}", "--record"),
+            words=(*imports, f"import={IMPORT}", "--record"),
         ),
         Step(
             why="Weigh the mislabelled import against the same contract",
-            words=(*imports, f"imported={MISLABELLED}"),
+            words=(*imports, f"import={MISLABELLED}"),
             ends=ExitCode.FAILED,
         ),
         Step(

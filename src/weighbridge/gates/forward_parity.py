@@ -236,7 +236,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
-# --- Falsifiers: they reckon their own limits, so that a mistake in the judge's cannot hide in theirs ------------------
+# --- Falsifiers: they reckon their own limits, so that a mistake in the judge cannot hide in theirs -------------------
 
 
 def _beyond(value: float) -> float:
@@ -349,6 +349,7 @@ KIND = Kind(
         _fails("just over the floor", "diverged", _beyond_floor),
         _fails("an error that is not a number", "nonfinite", _telling({"rl2_candidate": math.nan})),
         _fails("an error without bound", "nonfinite", _telling({"rl2_candidate": math.inf})),
+        _fails("an error below zero", "nonfinite", _telling({"rl2_candidate": -5e-324})),
         _fails("an error never computed", "nonfinite", _telling({"rl2_candidate": None})),
         _fails("one value not finite", "nonfinite", _changed({"nonfinite_candidate": 1})),
         _fails("a channel more", "shape", lambda row, _: {**row, "candidate_shape": [row["candidate_shape"], 1]}),
@@ -368,6 +369,7 @@ KIND = Kind(
         _blocks("no trusted run", "no-trusted-run", _telling({"rl2_reference": None})),
         _blocks("a trusted run that is not a number", "no-trusted-run", _telling({"rl2_reference": math.nan})),
         _blocks("a trusted run without bound", "no-trusted-run", _telling({"rl2_reference": math.inf})),
+        _blocks("a trusted run below zero", "no-trusted-run", _telling({"rl2_reference": -5e-324})),
         _blocks("one value of the reference not finite", "reference-nonfinite", _changed({"nonfinite_reference": 1})),
         _blocks(
             "an element too few",

@@ -109,7 +109,8 @@ def _absent(required: Mapping[str, Fields | None]) -> Iterator[Offence]:
 def _cells(row: Fields, steps: Fields) -> Iterator[Offence]:
     """Demand a finite number of every step."""
     place = str(row["column"])
-    kept = {key: row[key] for key in ("steps", "rows", "steps_missing", "unreadable", "nan", "infinite")}
+    counted = {key: row[key] for key in ("rows", "steps_missing", "unreadable", "nan", "infinite")}
+    kept: Fields = {"steps": steps["steps"], **counted}
     if _count(row, "unreadable"):
         yield Offence(place=place, code="unreadable", figures={**kept, "first_step": row["first_unreadable_step"]})
     if _count(row, "steps_missing") or (row is steps and _count(row, "missing")):

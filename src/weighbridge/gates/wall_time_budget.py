@@ -6,12 +6,15 @@ the figures. An invented, constant or derived time column is never judged.
 
 from __future__ import annotations
 
+import bisect
 import enum
+import itertools
 import math
+import operator
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from weighbridge.gates import column_basis
 from weighbridge.gates.base import (
@@ -32,6 +35,8 @@ from weighbridge.gates.base import (
 from weighbridge.gates.column_basis import ColumnBasis, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Series, SubjectKind, Verdict
+
+T = TypeVar("T")
 
 
 class Statistic(enum.StrEnum):
@@ -99,24 +104,26 @@ def check(limits: Limits, _measure: Measure) -> Sequence[str]:
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold the statistic of the window's samples against the budget."""
     series = series_of(evidence, "times")
-    held_back = _basis(evidence) or _samples(series, limits)
+    inside = _inside(series, limits)
+    values = _take(series.value, inside)
+    held_back = _basis(evidence) or _samples(_take(series.step, inside), values, limits)
     if held_back is not None:
         return held_back
-    inside = [series.value[index] for index in _inside(series, limits)]
-    measured = statistic(limits.statistic, inside)
+    measured = statistic(limits.statistic, values)
     place = window(limits)
     common: dict[str, Any] = {
         "looked": [place],
-        "of": len(inside),
+        "of": len(values),
         "unit": "ms",
         "measured": measured,
         "limit": limits.budget,
-        "figures": _figures(series, limits),
+        "figures": _figures(series, inside, limits),
     }
     if measured >= limits.least_excess:
-        over = sum(value >= limits.least_excess for value in inside)
-        offence = Offence(place=place, code="over-budget", figures={"over": over, "samples": len(inside)})
-        return failed([offence], counted=len(inside) - over, enough=measured, **common)
+        least = limits.least_excess
+        over = sum(value >= least for value in values)
+        offence = Offence(place=place, code="over-budget", figures={"over": over, "samples": len(values)})
+        return failed([offence], counted=len(values) - over, enough=measured, **common)
     return passed(**common)
 
 
@@ -136,10 +143,18 @@ def window(limits: Limits) -> str:
     return f"steps {limits.steps[0]}..{limits.steps[1]}"
 
 
-def _inside(series: Series, limits: Limits) -> list[int]:
-    """Give the indices of the samples inside the window."""
+def _inside(series: Series, limits: Limits) -> Sequence[int]:
+    """Give the indices of the samples inside the window: a range where steps only rise, for speed."""
     first, last = limits.steps
+    if all(map(operator.le, series.step, itertools.islice(series.step, 1, None))):
+        return range(bisect.bisect_left(series.step, first), bisect.bisect_right(series.step, last))
     return [index for index, step in enumerate(series.step) if first <= step <= last]
+
+
+def _take(items: Sequence[T], indices: Sequence[int]) -> Sequence[T]:
+    if isinstance(indices, range):
+        return items[indices.start : indices.stop]
+    return [items[index] for index in indices]
 
 
 def _column(evidence: Evidence) -> str:
@@ -158,41 +173,47 @@ def _basis(evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _samples(series: Series, limits: Limits) -> Verdict | None:
-    inside = [(series.step[index], series.value[index]) for index in _inside(series, limits)]
-    distinct = len({step for step, _ in inside})
+def _samples(steps: Sequence[int], values: Sequence[float], limits: Limits) -> Verdict | None:
+    distinct = len(set(steps))
     figures: Fields = {"samples": distinct, "needed": limits.needed, "steps": list(limits.steps)}
-    if distinct < limits.needed or not inside:
+    if distinct < limits.needed or not values:
         return blocked("too-few-samples", figures)
-    bad = [step for step, value in inside if not 0.0 < value < math.inf]
+    bad = [step for step, value in zip(steps, values, strict=True) if not 0.0 < value < math.inf]
     if bad:
         return blocked("not-a-time", {**figures, "bad": len(bad), "first_step": bad[0]})
-    if len(inside) > 1 and len({value for _, value in inside}) == 1:
-        return blocked("constant-window", {**figures, "value": inside[0][1]})
+    if len(values) > 1 and min(values) == max(values):
+        return blocked("constant-window", {**figures, "value": values[0]})
     return None
 
 
-def _figures(series: Series, limits: Limits) -> Fields:
-    inside = set(_inside(series, limits))
-    slowest = max((series.value[index], series.step[index]) for index in inside)
-    pairs = zip(series.value, series.step, strict=True)
-    outside = (pair for index, pair in enumerate(pairs) if index not in inside and math.isfinite(pair[0]))
-    outer = max(outside, default=(None, None))
+def _figures(series: Series, inside: Sequence[int], limits: Limits) -> Fields:
+    """Put warm-up and outliers into the open: the slowest step inside the window, and outside it."""
+    first, last = limits.steps
+    outside = [index for index, step in enumerate(series.step) if not first <= step <= last]
+    slowest, slowest_step = _slowest(series, inside)
+    outer, outer_step = _slowest(series, [index for index in outside if math.isfinite(series.value[index])])
     return {
         "statistic": str(limits.statistic),
         "steps": list(limits.steps),
-        "strict": limits.below_ms is not None,
-        "slowest_ms": slowest[0],
-        "slowest_step": slowest[1],
-        "outside": len(series.step) - len(inside),
-        "outside_slowest_ms": outer[0],
-        "outside_slowest_step": outer[1],
+        "bound": "below" if limits.below_ms is not None else "at most",
+        "slowest_ms": slowest,
+        "slowest_step": slowest_step,
+        "outside": len(outside),
+        "outside_slowest_ms": outer,
+        "outside_slowest_step": outer_step,
     }
+
+
+def _slowest(series: Series, some: Sequence[int]) -> tuple[float | None, int | None]:
+    at = max(some, key=lambda index: series.value[index], default=None)
+    return (None, None) if at is None else (series.value[at], series.step[at])
 
 
 # --- Falsifiers -------------------------------------------------------------------------------------------------------
 
-Change = Callable[["array[int]", "array[float]", list[int], Limits], None]  # steps, values, indices inside the window
+Change = Callable[
+    ["array[int]", "array[float]", Sequence[int], Limits], None
+]  # steps, values, indices inside the window
 
 
 def _falsifier(
@@ -216,13 +237,14 @@ def _falsifier(
     return Falsifier(name, code, damage, outcome)
 
 
-def _slow(name: str, pick: Callable[[list[int], int], list[int]]) -> Falsifier[Limits]:
+def _slow(name: str, pick: Callable[[Sequence[int], int], Sequence[int]]) -> Falsifier[Limits]:
     """Slow as few steps as move the statistic, just so far that it is over the budget."""
 
-    def change(_steps: array[int], values: array[float], inside: list[int], limits: Limits) -> None:
+    def change(_steps: array[int], values: array[float], inside: Sequence[int], limits: Limits) -> None:
         halved = limits.statistic is Statistic.MEDIAN
         slowed = pick(inside, (len(inside) + 1) // 2 if halved else 1)
-        kept = [values[index] for index in inside if index not in set(slowed)]
+        left = set(inside).difference(slowed)
+        kept = [values[index] for index in left]
         slow = limits.least_excess
         if halved and len(inside) % 2 == 0:
             slow = 2 * slow - max(kept)
@@ -235,23 +257,23 @@ def _slow(name: str, pick: Callable[[list[int], int], list[int]]) -> Falsifier[L
     return _falsifier(name, "over-budget", change, Outcome.FAIL)
 
 
-def _nudge(values: array[float], some: list[int], inside: list[int], limits: Limits) -> None:
+def _nudge(values: array[float], some: Sequence[int], inside: Sequence[int], limits: Limits) -> None:
     """Undo rounding: raise some values until the statistic is over the budget."""
     factor = 1e-16
-    while statistic(limits.statistic, [values[index] for index in inside]) < limits.least_excess:
+    while statistic(limits.statistic, _take(values, inside)) < limits.least_excess:
         factor *= 2
         for index in some:
             values[index] *= 1 + factor
 
 
 def _to(place: int, value: float) -> Change:
-    def change(_steps: array[int], values: array[float], inside: list[int], _limits: Limits) -> None:
+    def change(_steps: array[int], values: array[float], inside: Sequence[int], _limits: Limits) -> None:
         values[inside[place]] = value
 
     return change
 
 
-def _push_out(steps: array[int], _values: array[float], inside: list[int], limits: Limits) -> None:
+def _push_out(steps: array[int], _values: array[float], inside: Sequence[int], limits: Limits) -> None:
     """Leave one step too few in the window, and put the others right before and right after it."""
     kept = set(sorted({steps[index] for index in inside})[: limits.needed - 1])
     moved = [index for index in inside if steps[index] not in kept]
@@ -259,12 +281,12 @@ def _push_out(steps: array[int], _values: array[float], inside: list[int], limit
         steps[index] = limits.steps[0] - 1 if turn % 2 else limits.steps[1] + 1
 
 
-def _repeat(steps: array[int], _values: array[float], inside: list[int], _limits: Limits) -> None:
+def _repeat(steps: array[int], _values: array[float], inside: Sequence[int], _limits: Limits) -> None:
     for index in inside:
         steps[index] = steps[inside[0]]
 
 
-def _equal(_steps: array[int], values: array[float], inside: list[int], _limits: Limits) -> None:
+def _equal(_steps: array[int], values: array[float], inside: Sequence[int], _limits: Limits) -> None:
     for index in inside:
         values[index] = values[inside[0]]
 

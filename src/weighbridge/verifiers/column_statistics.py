@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Marks = NDArray[np.bool_]
 
-RANKED_ROWS = 1 << 16  # rank correlations are of at most so many evenly spaced rows
+RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
 PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all
 
 
@@ -74,13 +74,12 @@ def _first(steps: Dense, where: Marks) -> int | None:
 
 
 def _steps_without(numbers: Marks, steps: Dense) -> Fields:
-    """Count the steps of which no row holds a number, and the rows whose step is unknown."""
+    """Count the steps of which no row holds a number, and name the first."""
     import numpy as np
 
-    every = np.unique(steps.values[steps.known])
-    without = every[:0] if numbers.all() else np.setdiff1d(every, steps.values[steps.known & numbers])
+    held = steps.values[steps.known & ~numbers]
+    without = np.setdiff1d(held, steps.values[steps.known & numbers]) if len(held) else held
     return {
-        "steps": len(every),
         "steps_missing": len(without),
         "first_missing_step": int(without[0]) if len(without) else None,
     }
@@ -104,6 +103,7 @@ def order(steps: Dense) -> Fields:
     gaps = np.diff(every)
     widest = int(gaps.argmax()) if len(gaps) else -1
     return {
+        "steps": len(every),
         "first_step": int(every[0]) if len(every) else None,
         "last_step": int(every[-1]) if len(every) else None,
         "fractional": int((held != np.floor(held)).sum()),
@@ -138,7 +138,7 @@ def shape(column: Dense) -> Fields:
     scale = max(abs(low), abs(high))
     unit = held / scale  # so that squares of huge or tiny numbers neither overflow nor vanish
     away = unit - unit.mean()
-    variance = float(away @ away)
+    variance = float((away * away).sum())
     root = math.sqrt(len(held))
     even = (np.sort(unit) - low / scale) / (high / scale - low / scale)
     turn = np.arange(len(held))
@@ -147,7 +147,7 @@ def shape(column: Dense) -> Fields:
         "relative_spread": (high / scale - low / scale) / (abs(high) / scale + abs(low) / scale),
         "range_over_std": (high / scale - low / scale) / math.sqrt(variance / len(held)) if variance else 0.0,
         "uniform_ks_root_n": distance * root,
-        "lag1_root_n": abs(float(away[:-1] @ away[1:])) / variance * root if variance else 0.0,
+        "lag1_root_n": abs(float((away[:-1] * away[1:]).sum())) / variance * root if variance else 0.0,
     }
 
 
@@ -155,32 +155,34 @@ def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, Fields]:
     """Give each column's largest |rank correlation| × √n with another, ties at their mean rank, and that other."""
     names = list(columns)
     best: dict[str, tuple[float, str]] = dict.fromkeys(names, (0.0, ""))
-    some = [_some(columns[name]) for name in names]
+    some = [_every(columns[name], RANKED_ROWS) for name in names]
+    ranked = [_ranks(column.values[column.known]) for column in some]
     for left, name in enumerate(names):
         for right in range(left):
-            both = some[left].known & some[right].known
-            strength = _correlation(some[left].values[both], some[right].values[both])
-            for one, other in ((name, names[right]), (names[right], name)):
-                best[one] = max(best[one], (strength, other), key=lambda pair: pair[0])
+            one, other = some[left].known, some[right].known
+            if (one == other).all():
+                strength = _correlation(ranked[left], ranked[right])
+            else:
+                both = one & other
+                strength = _correlation(_ranks(some[left].values[both]), _ranks(some[right].values[both]))
+            for this, that in ((name, names[right]), (names[right], name)):
+                best[this] = max(best[this], (strength, that), key=lambda pair: pair[0])
     return {
         name: {"rank_correlation_root_n": strength, "correlated_with": other}
         for name, (strength, other) in best.items()
     }
 
 
-def _some(column: Dense) -> Dense:
-    stride = -(-len(column.values) // RANKED_ROWS) or 1
+def _every(column: Dense, rows: int) -> Dense:
+    """Thin a column to at most so many evenly spaced rows."""
+    stride = -(-len(column.values) // rows) or 1
     return Dense(column.values[::stride], column.state[::stride], column.known[::stride])
 
 
-def _correlation(left: Floats, right: Floats) -> float:
-    import numpy as np
-
-    if len(left) < 3:  # two points always lie on a line
-        return 0.0
-    one, other = _ranks(left), _ranks(right)
-    norm = math.sqrt(float(one @ one) * float(other @ other))
-    return abs(float(np.dot(one, other))) / norm * math.sqrt(len(left)) if norm else 0.0
+def _correlation(one: Floats, other: Floats) -> float:
+    """Give |correlation| × √n of two columns of centred ranks; two points always lie on a line."""
+    norm = math.sqrt(float((one * one).sum()) * float((other * other).sum()))
+    return abs(float((one * other).sum())) / norm * math.sqrt(len(one)) if norm and len(one) > 2 else 0.0
 
 
 def _ranks(values: Floats) -> Floats:
@@ -215,17 +217,12 @@ def relations(columns: Mapping[str, Dense]) -> Mapping[str, Sequence[Fields]]:
 
 def _partner(kind: str, name: str, columns: Mapping[str, Dense]) -> str:
     """Choose the other column whose product or quotient is the steadiest on a few rows."""
-    few = {other: _few(column) for other, column in columns.items()}
+    few = {other: _every(column, PARTNER_ROWS) for other, column in columns.items()}
     steadiness = {other: _relation(kind, few[name], few[other]) for other in columns if other != name}
     able = {other: body for other, body in steadiness.items() if body["over"] and _varies(few[other])}
     if not able or not _varies(few[name]):
         return ""
     return min(able, key=lambda other: (float(str(able[other]["deviation"])), other))
-
-
-def _few(column: Dense) -> Dense:
-    stride = -(-len(column.values) // PARTNER_ROWS) or 1
-    return Dense(column.values[::stride], column.state[::stride], column.known[::stride])
 
 
 def _varies(column: Dense) -> bool:
@@ -257,7 +254,7 @@ def _line(column: Dense, steps: Dense) -> dict[str, int | float]:
         return {}
     scale = float(np.abs(held).max())
     unit, along = held / scale, step - step.mean()
-    slope = float(along @ (unit - unit.mean())) / float(along @ along)
+    slope = float((along * (unit - unit.mean())).sum()) / float((along * along).sum())
     residual = np.abs(unit - unit.mean() - slope * along).max()
     return {
         "over": len(held),

@@ -34,7 +34,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = tuple(pair.row(name) for name in _names(views))
+    rows = tuple(pair.row(name) for name in sorted({*source.tensors, *candidate.tensors}))
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
@@ -44,10 +44,6 @@ def measure(views: Views, _options: Fields) -> Measurement:
         examined=len(rows),
         total=len(rows),
     )
-
-
-def _names(views: Views) -> list[str]:
-    return sorted({*views[0].tensors, *views[1].tensors})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,14 @@ class _Pair:
         old, new = self.source.tensors.get(name), self.candidate.tensors.get(name)
         seen = new or old
         assert seen is not None
+        try:
+            return self._row(name, old, new, seen)
+        finally:
+            for view in (self.source, self.candidate):
+                if name in view.tensors:
+                    view.forget(name)
+
+    def _row(self, name: str, old: Tensor | None, new: Tensor | None, seen: Tensor) -> Fields:
         return {
             "name": name,
             "source_dtype": old.dtype if old else "",

@@ -120,10 +120,10 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def has_cuda() -> bool:
-    """Tell whether PyTorch, where it is loaded at all, finds a CUDA device here."""
+def has_cuda() -> bool | None:
+    """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+    return None if torch is None else bool(torch.cuda.is_available())
 
 
 def _wants_cuda(problem: Exception) -> bool:

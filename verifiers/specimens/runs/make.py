@@ -1,0 +1,110 @@
+"""Make the run specimens, the same bytes each time: run logs, good and damaged, with known figures.
+
+`report.json` carries the figures of a published 100-step report: tokens_per_sec × wall_ms is 8192 tokens on every
+step, wall_ms has a median of 264.720 over all steps (upper middle 264.738), of 265.953 over steps 20 to 49, and is
+467.664 at step 0; gpu_util_pct is 50 + uniform(-5, 5); four lines of banner stand before the JSON.
+Usage: python verifiers/specimens/runs/make.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TOKENS = 512
+BANNER = "device: one\nblocks uploaded: 24\nstate allocated\nclipping fused\n"
+
+
+def wall_times(chance: random.Random) -> list[float]:
+    """Give 100 times in milliseconds with the published medians."""
+    near = [round(chance.uniform(265.0, 265.9), 3) for _ in range(6)]
+    window = [265.943, 265.963, *near, *(round(266 + abs(chance.gauss(0, 2)), 3) for _ in range(14))]
+    window += [round(264.6 - abs(chance.gauss(0, 2)), 3) for _ in range(8)]
+    others = [264.702, 264.738, *(round(264.6 - abs(chance.gauss(0, 2)), 3) for _ in range(41))]
+    others += [round(264.9 + abs(chance.gauss(0, 2)), 3) for _ in range(26)]
+    chance.shuffle(window)
+    chance.shuffle(others)
+    return [467.664, *others[:19], *window, *others[19:]]
+
+
+def report_rows() -> list[dict[str, float]]:
+    """Give the rows of the report."""
+    chance = random.Random(5)
+    walls = wall_times(chance)
+    return [
+        {
+            "step": step,
+            "train_loss": round(11.02 - 0.005 * step + chance.gauss(0, 0.05), 6),
+            "grad_norm": round(chance.gauss(1.6, 0.15), 6),
+            "lr": 5e-07 * step,
+            "tokens_per_sec": round(8192 / (wall / 1000), 3),
+            "gpu_util_pct": round(50 + chance.uniform(-5, 5), 6),
+            "wall_ms": wall,
+        }
+        for step, wall in enumerate(walls)
+    ]
+
+
+def directory(name: str, *, corpus: int, events: list[int], dry: int | None = None, steps: int = 60) -> None:
+    """Write a run directory; from step `dry` on its iterator gives placeholders."""
+    chance = random.Random(11)
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    head = {
+        "schema": "weighbridge.run/v0", "requested_device": "cpu", "resolved_device": "cpu", "pid": 4711,
+        "host": "host-0123456789ab", "commit": "0" * 40, "started": "2026-01-02T03:04:05Z",
+        "model": {"parameters": 4096, "vocab": 256}, "seeds": {"torch": 1}, "versions": {},
+        "data": {"seq_len": TOKENS // 4, "batch_size": 4, "corpus_tokens": corpus},
+    }  # fmt: skip
+    rows = []
+    for step in range(steps):
+        row = {
+            "step": step, "loss": round(5 * math.exp(-step / 80) + chance.gauss(0, 0.05), 6), "lr": 0.001,
+            "grad_norm": round(chance.gauss(2, 0.2), 6), "tokens": TOKENS, "wall_ms": round(chance.gauss(100, 3), 3),
+            "corpus_position": step * TOKENS % corpus + TOKENS, "wraps": step * TOKENS // corpus,
+        }  # fmt: skip
+        if dry is not None and step >= dry:
+            row |= {"loss": 1.0, "grad_norm": 1.0, "wall_ms": round(0.4 + step / 1e5, 5)}
+        rows.append(row)
+    told = [{"event": "wrap", "step": step, "wraps": turn + 1} for turn, step in enumerate(events)]
+    (folder / "run.json").write_text(json.dumps(head, indent=1) + "\n")
+    (folder / "steps.jsonl").write_text(lines(rows))
+    (folder / "events.jsonl").write_text(lines(told))
+
+
+def lines(rows: list[dict[str, object]]) -> str:
+    """Write one JSON object a line."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def main() -> None:
+    """Write all specimens."""
+    report = {"status": "ABORTED", "steps_recorded": 100, "per_step_metrics": report_rows()}
+    (HERE / "report.json").write_text(BANNER + json.dumps(report, indent=1) + "\n")
+    directory("wrapped", corpus=TOKENS * 40, events=[40])
+    directory("silent-wrap", corpus=TOKENS * 16, events=[16, 32])
+    directory("dry", corpus=TOKENS * 40, events=[], dry=40)
+    few: list[dict[str, object]] = [{"step": step, "loss": 3.0 - step / 4, "wall_ms": 10.0 + step} for step in range(4)]
+    (HERE / "torn.jsonl").write_text(lines(few) + '{"step": 4, "lo')
+    (HERE / "torn-middle.jsonl").write_text(lines(few[:2]) + '{"step": 2, "lo\n' + lines(few[3:]))
+    (HERE / "doubled.jsonl").write_text(lines(few[:1]) + '{"step": 1, "step": 2}\n')
+    (HERE / "empty.jsonl").write_text("")
+    (HERE / "blank.jsonl").write_text("\n\n")
+    (HERE / "holes.csv").write_text(
+        "step,loss,note,wall_ms\n0,2.5,warm,12.5\n1,nan,,\n2,,,9.25\n2,2.25,again,9.5\n5,inf,,x\n"
+    )
+    (HERE / "samples.csv").write_text(
+        "timestamp, memory.used [MiB], utilization.gpu [%]\n"
+        "2026/01/02 03:04:05.250, 903 MiB, 39 %\n"
+        "2026/01/02 03:04:07.250, 5492 MiB, [N/A]\n"
+    )
+    (HERE / "samples-bare.csv").write_text(
+        "2026/01/02 03:04:05.250, 903 MiB, 39 %\n2026/01/02 03:04:07.250, 5492 MiB, 99 %\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
