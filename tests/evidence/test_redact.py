@@ -259,7 +259,12 @@ def test_this_machine_s_redactor_knows_home_run_host_and_user(tmp_path: Path, mo
     assert redactor.text(text) == f"${{RUN}}/runs/a by {user} on {host} in ${{HOME}}/x"
 
 
-def test_a_name_that_all_machines_share_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
-    monkeypatch.setattr("getpass.getuser", lambda: "root")
+@pytest.mark.parametrize(
+    ("host", "user"), [("localhost", "root"), ("gpu", "max"), ("Workstation", "median"), ("12345", "")]
+)
+def test_a_name_that_machines_share_or_contracts_use_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, user: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("getpass.getuser", lambda: user)
     assert redactor_here(KEY, run=tmp_path).names == ()

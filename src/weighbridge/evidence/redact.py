@@ -23,12 +23,14 @@ from weighbridge.model import CanaryResult, Measured
 from weighbridge.pseudonym import KEY_NAME, LOCAL, keyed, read_key
 
 KEY_FILE = Path(LOCAL) / KEY_NAME
-# Names that machines share: replacing them hides nobody and garbles text.
+# Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
 SHARED_NAMES = frozenset((
-    "admin", "build", "ci", "default", "docker", "git", "guest", "home", "jenkins", "localhost", "model", "nobody",
-    "root", "runner", "test", "ubuntu", "user", "users", "vagrant", "worker",
+    "admin", "azureuser", "build", "candidate", "checkpoint", "cuda", "data", "default", "docker", "guest", "home",
+    "host", "import", "jenkins", "linux", "local", "localhost", "loss", "main", "mean", "median", "model", "node",
+    "nobody", "python", "research", "root", "runner", "server", "source", "step", "steps", "test", "torch", "train",
+    "trainer", "training", "ubuntu", "user", "users", "vagrant", "work", "worker", "workstation",
 ))  # fmt: skip
-SHORTEST_NAME = 3
+SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
 _ROOTS = (
     "home", "root", "Users", "mnt", "tmp", "var", "opt", "srv", "usr", "etc", "media", "private", "scratch", "gpfs",
