@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from junitparser import JUnitXml
+from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
 from weighbridge import verifiers
@@ -106,8 +107,10 @@ def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pyt
 def test_recording_moves_the_status_and_recording_nothing_moves_none(cli: Cli, workplace: Path) -> None:
     cli("verify", IMPORT, *bound(SOURCE, GOOD))
     assert "0 gates" in cli("status").out
-    copies = [shutil.copy(path, workplace) for path in (SOURCE, BAD)]  # a specimen is never live
-    cli("verify", IMPORT, *bound(*map(Path, copies)), "--record")
+    source, changed = workplace / "source.safetensors", workplace / "changed.safetensors"
+    save_file({"a": np.arange(4, dtype=np.float32)}, source)
+    save_file({"a": np.arange(1, 5, dtype=np.float32)}, changed)
+    cli("verify", IMPORT, *bound(source, changed), "--record")
     assert (workplace / "evidence" / "ledger").is_dir()
     assert "REGRESSED" in cli("status").out
     assert "none -> DRAFT" in cli("status", "why", "GATE-IMPORT-001").out

@@ -145,8 +145,10 @@ HOSTILE = {
     ),
     "dimensions that overflow": (
         gguf_bytes([], [info("a", (2**62, 4), F32, 0)]),
-        "at byte 33: gguf-shape 'a': F32 [4, 4611686018427387904] takes more than can be counted, "
-        "or rows are not whole blocks",
+        (
+            "at byte 33: gguf-shape 'a': F32 [4, 4611686018427387904] takes more than can be counted, "
+            "or rows are not whole blocks"
+        ),
     ),
     "half a block": (
         gguf_bytes([], [info("a", (16, 2), Q4_0, 0)], bytes(18)),

@@ -108,8 +108,10 @@ HOSTILE = {
     ),
     "a product that overflows": (
         header({"a": entry("F32", [2**62, 2**62], [0, 4])}, b"1234"),
-        "at byte 108: safetensors-span 'a': F32 [4611686018427387904, 4611686018427387904] takes more than can be"
-         " counted, or no whole bytes, data_offsets span 4",
+        (
+            "at byte 108: safetensors-span 'a': F32 [4611686018427387904, 4611686018427387904] takes more than can be "
+            "counted, or no whole bytes, data_offsets span 4"
+        ),
     ),
     "doubled name": (
         framed(b'{"w":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},"w":{"dtype":"BF16","shape":[1],'

@@ -118,13 +118,20 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
     yield tally(findings, code)
     for result in results:
         yield f"evidence: {result.bundle.path}"
-        yield from (_moved(move, recorded=asked.record) for move in result.moves if move.before != move.after)
+        yield from _moved(result.moves, recorded=asked.record)
 
 
-def _moved(move: Move, *, recorded: bool) -> str:
-    before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
-    why = f"; {move.says}" if move.code else ""
-    return f"{'moved' if recorded else 'would move'}: {move.place.gate}[{move.place.instance}] {before} -> {after}{why}"
+def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
+    """Say which statuses move, those that move alike together."""
+    alike: dict[str, list[str]] = {}
+    for move in moves:
+        if move.before != move.after:
+            before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+            why = f" ({move.says})" if move.code else ""
+            instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
+            alike.setdefault(f"{before} -> {after}{why}", []).append(f"{move.place.gate}{instance}")
+    for change, places in alike.items():
+        yield f"{'moved' if recorded else 'would move'}: {change}: {', '.join(places)}"
 
 
 def _told_one(result: Result) -> Iterator[str]:

@@ -15,7 +15,7 @@ from weighbridge.recorder import Recorder
 
 SEED = 7
 STEPS = 200
-BATCH = 16
+BATCH = 8
 CORPUS_BYTES = 150 * BATCH * SHAPE.context  # so that 200 steps pass it once and begin again
 LEARNING_RATE = 1e-3
 

@@ -69,7 +69,7 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
         return int(torch.cuda.max_memory_allocated(device)), ""
     if kind == "mps":
         return int(torch.mps.driver_allocated_memory()), ""
-    return None, f"{device or 'no device'} has no device memory"
+    return None, f"{device or 'a model without parameters'} has no device memory"
 
 
 def not_auditable(model: torch.nn.Module) -> str:
