@@ -44,11 +44,12 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
     imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference")
     on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    run_on = ("--param", "device=cuda") if cuda else ()
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
     return (
         Step(
             why="Weigh the run: metrics, wrap-around, wall time, device",
-            words=("verify", "builtin:training-run", "--subject", "run=run", "--record"),
+            words=("verify", "builtin:training-run", "--subject", "run=run", "--record", *run_on),
         ),
         Step(why="Compare the GGUF import with its source", words=("compare", SOURCE, IMPORT)),
         Step(
