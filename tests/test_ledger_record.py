@@ -12,6 +12,7 @@ from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sea
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.seal import seal
 from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
 from weighbridge.ledger import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
 from weighbridge.ledger_record import discharge, is_live, propose, reconcile, retire
@@ -121,6 +122,27 @@ def test_a_gate_is_live_only_where_every_subject_is() -> None:
     assert not is_live(gate, "heron", both)
     assert not is_live(gate, "falcon", (drafts.bound("source", origin=Origin.FIXTURE), both[1]))
     assert not is_live(dataclasses.replace(gate, subjects={}), "falcon", both)
+
+
+def test_a_verdict_that_does_not_follow_from_its_measurements_is_not_believed(tmp_path: Path, ledger: Ledger) -> None:
+    good = drafts.draft({drafts.PAIRS: GOOD}, CONTRACT)
+    forged = drafts.draft({drafts.PAIRS: BAD}, CONTRACT, findings=good.findings)
+    bundle = seal(forged, tmp_path, drafts.REDACTOR)
+    with pytest.raises(LedgerError, match=r"not-rederivable the verdicts of bundle .* do not follow from it"):
+        recorded(ledger, bundle)
+    with pytest.raises(LedgerError, match="not-rederivable"):
+        discharge(ledger, bundle, bundle.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert not ledger.root.exists()
+
+
+def test_a_bundle_of_another_kind_version_moves_nothing(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = sealed(tmp_path)
+    newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", newer)
+    with pytest.raises(LedgerError, match=r"not-rederivable .* other versions of its gate kinds"):
+        recorded(ledger, bundle)
 
 
 def test_retiring_takes_a_reason_and_a_cause_and_is_final(tmp_path: Path, ledger: Ledger) -> None:

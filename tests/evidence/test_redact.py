@@ -20,7 +20,6 @@ from weighbridge.evidence.redact import (
     Redactor,
     host_pseudonym,
     project_key,
-    pseudonym,
     redact_json,
     redact_measured,
     redactor_here,
@@ -28,6 +27,7 @@ from weighbridge.evidence.redact import (
 )
 from weighbridge.evidence.secret_rules import RULES
 from weighbridge.model import Measurement, Rows
+from weighbridge.pseudonym import keyed
 
 KEY = b"k" * 32
 ADA = Redactor(
@@ -93,7 +93,7 @@ def test_paths_and_names_get_their_words(text: str, clean: str) -> None:
 
 def test_an_address_is_taken_out_of_a_log_and_a_version_is_left_elsewhere() -> None:
     assert ADA.text("cudnn 9.1.0.70") == "cudnn 9.1.0.70"
-    assert ADA.log("from 10.1.2.3:8080") == f"from {pseudonym(KEY, 'ip', '10.1.2.3')}:8080"
+    assert ADA.log("from 10.1.2.3:8080") == f"from {keyed('ip', '10.1.2.3', KEY)}:8080"
 
 
 # --- No false alarms --------------------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def test_a_spoiled_project_key_is_an_error_with_a_remedy(tmp_path: Path) -> None
 
 
 def test_a_pseudonym_is_the_same_under_one_key_and_another_under_another() -> None:
-    assert pseudonym(KEY, "host", "trainbox-07") == pseudonym(KEY, "host", "trainbox-07")
-    assert pseudonym(KEY, "host", "trainbox-07") != pseudonym(b"x" * 32, "host", "trainbox-07")
-    assert pseudonym(KEY, "host", "ada") != pseudonym(KEY, "user", "ada")
+    assert keyed("host", "trainbox-07", KEY) == keyed("host", "trainbox-07", KEY)
+    assert keyed("host", "trainbox-07", KEY) != keyed("host", "trainbox-07", b"x" * 32)
+    assert keyed("host", "ada", KEY) != keyed("user", "ada", KEY)
     assert re.fullmatch(r"host-[0-9a-f]{12}", host_pseudonym(KEY))
 
 
@@ -255,11 +255,16 @@ def test_this_machine_s_redactor_knows_home_run_host_and_user(tmp_path: Path, mo
     home = tmp_path / "home"
     redactor = redactor_here(KEY, run=home / "project", home=home)
     text = f"{home}/project/runs/a by adalovelace on trainbox-07 in {home}/x"
-    user, host = pseudonym(KEY, "user", "adalovelace"), pseudonym(KEY, "host", "trainbox-07")
+    user, host = keyed("user", "adalovelace", KEY), keyed("host", "trainbox-07", KEY)
     assert redactor.text(text) == f"${{RUN}}/runs/a by {user} on {host} in ${{HOME}}/x"
 
 
-def test_a_name_that_all_machines_share_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
-    monkeypatch.setattr("getpass.getuser", lambda: "root")
+@pytest.mark.parametrize(
+    ("host", "user"), [("localhost", "root"), ("gpu", "max"), ("Workstation", "median"), ("12345", "")]
+)
+def test_a_name_that_machines_share_or_contracts_use_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, user: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("getpass.getuser", lambda: user)
     assert redactor_here(KEY, run=tmp_path).names == ()
