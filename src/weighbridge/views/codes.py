@@ -17,7 +17,8 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "checkpoint-format": "The file is of another known format (a pickle, a ZIP, HDF5, NumPy). Pickles are never"
     " loaded: save the weights as safetensors.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
-    " shape and data_offsets; or it is larger than 16 MiB. A name given twice lets two readers see two different tensors.",
+    " shape and data_offsets; or it is larger than 16 MiB."
+    " Two readers may see two different tensors under a doubled name.",
     "safetensors-truncated": "The header or a tensor ends beyond the end of the file, which is not whole.",
     "safetensors-trailing": "Bytes follow the last tensor, which no reader would look at.",
     "safetensors-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
