@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.gates.mutation import Passing
+
 from weighbridge.cards import example_evidence, gate_card
 from weighbridge.model import Measurement, Outcome
-
-from tests.gates.mutation import Passing
 
 COLUMN: Mapping[str, Any] = {
     "rows": 120, "samples": 120, "missing": 0, "unreadable": 0, "nan": 0, "infinite": 0, "first_nan_step": None,

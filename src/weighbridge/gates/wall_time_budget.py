@@ -248,7 +248,7 @@ def _slow(name: str, pick: Callable[[Sequence[int], int], Sequence[int]]) -> Fal
         kept = [values[index] for index in left]
         slow = limits.least_excess
         if halved and len(inside) % 2 == 0:
-            slow = 2 * slow - max(kept)
+            slow = max(slow, 2 * slow - max(kept))
         elif limits.statistic is Statistic.MEAN:
             slow = slow * len(inside) - math.fsum(kept)
         for index in slowed:
