@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.gates.base import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.limits import read
 from weighbridge.model import (
     CanaryResult,
@@ -226,7 +226,9 @@ def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits:
     result = TrialResult.NOT_APPLICABLE
     everywhere = verdict.looked
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1])):
-        damage = falsifier.damage(evidence, limits, places)
+        damage = _damage(falsifier, evidence, limits, places)
+        if damage is None:
+            return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
         if isinstance(damage, NotApplicable):
             why = why or damage.why
             continue
@@ -236,6 +238,16 @@ def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits:
         result = TrialResult.CAUGHT
     shown = why if result is TrialResult.NOT_APPLICABLE else ""
     return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=result, why=shown)
+
+
+def _damage(
+    falsifier: Falsifier[Any], evidence: Evidence, limits: object, places: tuple[str, ...]
+) -> Damage | NotApplicable | None:
+    """Break one clause; a falsifier that breaks itself, on a measurement that passed, has shown nothing: None."""
+    try:
+        return falsifier.damage(evidence, limits, places)
+    except Exception:  # noqa: BLE001 -- whatever it raised, the pass was not shown able to fail
+        return None
 
 
 def _objects(answer: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:

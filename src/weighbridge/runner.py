@@ -128,12 +128,19 @@ def _unbound(subject: str) -> Unmeasured:
 
 
 def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Measurement) -> CanaryResult:
-    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it."""
+    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it.
+
+    An instrument whose answer cannot even be held against the damage has not seen it.
+    """
     canary = verifier.canary(views, options, measured)
     if isinstance(canary, NoCanary):
         return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
     again = verifier.measure(canary.views, options)
-    return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=canary.seen(again))
+    try:
+        seen = canary.seen(again)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError):
+        seen = False
+    return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
 def weigh(

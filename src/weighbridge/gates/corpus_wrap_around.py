@@ -195,7 +195,10 @@ def _equal_run(name: str, code: str, change: Callable[[Limits], Fields]) -> Fals
 
     def damaged(progress: Fields, limits: Limits) -> Fields:
         run = {**where, **harmless, **change(limits)}
-        return {**progress, "equal_losses": [*_list(progress, "equal_losses"), {**where, **harmless}, run]}
+        return {
+            **progress,
+            "equal_losses": [*_list(progress, "equal_losses"), {**where, **harmless}, run, {**where, **harmless}],
+        }
 
     return each_record(name, code, "progress", damaged, place="loss")
 
@@ -212,7 +215,7 @@ def _clamped(progress: Fields, _limits: Limits) -> Fields:
     clamped: Fields = {"column": "coverage", "full": 1.0, "last": 1.0, "max": 1.0, "still": 2, "since_step": 0}
     honest: Fields = {**clamped, "last": 0.5, "max": 0.5}
     tokens = max(_number(progress["tokens"]), 2)
-    return {**progress, "tokens": tokens, "corpus_tokens": corpus, "coverage": [honest, clamped]}
+    return {**progress, "tokens": tokens, "corpus_tokens": corpus, "coverage": [honest, clamped, honest]}
 
 
 def _off(sign: float) -> Falsifier[Limits]:

@@ -37,6 +37,7 @@ from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Series, SubjectKind, Verdict
 
 T = TypeVar("T")
+NUDGES = 20  # each twice as large as the one before; rounding needs two or three
 
 
 class Statistic(enum.StrEnum):
@@ -247,7 +248,7 @@ def _slow(name: str, pick: Callable[[Sequence[int], int], Sequence[int]]) -> Fal
         kept = [values[index] for index in left]
         slow = limits.least_excess
         if halved and len(inside) % 2 == 0:
-            slow = 2 * slow - max(kept)
+            slow = max(slow, 2 * slow - max(kept))
         elif limits.statistic is Statistic.MEAN:
             slow = slow * len(inside) - math.fsum(kept)
         for index in slowed:
@@ -259,11 +260,11 @@ def _slow(name: str, pick: Callable[[Sequence[int], int], Sequence[int]]) -> Fal
 
 def _nudge(values: array[float], some: Sequence[int], inside: Sequence[int], limits: Limits) -> None:
     """Undo rounding: raise some values until the statistic is over the budget."""
-    factor = 1e-16
-    while statistic(limits.statistic, _take(values, inside)) < limits.least_excess:
-        factor *= 2
+    for doubled in range(NUDGES):
+        if statistic(limits.statistic, _take(values, inside)) >= limits.least_excess:
+            return
         for index in some:
-            values[index] *= 1 + factor
+            values[index] *= 1 + 2.0 ** (doubled - 53)
 
 
 def _to(place: int, value: float) -> Change:

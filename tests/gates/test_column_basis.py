@@ -1,0 +1,54 @@
+"""A column's basis is named from its statistics, at their limits and not beyond them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.gates.runs import column
+
+from weighbridge.gates import column_basis
+from weighbridge.gates.column_basis import ColumnBasis, as_constant, as_derived, as_noise, basis_of
+
+NOISE = as_noise(column("gpu_util_pct"))
+DERIVED = as_derived(column("wall_ms"))
+
+
+@pytest.mark.parametrize(
+    ("key", "beyond"),
+    [
+        ("lag1_root_n", math.nextafter(column_basis.MAX_MEMORY, math.inf)),
+        ("uniform_ks_root_n", math.nextafter(column_basis.MAX_UNEVENNESS, math.inf)),
+        ("rank_correlation_root_n", math.nextafter(column_basis.MAX_RELATION, math.inf)),
+        ("range_over_std", column_basis.UNIFORM_RANGE + 0.351),
+        ("range_over_std", column_basis.UNIFORM_RANGE - 0.351),
+    ],
+)
+def test_noise_ends_where_any_one_statistic_leaves_its_limit(key: str, beyond: float) -> None:
+    assert basis_of(NOISE).basis is ColumnBasis.NOISE
+    assert basis_of({**NOISE, key: beyond}).basis is ColumnBasis.MEASURED
+
+
+def test_noise_is_not_claimed_of_fewer_samples_than_it_was_simulated_for() -> None:
+    assert basis_of({**NOISE, "finite": column_basis.NOISE_SAMPLES - 1}).basis is ColumnBasis.UNTESTED
+
+
+@pytest.mark.parametrize(("key", "factor"), [("deviation", 1.001), ("over", 0.8)])
+def test_a_relation_must_be_close_and_well_covered(key: str, factor: float) -> None:
+    assert basis_of(DERIVED).basis is ColumnBasis.DERIVED
+    (relation,) = DERIVED["relations"]  # type: ignore[misc]
+    weaker = {**relation, key: relation[key] * factor}  # type: ignore[dict-item,index,call-overload]
+    assert basis_of({**DERIVED, "relations": [weaker]}).basis is not ColumnBasis.DERIVED
+
+
+def test_the_rate_is_derived_and_not_the_time() -> None:
+    relation = {"kind": "product", "deviation": 1e-7, "over": 120, "earlier": True}
+    rate = column("tokens_per_sec", relations=[{**relation, "with": "wall_ms"}])
+    wall = column("wall_ms", relations=[{**relation, "with": "tokens_per_sec"}])
+    assert (basis_of(rate).basis, basis_of(rate).partner) == (ColumnBasis.DERIVED, "wall_ms")
+    assert basis_of(wall).basis is ColumnBasis.MEASURED
+
+
+def test_one_value_throughout_is_constant_and_one_sample_untested() -> None:
+    assert basis_of(as_constant(column("x"))).basis is ColumnBasis.CONSTANT
+    assert basis_of(column("x", finite=1, max=1.0)).basis is ColumnBasis.UNTESTED

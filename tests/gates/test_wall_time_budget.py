@@ -1,0 +1,41 @@
+"""wall-time-budget: statistics by their definitions, limits by their strictness, and no clause weakened unnoticed."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gates.mutation import mutants, unnoticed
+from tests.gates.runs import passing
+
+from weighbridge.gates import wall_time_budget
+from weighbridge.gates.wall_time_budget import KIND, Measure, Statistic, check, statistic
+from weighbridge.limits import read
+
+MUTANTS = mutants(wall_time_budget, ("judge", "statistic", "_inside", "_basis", "_samples"))
+NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_no_clause_can_be_weakened_unnoticed(name: str) -> None:
+    assert not unnoticed(MUTANTS[name], list(passing("wall-time-budget").values()))
+
+
+@given(NUMBERS)
+def test_a_median_is_the_mean_of_the_two_middle_values(values: list[float]) -> None:
+    assert statistic(Statistic.MEDIAN, values) == pytest.approx(statistics.median(values))
+
+
+def test_a_window_shorter_than_its_samples_is_a_lint_problem() -> None:
+    limits = read(KIND.limits, {"steps": [20, 29], "below_ms": 500, "min_samples": 30})
+    assert check(limits, Measure()) == ["min_samples: 30 samples cannot come from a window of 10 steps"]
+
+
+def test_a_window_that_ends_before_it_begins_and_two_budgets_are_lint_problems() -> None:
+    limits = read(KIND.limits, {"steps": [49, 20], "below_ms": 500, "at_most_ms": 500})
+    assert check(limits, Measure()) == [
+        "give one of below_ms and at_most_ms",
+        "steps: the window ends at 20, before it begins at 49",
+    ]

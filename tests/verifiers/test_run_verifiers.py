@@ -1,0 +1,71 @@
+"""The instruments over runs: every specimen measured as told, every canary seen, and published figures found again."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from weighbridge.cards import VerifierCard, read_card
+from weighbridge.gates.column_basis import ColumnBasis, basis_of
+from weighbridge.model import Measurement, Record, Rows, SubjectKind
+from weighbridge.selftest import check_verifier_card
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.base import Canary
+from weighbridge.views.run import RunView, open_run
+
+VERIFIERS_FOLDER = Path(__file__).parents[2] / "verifiers"
+RUNS = VERIFIERS_FOLDER / "specimens" / "runs"
+CARDS = ("step_series", "step_columns", "run_facts", "corpus_progress", "corpus_passes")
+QUANTITIES = ("step_series", "step_columns", "facts", "corpus_progress", "corpus_passes")
+
+
+def measured(quantity: str, view: RunView) -> Measurement:
+    result = VERIFIERS[quantity, (SubjectKind.RUN,)].measure((view,), {})
+    assert isinstance(result, Measurement)
+    return result
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_every_specimen_is_measured_as_told(card: str) -> None:
+    checks = list(check_verifier_card(read_card(VerifierCard, VERIFIERS_FOLDER / f"{card}.yaml"), RUNS.parent))
+    assert len(checks) > 1
+    assert [check for check in checks if check.wrong] == []
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_an_instrument_that_answers_the_same_to_everything_is_blind(quantity: str) -> None:
+    verifier, view = VERIFIERS[quantity, (SubjectKind.RUN,)], open_run(RUNS / "wrapped")
+    result = measured(quantity, view)
+    canary = verifier.canary((view,), {}, result)
+    assert isinstance(canary, Canary)
+    assert canary.seen(verifier.measure(canary.views, {}))
+    assert not canary.seen(result)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_an_instrument_that_looks_at_the_first_row_only_is_blind(quantity: str) -> None:
+    verifier, view = VERIFIERS[quantity, (SubjectKind.RUN,)], open_run(RUNS / "wrapped")
+    canary = verifier.canary((view,), {}, measured(quantity, view))
+    assert isinstance(canary, Canary)
+    assert not canary.seen(verifier.measure((canary.views[0].cut([0]).with_events([]),), {}))
+
+
+def test_the_published_figures_are_found_again() -> None:
+    view = open_run(RUNS / "report.json")
+    wall = view.column("wall_ms")
+    assert wall is not None
+    assert statistics.median(wall.value) == pytest.approx(264.720, abs=1e-9)
+    assert statistics.median(wall.value[20:50]) == pytest.approx(265.953, abs=1e-9)
+    facts = measured("facts", view).value
+    assert isinstance(facts, Record)
+    assert facts.fields["tokens_per_step"] == {"value": 8192, "basis": "derived", "contradicted_by": []}
+
+
+def test_invented_utilisation_is_noise_and_nothing_else_is() -> None:
+    table = measured("step_columns", open_run(RUNS / "report.json")).value
+    assert isinstance(table, Rows)
+    found = {str(row["column"]): basis_of(row).basis for row in table.rows}
+    assert [name for name, basis in found.items() if basis is ColumnBasis.NOISE] == ["gpu_util_pct"]
+    assert [name for name, basis in found.items() if basis is ColumnBasis.DERIVED] == ["lr", "tokens_per_sec"]

@@ -1,0 +1,126 @@
+"""Logs of every kind are read into one view, and whatever is broken is one clear error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Origin
+from weighbridge.views.run import RunView, open_run
+
+ROWS = [{"step": step, "loss": 3.0 - step / 8, "wall_ms": 10.5 + step} for step in range(4)]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+LOGS = {
+    "a.jsonl": LINES,
+    "a.json": "one line of banner\n" + json.dumps({"metrics": {"rows": ROWS}}, indent=1),
+    "a.csv": "step,loss,wall_ms\n" + "".join(f"{r['step']},{r['loss']},{r['wall_ms']}\n" for r in ROWS),
+}
+FLIPS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def samples(view: RunView, name: str) -> list[tuple[int, float]]:
+    column = view.column(name)
+    assert column is not None
+    return list(zip(column.step, column.value, strict=True))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_format_gives_the_same_columns(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(LOGS[name])
+    view = open_run(tmp_path / name)
+    assert view.column_names == ("step", "loss", "wall_ms")
+    assert samples(view, "wall_ms") == [(0, 10.5), (1, 11.5), (2, 12.5), (3, 13.5)]
+    assert view.origin is Origin.FIXTURE
+    assert list(view.digest()) == [name]
+
+
+@FLIPS
+@given(name=st.sampled_from(sorted(LOGS)), at=st.integers(0, 10_000), byte=st.integers(0, 255))
+def test_any_byte_changed_gives_a_view_or_one_clear_error(name: str, at: int, byte: int, tmp_path: Path) -> None:
+    data = bytearray(LOGS[name].encode())
+    data[at % len(data)] = byte
+    (tmp_path / name).write_bytes(data)
+    try:
+        view = open_run(tmp_path / name)
+    except SubjectError as error:
+        assert error.what
+        assert error.where.startswith(str(tmp_path))
+    else:
+        assert all(view.column(column) is not None for column in view.column_names)
+
+
+def test_nan_is_a_sample_and_a_missing_cell_is_absent(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"step": 0, "loss": NaN}\n{"step": 1, "loss": null}\n{"step": 2}\n')
+    column = open_run(tmp_path / "a.jsonl").column("loss")
+    assert column is not None
+    assert (list(column.step), column.missing) == ([0], 2)
+    assert math.isnan(column.value[0])
+
+
+def test_a_column_map_goes_before_the_known_names(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"step": 0, "loss": 1.0, "mine": 2.0}\n')
+    assert samples(open_run(tmp_path / "a.jsonl", {"loss": "mine"}), "loss") == [(0, 2.0)]
+
+
+def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(LINES)
+    view = open_run(tmp_path / "a.jsonl")
+    laid = view.cut([1, 3]).overlaid(1, "loss", 99.0)
+    assert samples(laid, "loss") == [(1, 2.875), (3, 99.0)]
+    assert samples(view.overlaid(0, "loss", None), "loss")[0] == (1, 2.875)
+    assert samples(view, "loss")[3] == (3, 2.625)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "where"),
+    [
+        ("a.jsonl", "", "empty-file", "a.jsonl"),
+        ("a.jsonl", "\n\n", "no-rows", "a.jsonl"),
+        ("a.jsonl", '{"step": 0}\n{"st\n{"step": 2}\n', "log-syntax", "a.jsonl:2"),
+        ("a.jsonl", '{"step": 0, "step": 1}\n', "log-syntax", "a.jsonl:1"),
+        ("a.jsonl", '{"step": 0}\n[1]\n', "log-syntax", "a.jsonl:2"),
+        ("a.json", '{"a": ' * 100_000, "log-syntax", "a.json:1"),
+        ("a.json", '{"rows": [{"a": "b"}]}', "no-rows", "a.json"),
+        ("a.csv", "step,loss\n0,1\n1\n2,3\n", "log-syntax", "a.csv:3"),
+        ("a.csv", "step,step\n0,1\n", "log-syntax", "a.csv:1"),
+        ("a.csv", "step,loss\n", "no-rows", "a.csv"),
+        ("a.jsonl", "{" + "x" * (1 << 21), "line-too-long", "a.jsonl:1"),
+    ],
+)
+def test_what_is_broken_is_told_with_its_line(name: str, text: str, code: str, where: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SubjectError) as caught:
+        open_run(tmp_path / name)
+    assert (caught.value.code, caught.value.where) == (code, str(tmp_path / where))
+
+
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(SubjectError) as caught:
+        open_run(tmp_path / "a.jsonl")
+    assert caught.value.code == "not-a-file"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "origin"), [("", Origin.LIVE), ("pid", Origin.FIXTURE), ("commit", Origin.FIXTURE)]
+)
+def test_only_complete_provenance_is_live(left_out: str, origin: Origin, tmp_path: Path) -> None:
+    head = {"schema": "weighbridge.run/v0", "pid": 7, "host": "host-0", "resolved_device": "cpu", "commit": "0"}
+    (tmp_path / "run.json").write_text(json.dumps({key: value for key, value in head.items() if key != left_out}))
+    (tmp_path / "steps.jsonl").write_text(LINES + '{"step": 4, "lo')
+    view = open_run(tmp_path)
+    assert (view.origin, view.rows, view.notes) == (origin, 4, {"torn_last_line": 5})
+
+
+def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": "weighbridge.run/v9"}')
+    (tmp_path / "steps.jsonl").write_text(LINES)
+    with pytest.raises(SubjectError, match=r"run-schema schema 'weighbridge\.run/v9' is not known"):
+        open_run(tmp_path)
