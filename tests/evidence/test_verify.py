@@ -343,6 +343,21 @@ def test_a_crafted_file_is_named_whatever_it_holds(bundle: Bundle, name: str, da
         assert answers.integrity.details[0].startswith(f"{name}: ")
 
 
+def test_a_measurement_under_another_key_s_name_is_refused(bundle: Bundle) -> None:
+    def edit(files: dict[str, bytes]) -> None:
+        files["measurements/other.json"] = files.pop(MEASUREMENT)
+
+    assert verify(resealed(bundle.path, edit), NOW).integrity.details == (
+        "measurements/other.json: is not named by its key",
+    )
+
+
+def test_a_bundle_may_be_reached_through_a_link(bundle: Bundle) -> None:
+    link = bundle.path.with_name("latest")
+    link.symlink_to(bundle.path)
+    assert verify(link, NOW).exit_code == 0
+
+
 def test_an_array_under_another_digest_is_refused(bundle: Bundle) -> None:
     def edit(files: dict[str, bytes]) -> None:
         first, second = sorted(name for name in files if name.endswith(".npy"))
