@@ -1,8 +1,8 @@
 """What recording costs: CPU time of a training step with the recorder, as a ratio to the same step without it.
 
 Run as `python benchmarks/recorder.py [--rounds N]`. Both train the same GPT of about 3M parameters in turns, in one
-process; the ratio is the median over paired rounds, with their spread. Plain against plain is the control. The budget is
-1.01 at the default cadence. A probed step is counted by itself, for it comes once in `probe_every` steps.
+process; the ratio is the median over paired rounds, with their spread. Plain against plain is the control. The
+budget is 1.01 at the default cadence. A probed step is counted by itself, for it comes once in `probe_every` steps.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.qkv(self.norms[0](x)).view(*x.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        heads = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+        query, key, value = parts.unbind()
+        heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(heads.transpose(1, 2).reshape(x.shape))
-        return x + self.mlp(self.norms[1](x))
+        mixed: torch.Tensor = x + self.mlp(self.norms[1](x))
+        return mixed
 
 
 class Loop:
@@ -52,14 +54,13 @@ class Loop:
         self.recorder: Recorder | None = None
         self.batches: Iterator[torch.Tensor] = self.cycle()
         if directory is not None:
-            shape = {"seq_len": CONTEXT, "batch_size": BATCH, "vocab": VOCAB}
             self.recorder = Recorder(
-                directory, self.model, self.optimizer, loader=self, probe_every=probe_every, on_fail="raise", **shape
+                directory, self.model, self.optimizer, loader=self, probe_every=probe_every, seq_len=CONTEXT
             ).__enter__()
             self.batches = self.recorder.cycle()
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self.rows.split(BATCH))
+        return iter(torch.split(self.rows, BATCH))
 
     def cycle(self) -> Iterator[torch.Tensor]:
         while True:
@@ -69,7 +70,7 @@ class Loop:
         batch = next(self.batches)
         loss = nn.functional.cross_entropy(self.model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         if self.recorder is not None:
             self.recorder.step(loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from tests.cli.conftest import Cli
 
 from weighbridge import verifiers
 from weighbridge.data import data_path
-from weighbridge.model import SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.verifiers.base import Views
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
@@ -85,18 +87,11 @@ def test_a_typo_in_a_key_is_2_with_line_and_column_and_leaves_no_bundle(cli: Cli
 
 
 def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_views: object, _options: object) -> None:
+    def broken(_views: Views, _options: Fields) -> Measurement:
         raise RuntimeError("a secret text")
 
     key = ("tensor_pairs", (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT))
-    real = verifiers.VERIFIERS[key]
-    changed = type(real)(
-        quantity=real.quantity,
-        kinds=real.kinds,
-        measure=broken,
-        extent=real.extent,
-        canary=real.canary,  # type: ignore[arg-type]
-    )
+    changed = dataclasses.replace(verifiers.VERIFIERS[key], measure=broken)
     monkeypatch.setattr("weighbridge.runner.VERIFIERS", {**verifiers.VERIFIERS, key: changed})
     ended = cli("verify", IMPORT, *bound(SOURCE, GOOD))
     assert ended.code == 4

@@ -149,10 +149,17 @@ def test_what_cannot_be_extended_is_told_where_it_is_named(tmp_path: Path, exten
     assert refusal(tmp_path, CHILD.replace("base.yaml", extends)) == [message]
 
 
-def test_a_long_chain_ends_in_one_error(tmp_path: Path) -> None:
-    for number in range(20):
-        text = CHILD.replace("base.yaml", f"c{number + 1}.yaml")
-        (tmp_path / f"c{number}.yaml").write_text(text)
+def chain(folder: Path, length: int) -> Path:
+    """Write a contract that extends `length` others in turn."""
+    for number in range(length):
+        (folder / f"c{number}.yaml").write_text(CHILD.replace("base.yaml", f"c{number + 1}.yaml"))
+    (folder / f"c{length}.yaml").write_text(BASE)
+    return folder / "c0.yaml"
+
+
+def test_eight_contracts_may_be_extended_in_turn_and_no_more(tmp_path: Path) -> None:
+    assert load_contract(chain(tmp_path, 8)).contract.gates[0].id == "G-1"
     with pytest.raises(ContractError) as caught:
-        load_contract(tmp_path / "c0.yaml")
+        load_contract(chain(tmp_path, 9))
     assert caught.value.code == "extends-itself"
+    assert caught.value.where == f"{tmp_path}/c8.yaml:4:10"

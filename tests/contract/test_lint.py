@@ -147,10 +147,14 @@ def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) ->
     ]
 
 
-def test_problems_without_end_are_told_up_to_a_hundred(tmp_path: Path) -> None:
-    many = told(tmp_path, HEAD + "gates:\n" + "".join(f"  - {{id: G-{n}, kind: no-such}}\n" for n in range(4000)))
+@pytest.mark.parametrize(("wrong", "more"), [(100, False), (101, True), (2000, True)])
+def test_problems_are_told_up_to_a_hundred_and_that_there_are_more(tmp_path: Path, wrong: int, more: bool) -> None:
+    gate = "  - {id: G-%d, title: t, kind: no-such, subjects: {source: a, candidate: b}}\n"
+    many = told(
+        tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + "".join(gate % n for n in range(wrong))
+    )
     assert len(many) == 100
-    assert many[-1].endswith("\n  there is more; only the first hundred are told")
+    assert many[-1].endswith("\n  there is more; only the first hundred are told") is more
 
 
 def test_a_long_text_is_cut_in_a_message(tmp_path: Path) -> None:
@@ -184,3 +188,13 @@ gates:
 def test_a_warning_stops_nothing_and_an_error_hides_no_other(tmp_path: Path) -> None:
     text = (HEAD + TIME + SAME).replace("below_ms: 500", "below_ms: 0").replace("polcy", "").replace("G-2", "g-1")
     assert [line.split()[1] for line in told(tmp_path, text)] == ["out-of-bounds", "doubled-gate"]
+
+
+@pytest.mark.parametrize(("gates", "shown"), [(7, "'G-6' needs 'G-0': a circle"), (8, "'G-7' …: a circle")])
+def test_a_long_circle_is_cut(tmp_path: Path, gates: int, shown: str) -> None:
+    circle = "".join(
+        SAME.replace("G-2", f"G-{n}").replace("title: t", f"title: t\n    depends_on: [G-{(n + 1) % gates}]")
+        for n in range(gates)
+    )
+    (message,) = told(tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + circle)
+    assert shown in message

@@ -275,7 +275,7 @@ def test_a_recorder_without_an_optimizer_says_that_it_has_none(tmp_path: Path) -
 def test_somebody_elses_dispatch_mode_above_the_audit_is_left_alone(tmp_path: Path) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-    class Theirs(TorchDispatchMode):
+    class Theirs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
 
@@ -334,6 +334,14 @@ def test_a_run_is_never_recorded_over_another(tmp_path: Path) -> None:
     recorded(tmp_path / "a")
     with pytest.raises(FileExistsError, match="holds a run already; record into a new directory"):
         Recorder(tmp_path / "a", training().model)
+
+
+def test_each_rank_writes_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a" / "rank-1"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a"
 
 
 # --- Being killed -----------------------------------------------------------------------------------------------------

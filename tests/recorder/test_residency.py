@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.recorder.training import VOCAB  # noqa: E402
+
 from weighbridge.recorder.residency import (  # noqa: E402
     DispatchAudit,
     allocated_bytes,

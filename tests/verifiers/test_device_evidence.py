@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from weighbridge import canonical
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.base import Views
-from weighbridge.verifiers.device_evidence import VERIFIER
+from weighbridge.verifiers.device_evidence import COUNTS, VERIFIER
 from weighbridge.views.run import RunView, open_run
 
 SPECIMENS = data_path("verifiers") / "specimens" / "device"
@@ -94,6 +97,26 @@ def test_a_probe_of_another_form_is_refused_with_its_step(tmp_path: Path, event:
 def test_texts_of_others_are_cut(tmp_path: Path) -> None:
     (row,) = measured(run(tmp_path, {"step": 0, "why": {"nvml": "x" * 10_000}}))
     assert row["why"] == {"nvml": "x" * 200}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["step", *COUNTS, "op_names", "dispatch", "allocated_bytes", "witnesses", "why"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(KEYS), JSON))
+def test_a_probe_of_any_form_is_measured_or_refused_and_never_breaks_the_instrument(event: dict[str, Any]) -> None:
+    view = open_run(SPECIMENS / "fallback").with_events([{**event, "event": "device"}])
+    try:
+        (row,) = measured(view)
+    except SubjectError as refused:
+        assert refused.code == "device-event"
+    else:
+        assert canonical.loads(canonical.dumps(row)) == row
 
 
 def constant(views: Views, _options: Any) -> Any:

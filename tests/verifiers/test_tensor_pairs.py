@@ -151,7 +151,8 @@ def test_counts_exactly_the_bytes_that_differ(tmp_path: Path, flips: set[int], c
     for at in flips:
         data[at] ^= 0x10
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bytewise, "CHUNK", chunk)
+        patch.setattr(bytewise, "PIECE", chunk)
+        patch.setattr(bytewise, "STRETCH", 3 * chunk)
         row = one(tmp_path, ("U16", (2500,), source), ("U16", (2500,), bytes(data)))
     assert row["differing_bytes"] == len(flips)
     assert row["reproduced"]["identical"] == 2500 - len({at // 2 for at in flips})

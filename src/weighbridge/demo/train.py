@@ -41,6 +41,7 @@ class Batches:
 def train(folder: Path) -> None:
     """Train, record into `folder/run`, and save `folder/model.safetensors` as BF16."""
     torch.manual_seed(SEED)
+    torch.set_num_threads(1)  # the model is too small to share
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = GPT().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)

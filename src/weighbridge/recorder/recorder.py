@@ -7,6 +7,7 @@ What fails inside it is written down as an event, and warned of once.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 import warnings
@@ -75,7 +76,7 @@ class Recorder:
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        self.directory = Path(directory)
+        self.directory = _of_rank(Path(directory), os.environ)
         if (self.directory / RUN).exists():
             raise FileExistsError(f"{self.directory} holds a run already; record into a new directory")
         self._model, self._optimizer = model, optimizer
@@ -295,6 +296,12 @@ class Recorder:
         if not self._warned:
             self._warned = True
             warnings.warn(f"weighbridge recorder failed in {what}; training goes on", RuntimeWarning, stacklevel=3)
+
+
+def _of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
+    """Give each rank of a distributed run a directory of its own, as `torchrun` numbers them."""
+    rank = environment.get("RANK", "")
+    return directory / f"rank-{rank}" if rank and environment.get("WORLD_SIZE", "1") != "1" else directory
 
 
 def _numbers(values: tuple[torch.Tensor | float | None, ...]) -> list[float | None]:
