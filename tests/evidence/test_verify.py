@@ -294,6 +294,22 @@ def test_loosened_limits_are_not_the_contract_stated(bundle: Bundle) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": "2.0.0"}, "contract.json: has another id or version than stated"),
+        ({"id": "other"}, "contract.json: has another id or version than stated"),
+        ({"collect": "0" * 64}, "contract.json: is not the contract stated (collect part)"),
+    ],
+)
+def test_a_statement_about_another_contract_is_noticed(bundle: Bundle, change: dict[str, str], message: str) -> None:
+    stated = loads((bundle.path / "statement.json").read_bytes())
+    stated["predicate"]["contract"].update(change)
+    (bundle.path / "statement.json").write_bytes(dumps(stated))
+    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+    assert verify(forged, NOW).integrity.details == (message,)
+
+
 def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
     def edit(files: dict[str, bytes]) -> None:
         body = loads(files["verdicts.json"])
