@@ -216,6 +216,13 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
+def test_what_a_dead_writer_left_is_swept_by_the_next(ledger: Ledger) -> None:
+    left = ledger.folder(PLACE) / ".tmp-00"
+    left.write_bytes(b"half")
+    ledger.append(PLACE, lambda _: ())
+    assert not left.exists()
+
+
 def test_nobody_else_can_lock_the_place_while_an_entry_is_decided(ledger: Ledger) -> None:
     def decide(_: Mapping[str, Entry]) -> tuple[Entry, ...]:
         handle = os.open(ledger.folder(PLACE), os.O_RDONLY)
