@@ -137,6 +137,18 @@ def test_a_batch_without_a_shape_leaves_tokens_and_position_out(tmp_path: Path) 
     assert "corpus_position" not in row
 
 
+def test_a_loop_that_draws_its_batches_elsewhere_has_no_tokens_no_position_and_no_audit(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, on_fail="raise") as rec:
+        work.run(work.loader, rec.step)
+    for row in rows(tmp_path / "a" / "steps.jsonl"):
+        assert "tokens" not in row
+        assert "corpus_position" not in row
+    (probe,) = events(tmp_path / "a", "device")
+    assert (probe["dispatch"], probe["ops"]) == ("not-audited", {})
+    assert probe["why"]["dispatch"] == "no step was audited"
+
+
 # --- Wraps ------------------------------------------------------------------------------------------------------------
 
 

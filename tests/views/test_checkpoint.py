@@ -41,20 +41,20 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert refused(tmp_path / "fifo") == "subject-not-a-file is a FIFO, not a regular file"
-    assert refused(Path("/dev/zero")) == "subject-not-a-file is a character device, not a regular file"
+    assert refused(tmp_path / "fifo") == "file-kind is a FIFO, not a regular file"
+    assert refused(Path("/dev/zero")) == "file-kind is a character device, not a regular file"
     assert refused(tmp_path) == "checkpoint-none no .safetensors file and no model.safetensors.index.json"
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("sock")
-        assert refused(Path("sock")) == "subject-unreadable cannot be opened: No such device or address"
+        assert refused(Path("sock")) == "file-unreadable cannot be opened: No such device or address"
 
 
 def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path / "none") == "subject-missing there is no such file"
-    assert refused(tmp_path / "none" / "deeper") == "subject-missing there is no such file"
+    assert refused(tmp_path / "none") == "file-missing there is no such file"
+    assert refused(tmp_path / "none" / "deeper") == "file-missing there is no such file"
     (tmp_path / "empty").touch()
-    assert refused(tmp_path / "empty") == "subject-empty the file has no bytes"
+    assert refused(tmp_path / "empty") == "empty-file the file has no bytes"
     (tmp_path / "zip").write_bytes(b"PK\x03\x04" + bytes(30))
     assert refused(tmp_path / "zip") == (
         "checkpoint-format is a ZIP archive (a PyTorch .pt or .bin?), neither safetensors nor GGUF"
@@ -63,7 +63,7 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> No
 
 def test_an_endless_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    assert refused(tmp_path / "loop") == "subject-unreadable cannot be opened: Too many levels of symbolic links"
+    assert refused(tmp_path / "loop") == "file-unreadable cannot be opened: Too many levels of symbolic links"
 
 
 def test_a_directory_holds_one_file_or_an_index(tmp_path: Path) -> None:

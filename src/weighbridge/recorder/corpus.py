@@ -31,26 +31,30 @@ class Watcher(Protocol):
 class Tally:
     """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far.
 
-    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass.
+    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass. So does a step for which no
+    batch was drawn here.
     """
 
-    position: int | None = 0
-    step_tokens: int | None = 0
+    position: int | None = None
+    step_tokens: int | None = None
     wraps: int = 0
+    drawn: bool = False  # whether a batch was drawn for this step
+    passing: bool = False  # and whether one was in this pass
 
     def add(self, tokens: int | None) -> None:
         """Count one batch."""
-        self.position = _sum(self.position, tokens)
-        self.step_tokens = _sum(self.step_tokens, tokens)
+        self.position = _sum(self.position if self.passing else 0, tokens)
+        self.step_tokens = _sum(self.step_tokens if self.drawn else 0, tokens)
+        self.drawn = self.passing = True
 
     def take_step(self) -> int | None:
         """Give the tokens drawn since the last step, and start the next."""
-        tokens, self.step_tokens = self.step_tokens, 0
+        tokens, self.step_tokens, self.drawn = self.step_tokens, None, False
         return tokens
 
     def begin_again(self, *, dry: bool) -> int | None:
         """Start a new pass, and give the tokens of the one that ended; it is a wrap if that one ran dry."""
-        ended, self.position = self.position, 0
+        ended, self.position, self.passing = self.position, None, False
         self.wraps += dry
         return ended
 

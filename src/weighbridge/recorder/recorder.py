@@ -227,6 +227,7 @@ class Recorder:
     @_guarded
     def _before_update(self) -> None:
         """Take what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
+        auditing = self._audit.live
         self._pause()
         gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
         if gradients:
@@ -235,7 +236,8 @@ class Recorder:
         self._lr = self._learning_rate()
         if self._probes(self._step):
             self._gradients = residency.model_bytes(self._model)
-        self._resume()
+        if auditing:
+            self._audit.resume()
 
     # --- Probing ------------------------------------------------------------------------------------------------------
 
