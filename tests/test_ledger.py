@@ -124,6 +124,11 @@ def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
     assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
 
 
+def test_clocks_may_differ_by_five_minutes_and_no_more() -> None:
+    ahead = dataclasses.replace(PASSED, at=LATER + timedelta(seconds=300))
+    assert moved(DRAFT, ahead) == (Step.MOVE, ACTIVE)
+
+
 def test_the_same_bundle_moves_once() -> None:
     assert refusal(DRAFT, PASSED, causes=frozenset({"b" * 64})).code == "already-recorded"
 

@@ -177,6 +177,8 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
     assert refused(bundle) == "illegal-edge"
     recorded(ledger, bundle)
     assert (refused(bundle, ""), refused(fixture), refused(bad)) == ("no-amendment", "not-live", "not-passed")
+    assert refused(sealed(tmp_path, tool=Tool(version="0.1.0", dirty=True))) == "not-live"
+    assert refused(sealed(tmp_path, given=dataclasses.replace(CONTRACT, overridden=("x",)))) == "not-live"
     discharge(ledger, bundle, bundle.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
     assert status(ledger) is DISCHARGED
     recorded(ledger, sealed(tmp_path, bad=True, hours=2))

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,24 @@ from weighbridge.ledger_store import Ledger
 for path in sorted(Path(sys.argv[1]).iterdir()):
     record(unseal(path), Ledger(Path(sys.argv[2])), now=NOW, contract_digest=DIGEST)
 """
+
+
+def test_what_a_dead_writer_left_is_swept_by_the_next(ledger: Ledger) -> None:
+    left = ledger.folder(PLACE) / ".tmp-00"
+    left.write_bytes(b"half")
+    ledger.append(PLACE, lambda _: ())
+    assert not left.exists()
+
+
+def test_nobody_else_can_lock_the_place_while_an_entry_is_decided(ledger: Ledger) -> None:
+    def decide(_: Mapping[str, Entry]) -> tuple[Entry, ...]:
+        handle = os.open(ledger.folder(PLACE), os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        return ()
+
+    assert ledger.append(PLACE, decide) == ()
 
 
 def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path) -> None:

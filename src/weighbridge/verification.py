@@ -58,7 +58,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     loaded = load_all(asked.contracts, asked.params)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, (*asked.gates, *asked.expect_blocked))
-    redactor = redactor_here(project_key(Path()), run=Path.cwd())
+    targets = (item.target for items in bound for item in items)
+    named = (*command_line(), *targets, *(str(one.path) for one in loaded))
+    redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
     return tuple(
         _one(contract, subjects, asked, redactor, progress) for contract, subjects in zip(loaded, bound, strict=True)
     )

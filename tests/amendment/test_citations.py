@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,6 +51,14 @@ def test_a_citation_is_found_and_resolved(tmp_path: Path) -> None:
     first, second = citations(f"It kept {kept} tensors on {python}.")
     assert first == Citation(text="2", id=bundle.id[:12], file="verdicts.json", pointer="/findings/0/counted")
     assert (resolve(bundle, first), resolve(bundle, second)) == (2, "3.11.9")
+
+
+@given(st.text(max_size=9))
+def test_any_key_of_json_can_be_pointed_at(key: str) -> None:
+    pointer = "/" + key.replace("~", "~0").replace("/", "~1")
+    bundle: Any = SimpleNamespace(id="a" * 64)
+    (found,) = citations(cite(bundle, pointer, 1))
+    assert found.pointer == pointer
 
 
 @pytest.mark.parametrize("pointer", ["/findings/7", "/findings/0/none", "/findings/x", "/schema/0", "/findings/-1"])

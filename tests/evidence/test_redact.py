@@ -259,6 +259,16 @@ def test_this_machine_s_redactor_knows_home_run_host_and_user(tmp_path: Path, mo
     assert redactor.text(text) == f"${{RUN}}/runs/a by {user} on {host} in ${{HOME}}/x"
 
 
+def test_the_folder_of_whatever_was_named_is_taken_out_wherever_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "project"
+    words = ["verify", "--subject", "import=/pool/team/falcon/import.gguf", f"--evidence={run}/store/x", "a/b.yaml"]
+    redactor = redactor_here(KEY, run=run, home=tmp_path / "home", named=words)
+    assert redactor.text("import=/pool/team/falcon/import.gguf") == "import=${ELSEWHERE}/import.gguf"
+    assert redactor.text(f"{run}/store/x/y") == "${RUN}/store/x/y"
+    assert redactor.text("/pool/team/falcons a/b.yaml") == "/pool/team/falcons a/b.yaml"
+    assert scan("contract.yaml", b"path: /pool/team/falcon/x.gguf", redactor) is not None
+
+
 @pytest.mark.parametrize(
     ("host", "user"), [("localhost", "root"), ("gpu", "max"), ("Workstation", "median"), ("12345", "")]
 )

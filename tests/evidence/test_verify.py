@@ -294,6 +294,22 @@ def test_loosened_limits_are_not_the_contract_stated(bundle: Bundle) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": "2.0.0"}, "contract.json: has another id or version than stated"),
+        ({"id": "other"}, "contract.json: has another id or version than stated"),
+        ({"collect": "0" * 64}, "contract.json: is not the contract stated (collect part)"),
+    ],
+)
+def test_a_statement_about_another_contract_is_noticed(bundle: Bundle, change: dict[str, str], message: str) -> None:
+    stated = loads((bundle.path / "statement.json").read_bytes())
+    stated["predicate"]["contract"].update(change)
+    (bundle.path / "statement.json").write_bytes(dumps(stated))
+    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+    assert verify(forged, NOW).integrity.details == (message,)
+
+
 def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
     def edit(files: dict[str, bytes]) -> None:
         body = loads(files["verdicts.json"])
@@ -341,6 +357,21 @@ def test_a_crafted_file_is_named_whatever_it_holds(bundle: Bundle, name: str, da
         assert answers.exit_code == 0
     else:
         assert answers.integrity.details[0].startswith(f"{name}: ")
+
+
+def test_a_measurement_under_another_key_s_name_is_refused(bundle: Bundle) -> None:
+    def edit(files: dict[str, bytes]) -> None:
+        files["measurements/other.json"] = files.pop(MEASUREMENT)
+
+    assert verify(resealed(bundle.path, edit), NOW).integrity.details == (
+        "measurements/other.json: is not named by its key",
+    )
+
+
+def test_a_bundle_may_be_reached_through_a_link(bundle: Bundle) -> None:
+    link = bundle.path.with_name("latest")
+    link.symlink_to(bundle.path)
+    assert verify(link, NOW).exit_code == 0
 
 
 def test_an_array_under_another_digest_is_refused(bundle: Bundle) -> None:

@@ -1,6 +1,7 @@
 """Citations: `264.74 ms [ev:2f6a7cfc0f86#/findings/0/measured]` must equal the evidence to the printed digits.
 
-A pointer without a file is into `verdicts.json`; `[ev:ID12/environment.json#/torch]` names another file of the bundle.
+A pointer is a JSON pointer as a URI fragment (RFC 6901); one without a file is into `verdicts.json`, and
+`[ev:ID12/environment.json#/torch]` names another file of the bundle.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
+from urllib.parse import quote, unquote
 
 from weighbridge.canonical import loads
 from weighbridge.errors import BundleError
@@ -38,7 +40,7 @@ class Citation:
 def cite(bundle: Bundle, pointer: str, value: object, file: str = "") -> str:
     """Print a value with its citation; a number to six significant digits at most."""
     named = f"/{file}" if file else ""
-    return f"`{printed(value)}` [ev:{bundle.id[:12]}{named}#{pointer}]"
+    return f"`{printed(value)}` [ev:{bundle.id[:12]}{named}#{quote(pointer, safe='/~')}]"
 
 
 def printed(value: object) -> str:
@@ -53,7 +55,12 @@ def printed(value: object) -> str:
 def citations(text: str) -> tuple[Citation, ...]:
     """Find every citation in a text."""
     return tuple(
-        Citation(text=match["text"], id=match["id"], file=match["file"] or layout.VERDICTS, pointer=match["pointer"])
+        Citation(
+            text=match["text"],
+            id=match["id"],
+            file=match["file"] or layout.VERDICTS,
+            pointer=unquote(match["pointer"]),
+        )
         for match in CITED.finditer(text)
     )
 

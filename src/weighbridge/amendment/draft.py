@@ -52,8 +52,9 @@ def _mine(bundle: Bundle, gate: GateDecl) -> list[tuple[int, Finding]]:
 
 
 def _figures(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
-    for index, finding in _mine(bundle, gate):
+    for number, (index, finding) in enumerate(_mine(bundle, gate)):
         verdict, at = finding.verdict, f"/findings/{index}"
+        yield from [""] * bool(number)
         outcome = cite(bundle, f"{at}/outcome", str(verdict.outcome))
         yield f"On `{finding.instance}`: {outcome}, code {cite(bundle, f'{at}/code', verdict.code)}."
         yield ""
@@ -68,7 +69,6 @@ def _figures(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
             yield from _flat(bundle, name, fact, f"{at}/facts/{_escaped(name)}")
         caught = sum(trial.result is TrialResult.CAUGHT for trial in finding.trials)
         yield f"- trials: {caught} of {len(finding.trials)} caught"
-        yield ""
 
 
 def _flat(bundle: Bundle, name: str, value: Json, pointer: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,19 +92,35 @@ def project_key(root: Path) -> bytes:
         ) from None
 
 
-def redactor_here(key: bytes, *, run: Path, home: Path | None = None) -> Redactor:
-    """Make the redactor of this machine: its user, its host, the home folder and the folder that it runs in."""
+def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
+    """Make the redactor of this machine: its user, its host, the home folder and the folder that it runs in.
+
+    `named` are the words that name files, as `PATH` or `NAME=PATH`: the folder of each absolute one is taken out too,
+    wherever on this machine it is.
+    """
     home = home or Path.home()
     host, user = socket.gethostname(), _user()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     kept = {name: kind for name, kind in names.items() if _telling(name)}
-    words = ((home, "${HOME}"), (run, "${RUN}"))
-    folders = {form: word for path, word in words for form in (os.path.realpath(path), str(path)) if form != "/"}
+    own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
+    elsewhere = {form: "${ELSEWHERE}" for folder in _folders(named) for form in _forms(folder)}
+    folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
     return Redactor(
         paths=tuple(sorted(folders.items(), key=_longest_first)),
         names=tuple(sorted(((name, keyed(kind, name, key)) for name, kind in kept.items()), key=_longest_first)),
         key=key,
     )
+
+
+def _forms(path: Path) -> set[str]:
+    return {os.path.realpath(path), str(path)} - {"/"}
+
+
+def _folders(words: Iterable[str]) -> Iterator[Path]:
+    for word in words:
+        path = Path(word.rpartition("=")[2])
+        if path.is_absolute():
+            yield path.parent
 
 
 def host_pseudonym(key: bytes) -> str:

@@ -54,7 +54,7 @@ def open_bundle(path: Path) -> Opened:
     Raises:
         BundleError: `missing-file` or `not-a-bundle`, where there is nothing to hold anything against.
     """
-    if path.is_symlink() or not path.is_dir():
+    if not path.is_dir():
         raise BundleError("not-a-bundle", "is not a folder", where=str(path), remedy="name the folder of a bundle")
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
     found = sha256(data)
