@@ -19,7 +19,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
     """Run pytest as its own process: a plugin is loaded before a test could watch it."""
     (folder / "contracts").mkdir(exist_ok=True)
     (folder / "contracts" / "x.yaml").write_bytes(CONTRACT.read_bytes())
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", "contracts/x.yaml", *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-v", "contracts/x.yaml", *arguments]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     return done.returncode, done.stdout
 
@@ -29,7 +29,7 @@ def subject(name: str, path: str) -> str:
 
 
 def test_a_gate_that_passes_is_a_test_that_passes(tmp_path: Path) -> None:
-    code, out = run(tmp_path, subject("source", SOURCE), subject("import", GOOD), "-v")
+    code, out = run(tmp_path, subject("source", SOURCE), subject("import", GOOD))
     assert code == 0
     assert "contracts/x.yaml::GATE-IMPORT-001 PASSED" in out
 
@@ -43,7 +43,7 @@ def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) ->
 
 
 def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
-    code, out = run(tmp_path, subject("source", SOURCE), "-v")
+    code, out = run(tmp_path, subject("source", SOURCE))
     assert code == 1
     assert "contracts/x.yaml::GATE-IMPORT-001 BLOCKED" in out
     assert "the subject 'import' is not bound (unbound)" in out
@@ -51,7 +51,7 @@ def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
 
 
 def test_instances_are_tests_of_their_own(tmp_path: Path) -> None:
-    code, out = run(tmp_path, subject("source", SOURCE), subject("import@good", GOOD), subject("import@bad", BAD), "-v")
+    code, out = run(tmp_path, subject("source", SOURCE), subject("import@good", GOOD), subject("import@bad", BAD))
     assert code == 1
     assert "x.yaml::GATE-IMPORT-001[good] PASSED" in out
     assert "x.yaml::GATE-IMPORT-001[bad] FAILED" in out

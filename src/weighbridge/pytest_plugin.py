@@ -142,7 +142,7 @@ class GateItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Name the gate in headings."""
-        return self.path, None, self.nodeid
+        return self.path, None, self.name
 
 
 class NotPassedError(Exception):
