@@ -71,8 +71,10 @@ def outcome(finding: Finding) -> tuple[Outcome, str]:
 def test_a_pass_has_caught_every_trial() -> None:
     finding = judge()
     assert outcome(finding) == (Outcome.PASS, "pass")
-    assert {trial.result for trial in finding.trials} == {"caught"}
-    assert [trial.kind for trial in finding.trials] == ["falsifier"] * 5 + ["nothing-left", "canary"]
+    assert "survived" not in {trial.result for trial in finding.trials}
+    kinds = [trial.kind for trial in finding.trials if trial.result == "caught"]
+    assert kinds[-2:] == ["nothing-left", "canary"]
+    assert kinds.count("falsifier") >= len(KINDS["byte-identity"].codes)
 
 
 def test_what_was_never_measured_is_blocked() -> None:
@@ -141,7 +143,10 @@ def test_a_judge_that_passes_an_empty_measurement_is_vacuous(monkeypatch: pytest
         return passed(looked=("x",)) if verdict.code == "nothing-compared" else verdict
 
     kind_with(forgiving, monkeypatch)
-    assert judge().verdict.figures == {"survivor": "without pairs", "clause": ""}
+    finding = judge()
+    assert outcome(finding) == (Outcome.BLOCKED, "vacuous")
+    survived = [trial.name for trial in finding.trials if trial.result == "survived"]
+    assert "without pairs" in survived
 
 
 def test_a_judge_that_raises_is_an_error_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_additions_alone_are_accepted(repository: Path) -> None:
 
 
 def test_the_newest_entry_taken_away_is_seen_against_an_older_commit(repository: Path) -> None:
-    newest = sorted(ledger_of(repository).folder(PLACE).iterdir())[-1]
+    newest = max(ledger_of(repository).folder(PLACE).iterdir())
     newest.unlink()
     (problem,) = check(ledger_of(repository), repository, "main")
     assert problem.code == "not-added"
@@ -100,9 +100,8 @@ def test_a_changed_or_renamed_file_of_a_bundle_is_seen(repository: Path) -> None
     (bundle,) = (repository / "evidence" / "bundles").iterdir()
     (bundle / "verdicts.json").write_bytes(b"{}")
     git(repository, "mv", str(bundle / "canaries.json"), str(bundle / "canary.json"))
-    found = {
-        problem.path.rpartition("/")[2]: problem.what for problem in check(ledger_of(repository), repository, "main")
-    }
+    problems = check(ledger_of(repository), repository, "main")
+    found = {problem.path.rpartition("/")[2]: problem.what for problem in problems}
     assert found == {
         "verdicts.json": "was changed since main: evidence is only ever added",
         "canaries.json": "was deleted since main: evidence is only ever added",

@@ -12,6 +12,8 @@ from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sea
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.seal import seal
 from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
+from weighbridge.judging import judge_contract
 from weighbridge.ledger import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
 from weighbridge.ledger_record import discharge, is_live, propose, reconcile, retire
 from weighbridge.ledger_store import Ledger
@@ -104,7 +106,7 @@ def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, le
     draft = drafts.draft(measured, CONTRACT)
     instances = {"GATE-IMPORT-001": ("falcon", "heron")}
     canaries = {key: drafts.seen()[drafts.PAIRS] for key in keys.values()}
-    findings = drafts.judge_contract(CONTRACT, instances, draft.measured, canaries)
+    findings = judge_contract(CONTRACT, instances, draft.measured, canaries)
     subjects = (drafts.bound("source"), drafts.bound("import", "falcon"), drafts.bound("import", "heron"))
     draft = dataclasses.replace(draft, instances=instances, canaries=canaries, findings=findings, subjects=subjects)
     recorded(ledger, seal(draft, tmp_path / "bundles", drafts.REDACTOR))
@@ -120,6 +122,27 @@ def test_a_gate_is_live_only_where_every_subject_is() -> None:
     assert not is_live(gate, "heron", both)
     assert not is_live(gate, "falcon", (drafts.bound("source", origin=Origin.FIXTURE), both[1]))
     assert not is_live(dataclasses.replace(gate, subjects={}), "falcon", both)
+
+
+def test_a_verdict_that_does_not_follow_from_its_measurements_is_not_believed(tmp_path: Path, ledger: Ledger) -> None:
+    good = drafts.draft({drafts.PAIRS: GOOD}, CONTRACT)
+    forged = drafts.draft({drafts.PAIRS: BAD}, CONTRACT, findings=good.findings)
+    bundle = seal(forged, tmp_path, drafts.REDACTOR)
+    with pytest.raises(LedgerError, match=r"not-rederivable the verdicts of bundle .* do not follow from it"):
+        recorded(ledger, bundle)
+    with pytest.raises(LedgerError, match="not-rederivable"):
+        discharge(ledger, bundle, bundle.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert not ledger.root.exists()
+
+
+def test_a_bundle_of_another_kind_version_moves_nothing(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = sealed(tmp_path)
+    newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", newer)
+    with pytest.raises(LedgerError, match=r"not-rederivable .* other versions of its gate kinds"):
+        recorded(ledger, bundle)
 
 
 def test_retiring_takes_a_reason_and_a_cause_and_is_final(tmp_path: Path, ledger: Ledger) -> None:
@@ -164,5 +187,5 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:
     recorded(ledger, sealed(tmp_path))
-    with pytest.raises(LedgerError, match="not-diverged .* has 1 newest entries, nothing to join"):
+    with pytest.raises(LedgerError, match=r"not-diverged .* has 1 newest entries, nothing to join"):
         reconcile(ledger, PLACE, reason=REASON, now=NOW)

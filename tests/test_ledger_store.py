@@ -114,6 +114,26 @@ def test_a_stranger_in_the_folder_is_named_and_a_dead_writer_s_draft_is_not(ledg
         ledger.read(PLACE)
 
 
+def test_a_spoiled_entry_is_an_error_and_never_a_gate_left_out(ledger: Ledger) -> None:
+    for path in files(ledger):
+        path.write_bytes(b"{}")
+    with pytest.raises(BundleError, match="altered has sha256"):
+        ledger.places()
+    with pytest.raises(BundleError, match="altered has sha256"):
+        ledger.causes()
+
+
+def test_a_linked_or_stray_thing_above_the_entries_is_named(ledger: Ledger) -> None:
+    (ledger.root / ".gitkeep").write_bytes(b"")
+    assert ledger.problems() == ()
+    folder = ledger.folder(PLACE)
+    folder.rename(ledger.root.parent / "moved")
+    folder.symlink_to(ledger.root.parent / "moved")
+    assert codes(ledger) == {"extra-file"}
+    with pytest.raises(BundleError, match="is no folder of a ledger"):
+        ledger.places()
+
+
 def test_names_that_are_no_safe_folder_names_become_digests() -> None:
     assert segment("falcon-7b.v1") == "falcon-7b.v1"
     for name in ("../x", ".git", "a/b", "", "ü", "x" * 101):

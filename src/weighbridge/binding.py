@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from weighbridge.errors import SubjectError, UsageError
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
-from weighbridge.model import Contract, GateDecl, Origin, SubjectKind
+from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
 
 ARGUMENT = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
@@ -81,19 +81,34 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Boun
                 "bound-twice", f"{item.subject!r} is bound twice", remedy=f"name instances: {item.subject}@NAME=…"
             )
         bound[item.subject, item.instance] = item
-    named = {subject for subject, _ in bound}
+    by_hand = {subject for subject, _ in bound}
     for name, declared in contract.subjects.items():
-        if name not in named and declared.path and declared.kind not in EXECUTED:
-            target = str(base / declared.path)
-            bound[name, DEFAULT] = Bound(
-                subject=name,
-                instance=DEFAULT,
-                kind=declared.kind,
-                target=target,
-                by_hand=False,
-                columns=declared.columns,
-            )
+        if name not in by_hand and declared.kind not in EXECUTED:
+            bound |= {(name, item.instance): item for item in _declared(name, declared, base)}
     return tuple(bound.values())
+
+
+def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:
+    """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
+    found = [(DEFAULT, base / declared.path)] if declared.path else []
+    found += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    names = [instance for instance, _ in found]
+    for instance, path in found:
+        if names.count(instance) > 1:
+            raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
+        yield Bound(
+            subject=name,
+            instance=instance,
+            kind=declared.kind,
+            target=str(path),
+            by_hand=False,
+            columns=declared.columns,
+        )
+
+
+def instance_name(path: Path) -> str:
+    """Name the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
 
 
 def _by_hand(contract: Contract, argument: str) -> Bound:

@@ -38,6 +38,8 @@ def dumps(value: Json) -> bytes:
 
 
 def _spell(value: Any) -> Any:
+    if value is None or type(value) in (str, int, bool):
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return {NUM: "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
     if isinstance(value, Mapping):

@@ -53,6 +53,7 @@ class GateCard:
     why: str
     roles: Mapping[str, str]
     passes: str
+    besides: str = ""  # what a FAIL tells, too
     codes: Mapping[str, CodeCard]
     examples: tuple[Example, ...]
 
@@ -175,6 +176,11 @@ def render(card: GateCard, verdict: Verdict) -> list[str]:
     if verdict.offences:
         return [_offence(card, offence, numbers) for offence in verdict.offences]
     return [_block(card, verdict, numbers)]
+
+
+def besides(card: GateCard, verdict: Verdict) -> str:
+    """Say what a FAIL tells besides its offences, or nothing."""
+    return fill(card.besides, _numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
 
 
 def _numbers(verdict: Verdict) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.moments import moment, utc
+from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.statement import BoundSubject
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import DEFAULT
@@ -52,8 +53,10 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
     """Append what a bundle earns; recording it again appends nothing. A gate's first record declares it.
 
     Raises:
+        LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.
         BundleError: `disk`, or an entry of the ledger that is not whole.
     """
+    _demand_rederivable(bundle)
     moves = []
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), shown(bundle, finding)
@@ -69,6 +72,14 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         digests = ledger.append(place, decide)
         moves.append(dataclasses.replace(made[0], entries=digests))
     return tuple(moves)
+
+
+def _demand_rederivable(bundle: Bundle) -> None:
+    """Judge again before believing a verdict: sealed is not the same as true."""
+    if other_versions(bundle):
+        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
+    if rejudge(bundle) != bundle.verdicts:
+        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
 
 
 def place_of(bundle: Bundle, finding: Finding) -> Place:
@@ -191,9 +202,10 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
     """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
 
     Raises:
-        LedgerError: `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or `illegal-edge` where it
-            is not ACTIVE.
+        LedgerError: `not-rederivable`, `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or
+            `illegal-edge` where it is not ACTIVE.
     """
+    _demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), shown(bundle, finding)
     standing = fold(ledger.read(place))
     if not amendment:

@@ -47,9 +47,12 @@ class Ledger:
         return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
 
     def places(self) -> tuple[Place, ...]:
-        """List every place that has entries."""
-        found = {entry.place for folder in self._folders() for entry in self._load(folder)[0].values()}
-        return tuple(sorted(found))
+        """List every place that has entries.
+
+        Raises:
+            BundleError: with the first thing that is wrong, anywhere: a status left out would be a status made up.
+        """
+        return tuple(sorted({entry.place for entry in self._whole()}))
 
     def read(self, place: Place) -> dict[str, Entry]:
         """Read the entries of a place, by digest.
@@ -58,18 +61,21 @@ class Ledger:
             BundleError: with the first entry that is not whole or not legal.
         """
         entries, problems = self._load(self.folder(place))
-        if problems:
-            first = problems[0]
-            raise BundleError(first.code, first.what, where=first.path, remedy="run: weighbridge ledger check")
+        _refuse(problems)
         return entries
 
     def problems(self) -> tuple[Problem, ...]:
         """List everything wrong with the ledger: files, names, parents, numbers, and moves that the table refuses."""
-        return tuple(problem for folder in self._folders() for problem in self._load(folder)[1])
+        inside = (problem for folder in self._folders() for problem in self._load(folder)[1])
+        return (*self._strangers(), *inside)
 
     def causes(self) -> frozenset[str]:
-        """List every bundle, amendment and contract that an entry names."""
-        return frozenset(entry.cause for folder in self._folders() for entry in self._load(folder)[0].values())
+        """List every bundle, amendment and contract that an entry names.
+
+        Raises:
+            BundleError: with the first thing that is wrong.
+        """
+        return frozenset(entry.cause for entry in self._whole())
 
     def append(self, place: Place, decide: Callable[[Mapping[str, Entry]], Sequence[Entry]]) -> tuple[str, ...]:
         """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
@@ -85,6 +91,19 @@ class Ledger:
                 return tuple(_link(folder, entry) for entry in decide(self.read(place)))
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
+
+    def _whole(self) -> Iterator[Entry]:
+        _refuse(tuple(self._strangers()))
+        for folder in self._folders():
+            entries, problems = self._load(folder)
+            _refuse(problems)
+            yield from entries.values()
+
+    def _strangers(self) -> Iterator[Problem]:
+        """Find whatever stands above the entries and is no folder; a hidden file, as `.gitkeep`, is nobody's entry."""
+        for path in sorted(path for depth in ("*", "*/*", "*/*/*") for path in self.root.glob(depth)):
+            if (path.is_symlink() or not path.is_dir()) and not path.name.startswith("."):
+                yield Problem("extra-file", "is no folder of a ledger", path.relative_to(self.root).as_posix())
 
     def _folders(self) -> Iterator[Path]:
         yield from sorted(path for path in self.root.glob("*/*/*") if path.is_dir() and not path.is_symlink())
@@ -112,6 +131,12 @@ class Ledger:
             what = illegal(entry, entries)
             if what is not None:
                 yield Problem(what.code, what.what, f"{shown}/{file_name(entry.seq, digest)}")
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        first = problems[0]
+        raise BundleError(first.code, first.what, where=first.path, remedy="run: weighbridge ledger check")
 
 
 def segment(name: str) -> str:

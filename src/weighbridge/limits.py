@@ -112,7 +112,7 @@ def read(cls: type[T], data: object, path: Path = ()) -> T:
 
 def _read_class(cls: type, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Mapping):
-        problems.append(Problem("wrong-type", f"{_show(data)} is not a mapping", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
         return None
     known = {item.key: item for item in fields(cls)}
     free = [key for key in known if key not in data]
@@ -128,19 +128,28 @@ def _read_class(cls: type, data: object, path: Path, problems: list[Problem]) ->
 
 def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, problems: list[Problem]) -> str:
     """Note an unknown key, and give the missing one that it seems to mean, so that one slip is told once."""
-    near = difflib.get_close_matches(str(key), free, n=1)
+    near = _close(str(key), free) if len(problems) < SUGGESTED else []
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
-    problems.append(Problem("unknown-key", f"unknown key {_show(key)}{hint}", (*path, str(key)), at_key=True))
+    problems.append(Problem("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True))
     return near[0] if near else ""
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """Suggest the nearest known word, as `; did you mean 'x'?`, or list what is known when none is near."""
     candidates = list(known)
-    near = difflib.get_close_matches(word, candidates, n=1)
+    near = _close(word, candidates)
     if near:
         return f"; did you mean {near[0]!r}?"
+    if len(candidates) > LISTED:
+        return ""
     return f"; known: {', '.join(sorted(candidates))}" if candidates else ""
+
+
+def _close(word: str, candidates: Sequence[str]) -> list[str]:
+    """Find the nearest word, where it can be found quickly: what is read may be hostile."""
+    if len(word) > SHOWN or len(candidates) > LISTED:
+        return []
+    return difflib.get_close_matches(word, candidates, n=1)
 
 
 def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
@@ -164,16 +173,18 @@ def _read_union(args: tuple[Any, ...], doc: Doc, data: object, path: Path, probl
         return None
     if len(kinds) == 1:
         return _read(kinds[0], doc, data, path, problems)
+    if int in kinds and float not in kinds:
+        data = _as_number(int, data)
     if type(data) not in kinds:
         named = ", ".join(_NAMES[kind] for kind in kinds)
-        problems.append(Problem("wrong-type", f"{_show(data)} is none of: {named}", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is none of: {named}", path))
         return None
     return _read_scalar(type(data), doc, data, path, problems)
 
 
 def _read_tuple(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Sequence) or isinstance(data, str):
-        problems.append(Problem("wrong-type", f"{_show(data)} is not a list", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a list", path))
         return ()
     if args[-1] is not Ellipsis and len(data) != len(args):
         problems.append(Problem("wrong-length", f"a list of {len(data)}, not of {len(args)}", path))
@@ -185,11 +196,11 @@ def _read_tuple(args: tuple[Any, ...], doc: Doc, data: object, path: Path, probl
 
 def _read_mapping(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
     if not isinstance(data, Mapping):
-        problems.append(Problem("wrong-type", f"{_show(data)} is not a mapping", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
         return {}
     for key in data:
         if doc.keys and not re.fullmatch(doc.keys, str(key)):
-            what = f"the name {_show(key)} is not {doc.form or f'of the form {doc.keys}'}"
+            what = f"the name {show(key)} is not {doc.form or f'of the form {doc.keys}'}"
             problems.append(Problem("bad-form", what, (*path, str(key)), at_key=True))
     return {str(key): _read(kind, doc, item, (*path, str(key)), problems) for key, item in data.items()}
 
@@ -199,14 +210,14 @@ def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[P
         return _read_choice([str(member.value) for member in kind], data, path, problems, kind)
     data = _as_number(kind, data)
     if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
-        problems.append(Problem("wrong-type", f"{_show(data)} is not {_NAMES[kind]}", path))
+        problems.append(Problem("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path))
         return data
     if doc.choices:
         return _read_choice(doc.choices, data, path, problems, str)
     wrong = _out_of_bounds(doc, data)
     if wrong:
-        code = "bad-form" if isinstance(data, str) else "out-of-bounds"
-        problems.append(Problem(code, f"{_show(data)} is not {wrong}", path))
+        form = isinstance(data, str)
+        problems.append(Problem("bad-form" if form else "out-of-bounds", f"{show(data)} is not {wrong}", path))
     return data
 
 
@@ -223,13 +234,13 @@ def _read_choice(choices: Sequence[str], data: object, path: Path, problems: lis
     if isinstance(data, str) and data in choices:
         return make(data)
     problems.append(
-        Problem("unknown-choice", f"{_show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path)
+        Problem("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path)
     )
     return None
 
 
 def _near(data: object, choices: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(data), choices, n=1)
+    near = _close(str(data), choices)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
@@ -251,7 +262,8 @@ def _out_of_bounds(doc: Doc, data: object) -> str:
     return next(broken, "")
 
 
-def _show(data: object) -> str:
+def show(data: object) -> str:
+    """Show a value in a message, cut to a readable length."""
     if isinstance(data, str):
         return repr(data if len(data) <= SHOWN else data[: SHOWN - 1] + "…")
     if isinstance(data, Mapping):
@@ -262,6 +274,8 @@ def _show(data: object) -> str:
 
 
 SHOWN = 60
+LISTED = 100
+SUGGESTED = 20
 LARGEST = sys.float_info.max
 _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
@@ -306,7 +320,7 @@ def _union_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
     kinds = [kind for kind in args if kind is not type(None)]
     null = ["null"] if len(kinds) < len(args) else []
     if len(kinds) > 1:
-        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null}
+        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
     inner = _schema(kinds[0], doc)
     return {"anyOf": [inner, {"type": "null"}]} if null else inner
 
@@ -321,11 +335,13 @@ def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
 def _scalar_schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return {"type": "string", "enum": [str(member.value) for member in kind]}
-    if kind is object:
-        return {}
-    body: dict[str, Any] = {"type": _JSON_TYPES[kind]}
+    return _bounds_schema(doc) if kind is object else {"type": _JSON_TYPES[kind], **_bounds_schema(doc)}
+
+
+def _bounds_schema(doc: Doc) -> dict[str, Any]:
+    """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
     words = (("exclusiveMinimum", doc.gt), ("minimum", doc.ge), ("exclusiveMaximum", doc.lt), ("maximum", doc.le))
-    body |= {word: limit for word, limit in words if limit is not None}
+    body: dict[str, Any] = {word: limit for word, limit in words if limit is not None}
     body |= {"enum": list(doc.choices)} if doc.choices else {}
     return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
 

@@ -25,8 +25,12 @@ def pseudonym(kind: str, value: str, key_file: Path) -> str:
         OSError: if the key can be neither read nor made.
         ValueError: if the key file holds no key.
     """
-    digest = hmac.new(_key(key_file), f"{kind}:{value}".encode(), hashlib.sha256)
-    return f"{kind}-{digest.hexdigest()[:DIGITS]}"
+    return keyed(kind, value, read_key(key_file))
+
+
+def keyed(kind: str, value: str, key: bytes) -> str:
+    """Name a value as `KIND-<12 hexadecimal digits>` under a key that was read before."""
+    return f"{kind}-{hmac.new(key, f'{kind}:{value}'.encode(), hashlib.sha256).hexdigest()[:DIGITS]}"
 
 
 def default_key_file(folder: Path, environment: Mapping[str, str]) -> Path:
@@ -38,7 +42,13 @@ def default_key_file(folder: Path, environment: Mapping[str, str]) -> Path:
     return Path(state) / "weighbridge" / KEY_NAME
 
 
-def _key(key_file: Path) -> bytes:
+def read_key(key_file: Path) -> bytes:
+    """Read the key, creating it where there is none.
+
+    Raises:
+        OSError: if the key can be neither read nor made.
+        ValueError: if the key file holds no key.
+    """
     if not key_file.exists():
         _make(key_file)
     key = bytes.fromhex(key_file.read_text("ascii").strip())

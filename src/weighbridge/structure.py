@@ -10,7 +10,7 @@ import enum
 import functools
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from weighbridge.errors import BundleError
@@ -25,6 +25,8 @@ SCALARS = (str, int, float, bool, type(None))
 
 def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
     """Turn dataclasses, enums and tuples into mappings, strings and lists, without the fields `omitted`."""
+    if type(value) in SCALARS:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         left_out = omitted.get(type(value), frozenset())
         return {name: plain(getattr(value, name), omitted) for name, _ in _hints(type(value)) if name not in left_out}
@@ -126,16 +128,35 @@ def _mapping(data: Any, at: Pointer) -> Mapping[str, Any]:
     return data
 
 
-def json_value(data: object, at: Pointer = ()) -> Json:
-    """Demand that a value is plain JSON, so that what is sealed is what was measured."""
+def json_value(data: object) -> Json:
+    """Demand that a value is plain JSON, so that what is sealed is what was measured.
+
+    Raises:
+        BundleError: `structure`, with a JSON pointer to what is not.
+    """
+    if not _is_json(data):
+        raise next(_not_json(data, ()))
+    return typing.cast(Json, data)
+
+
+def _is_json(data: object) -> bool:
+    if type(data) in SCALARS:
+        return True
+    if isinstance(data, Mapping):
+        return all(isinstance(key, str) and _is_json(item) for key, item in data.items())
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        return all(map(_is_json, data))
+    return isinstance(data, SCALARS)
+
+
+def _not_json(data: object, at: Pointer) -> Iterator[BundleError]:
     if isinstance(data, Mapping):
         for key, item in data.items():
             if not isinstance(key, str):
-                raise wrong(f"has the key {key!r}, which is not a text", at)
-            json_value(item, (*at, key))
+                yield wrong(f"has the key {key!r}, which is not a text", at)
+            yield from _not_json(item, (*at, key))
     elif isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         for index, item in enumerate(data):
-            json_value(item, (*at, index))
+            yield from _not_json(item, (*at, index))
     elif not isinstance(data, SCALARS):
-        raise wrong(f"is a {type(data).__name__}, not plain JSON", at)
-    return typing.cast(Json, data)
+        yield wrong(f"is a {type(data).__name__}, not plain JSON", at)

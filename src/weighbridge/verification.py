@@ -10,14 +10,17 @@ from pathlib import Path
 
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.contract.load import LoadedContract, load_contract
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.evidence.redact import Redactor, project_key, redactor_here
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.keeping import command_line, keep
+from weighbridge.ledger_record import Move, propose, record
+from weighbridge.ledger_store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.runner import Weighed, weigh
 
-BUNDLES, LEDGER = "bundles", "ledger"
+BUNDLES = "bundles"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,7 @@ class Asked:
     gates: tuple[str, ...] = ()
     expect_blocked: frozenset[str] = frozenset()
     evidence: Path
+    ledger: Path
     record: bool = False
     debug: bool = False
 
@@ -41,6 +45,7 @@ class Result:
     loaded: LoadedContract
     weighed: Weighed
     bundle: Bundle
+    moves: tuple[Move, ...]
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
@@ -70,7 +75,9 @@ def _one(
     weighed = weigh(loaded.contract, bound, on, redactor=redactor, progress=progress, debug=asked.debug)
     progress("sealing")
     bundle = keep(weighed, loaded.source, asked.evidence / BUNDLES, redactor, command_line())
-    return Result(loaded=loaded, weighed=weighed, bundle=bundle)
+    move = record if asked.record else propose
+    moves = move(bundle, Ledger(asked.ledger), now=weighed.finished, contract_digest=digests(loaded.contract).whole)
+    return Result(loaded=loaded, weighed=weighed, bundle=bundle, moves=moves)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:

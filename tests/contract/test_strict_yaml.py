@@ -181,6 +181,16 @@ def test_crlf_lines_count_as_lines() -> None:
             ),
         ),
         (
+            "a: 1\nbc\nd: 2",
+            "c.yaml:3:1: yaml-syntax while scanning a simple key, could not find expected ':'\n"
+            '  every key needs ": " and a value on its line',
+        ),
+        (
+            "a: 'x",
+            "c.yaml:1:6: yaml-syntax while scanning a quoted scalar, found unexpected end of stream\n"
+            "  check indentation and quotes up to here",
+        ),
+        (
             "a: @x",
             (
                 "c.yaml:1:4: yaml-syntax while scanning for the next token, found character '@' that cannot start any "

@@ -121,7 +121,7 @@ def failing(at: int, number: int, counter: list[int], real: Callable[..., Any]) 
     return effect
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
 def test_a_disk_that_refuses_at_any_effect_leaves_no_bundle_or_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

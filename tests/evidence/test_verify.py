@@ -162,10 +162,10 @@ def test_an_lfs_pointer_is_told_as_such(bundle: Bundle) -> None:
 
 
 def test_a_file_beyond_its_bound_is_not_read(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "MAX_FILE", 2_500)
+    monkeypatch.setattr(manifest, "MAX_FILE", 8_000)
     os.truncate(bundle.path / "canaries.json", 1 << 30)
     details = verify(bundle.path, NOW).integrity.details
-    assert details == ("canaries.json: has 1073741824 bytes, at most 2500 are read",)
+    assert details == ("canaries.json: has 1073741824 bytes, at most 8000 are read",)
 
 
 def test_a_folder_without_an_id_in_its_name_vouches_for_nothing(bundle: Bundle) -> None:
@@ -178,6 +178,66 @@ def test_what_is_no_bundle_is_an_error_not_an_answer(tmp_path: Path) -> None:
         verify(tmp_path / "nowhere", NOW)
     with pytest.raises(BundleError, match=r"statement.json: missing-file is missing"):
         verify(tmp_path, NOW)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda files: files.reverse(), "is not weighbridge.manifest/v0 in its one form"),
+        (lambda files: files.append(files[-1]), "is not weighbridge.manifest/v0 in its one form"),
+        (lambda files: files[0].update(path="../canaries.json"), "'../canaries.json' is no name for a file"),
+        (lambda files: files[0].update(path="MANIFEST.json"), "'MANIFEST.json' is no name for a file"),
+        (lambda files: files.insert(0, {**files[0], "path": "CANARIES.json"}), "two files differ only in letter case"),
+        (lambda files: files[0].update(size=1 << 40), "names more than 4096 files or 1024 MiB"),
+        (lambda files: files[0].update(mode=493), "the value at /files/0 has the unknown key 'mode'"),
+    ],
+)
+def test_a_manifest_has_one_form_and_names_nothing_outside(bundle: Bundle, change: Any, message: str) -> None:
+    listed = loads((bundle.path / manifest.FILE).read_bytes())
+    change(listed["files"])
+    assert message in verify(with_manifest(bundle, dumps(listed)), NOW).integrity.details[0]
+
+
+def with_manifest(bundle: Bundle, data: bytes) -> Path:
+    """Put another manifest in, and repair the statement and the folder's name."""
+    stated = loads((bundle.path / "statement.json").read_bytes())
+    stated["predicate"]["manifest"] = sha256(data)
+    (bundle.path / manifest.FILE).write_bytes(data)
+    (bundle.path / "statement.json").write_bytes(dumps(stated))
+    return bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+
+
+def test_a_manifest_with_a_space_more_is_not_in_its_one_form(bundle: Bundle) -> None:
+    spaced = (bundle.path / manifest.FILE).read_bytes().replace(b",", b", ")
+    answers = verify(with_manifest(bundle, spaced), NOW)
+    assert answers.integrity.details == ("MANIFEST.json: is not weighbridge.manifest/v0 in its one form",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body.update(predicateType="urn:weighbridge:evidence:v9"), "this version reads"),
+        (lambda body: body["subject"][0].update(name="other.safetensors"), "is not in its one form"),
+        (lambda body: body["predicate"]["subjects"][0].update(origin="real"), "is not one of live, fixture, synthetic"),
+        (lambda body: body["predicate"].update(status="ACTIVE"), "has the unknown key 'status'"),
+    ],
+)
+def test_a_statement_says_nothing_twice_differently(bundle: Bundle, change: Any, message: str) -> None:
+    stated = loads((bundle.path / "statement.json").read_bytes())
+    change(stated)
+    (bundle.path / "statement.json").write_bytes(dumps(stated))
+    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+    details = verify(forged, NOW).integrity.details
+    assert details[0].startswith("statement.json: ")
+    assert message in details[0]
+
+
+def test_a_signature_may_be_added_later_and_is_told_as_unchecked(bundle: Bundle) -> None:
+    (bundle.path / "signatures").mkdir()
+    (bundle.path / "signatures" / "key.dsse.json").write_text("{}")
+    answers = verify(bundle.path, NOW)
+    assert answers.exit_code == 0
+    assert answers.authenticity.says == "NONE: 1 signature files, which this version does not check"
 
 
 # --- Judged again -----------------------------------------------------------------------------------------------------

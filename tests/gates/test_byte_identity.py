@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-
 from tests.gates.mutation import Passing, mutants, table, unnoticed
+
 from weighbridge.gates import byte_identity
 from weighbridge.gates.byte_identity import KIND
 from weighbridge.judging import falsify

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-
 from tests.gates.mutation import Passing, mutants, table, unnoticed
+
 from weighbridge.gates import dtype_preservation
 from weighbridge.gates.dtype_preservation import KIND, MECHANISMS
 from weighbridge.judging import falsify

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tests.views.files import gguf_bytes, info, key, text
 from tests.views.test_safetensors_file import refusal, viewed_or_refused
+
 from weighbridge.views.checkpoint import open_checkpoint
 from weighbridge.views.tensor import GGUF_TYPES
 
@@ -145,8 +145,10 @@ HOSTILE = {
     ),
     "dimensions that overflow": (
         gguf_bytes([], [info("a", (2**62, 4), F32, 0)]),
-        "at byte 33: gguf-shape 'a': F32 [4, 4611686018427387904] takes more than can be counted, or rows are not"
-        " whole blocks",
+        (
+            "at byte 33: gguf-shape 'a': F32 [4, 4611686018427387904] takes more than can be counted, "
+            "or rows are not whole blocks"
+        ),
     ),
     "half a block": (
         gguf_bytes([], [info("a", (16, 2), Q4_0, 0)], bytes(18)),

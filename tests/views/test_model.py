@@ -119,6 +119,13 @@ def test_asking_for_cuda_where_there_is_none_is_unmeasured(tmp_path: Path, monke
     assert open_model(f"{tmp_path}/stack.py:needs_cuda").subject() == NO_CUDA
 
 
+def test_a_stack_that_computes_on_cuda_without_pytorch_is_taken_at_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weighbridge.views.model.has_cuda", lambda: None)
+    assert open_model(f"{written(tmp_path, device='cuda')}:build").points() == ("embed", "logits")
+
+
 def test_the_same_failure_with_cuda_present_is_the_factorys_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,18 @@ from weighbridge.cli.options import as_json, debug, end_progress, print_json, pr
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
-from weighbridge.model import Contract, Faulted, Finding, GateDecl, Json, Measured, Outcome, SubjectDecl, SubjectKind
+from weighbridge.model import (
+    Contract,
+    Faulted,
+    Finding,
+    GateDecl,
+    Json,
+    Measured,
+    Offence,
+    Outcome,
+    SubjectDecl,
+    SubjectKind,
+)
 from weighbridge.report.lines import capped, say
 from weighbridge.report.terminal import COLOURS
 from weighbridge.runner import Weighed, weigh
@@ -83,8 +94,8 @@ def _print(source: str, path: str, policy: str, weighed: Weighed, *, limit: int)
 
 def _answer(finding: Finding, measured: dict[str, Measured] | object) -> str:
     verdict = finding.verdict
-    codes = Counter(offence.code for offence in verdict.offences)
-    told = ", ".join(f"{count} {code}" for code, count in sorted(codes.items()))
+    kinds = Counter(_kind(offence) for offence in verdict.offences)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     match verdict.outcome:
         case Outcome.PASS:
             return f"SAME: {verdict.of} of {verdict.of} tensors ({_trials(finding)})"
@@ -93,6 +104,12 @@ def _answer(finding: Finding, measured: dict[str, Measured] | object) -> str:
         case Outcome.BLOCKED:
             return f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"UNREADABLE: {verdict.code}" if _unreadable(finding, measured) else f"ERROR: {verdict.code}"
+
+
+def _kind(offence: Offence) -> str:
+    """Name what one tensor's difference is, so that like ones can be counted."""
+    mechanism = offence.figures.get("mechanism")
+    return f"{offence.code} ({mechanism})" if mechanism else offence.code
 
 
 def _unreadable(finding: Finding, measured: object) -> bool:

@@ -13,6 +13,8 @@ from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.evidence.verify import Against, Answers, verify
 from weighbridge.exit_code import ExitCode
+from weighbridge.ledger_store import Ledger
+from weighbridge.model import Json
 from weighbridge.report.terminal import block, heading
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
@@ -26,14 +28,17 @@ def command() -> None:
 
 @command.command("verify", epilog="Example: weighbridge evidence verify evidence/bundles/2026-04-26-… --require-anchor")
 @BUNDLE
-@click.option("--require-anchor", is_flag=True, help="Demand that the ledger beside the bundles names this bundle's id.")
+@click.option(
+    "--require-anchor", is_flag=True, help="Demand that the ledger beside the bundles names this bundle's id."
+)
 @as_json
 def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
     """Answer five questions about BUNDLE, apart.
 
     Exit 0: it holds; 1: it does not; 3: it cannot be judged again here; 4: unreadable.
     """
-    recorded = recorded_ids(bundle.resolve().parent.parent / "ledger")
+    ledger = bundle.resolve().parent.parent / "ledger"
+    recorded = Ledger(ledger).causes() if ledger.is_dir() else None
     answers = verify(bundle, Against(now=dt.datetime.now(dt.UTC), recorded=recorded, anchored=require_anchor))
     if as_json:
         print_json({"id": answers.id, **{name: _answer(answers, name) for name in QUESTIONS}})
@@ -47,7 +52,7 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
     sys.exit(answers.exit_code)
 
 
-def _answer(answers: Answers, name: str) -> dict[str, object]:
+def _answer(answers: Answers, name: str) -> Json:
     answer = getattr(answers, name)
     return {"held": str(answer.held), "says": answer.says, "details": list(answer.details)}
 
@@ -61,7 +66,8 @@ def show(bundle: Path) -> None:
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
     click.echo(heading(sealed.contract, subjects))
     commit = f" at {stated.tool.commit[:12]}{' (changed)' if stated.tool.dirty else ''}" if stated.tool.commit else ""
-    click.echo(f"bundle {sealed.id}\n{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}")
+    click.echo(f"bundle {sealed.id}")
+    click.echo(f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}")
     click.echo(f"$ {' '.join(stated.command)}\n")
     titles = {gate.id: gate.title for gate in sealed.contract.gates}
     for finding in sealed.findings:
@@ -69,7 +75,7 @@ def show(bundle: Path) -> None:
             click.echo(line)
 
 
-@command.command("rejudge", epilog="Example: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-… > verdicts.json")
+@command.command("rejudge", epilog="Example: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
 @BUNDLE
 @click.option("--print", "printed", is_flag=True, help="Print the verdicts that judging again gives, byte for byte.")
 def rejudge_bundle(bundle: Path, *, printed: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from collections.abc import Iterator
 
@@ -11,7 +12,8 @@ from weighbridge.cards import COMMON, CodeCard, gate_card
 from weighbridge.contract.codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
-from weighbridge.limits import fields, nearest
+from weighbridge.limits import fields
+from weighbridge.views.codes import CHECKPOINT_CODES
 
 
 @click.command("explain", epilog="Example: weighbridge explain dtype-preservation; weighbridge explain unknown-key")
@@ -20,8 +22,10 @@ def command(word: str) -> None:
     """Explain a gate KIND or a CODE, in words for people."""
     lines = list(_kind(word) if word in KINDS else _code(word))
     if not lines:
-        known = {*KINDS, *CODES, *COMMON, *(code for kind in KINDS.values() for code in kind.codes)}
-        raise UsageError("unknown-word", f"nothing is called {word!r}{nearest(word, known)}")
+        known = {*KINDS, *CODES, *COMMON, *CHECKPOINT_CODES, *(code for kind in KINDS.values() for code in kind.codes)}
+        near = difflib.get_close_matches(word, known, n=1)
+        suggestion = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}")
     for line in lines:
         click.echo(line)
 
@@ -50,6 +54,9 @@ def _code(code: str) -> Iterator[str]:
     if code in CODES:
         yield click.style(code, bold=True)
         yield from str(CODES[code]).splitlines()
+    if code in CHECKPOINT_CODES:
+        yield click.style(f"{code} (a checkpoint that cannot be read)", bold=True)
+        yield from textwrap.wrap(CHECKPOINT_CODES[code], 100)
     if code in COMMON:
         yield from _words("any gate", COMMON[code])
     for kind in KINDS.values():

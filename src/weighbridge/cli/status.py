@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from weighbridge.amendment.tally import standings, tally
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import UsageError
-from weighbridge.ledger import Place, Standing, fold, lowest
+from weighbridge.ledger import Place, Standing, lowest
 from weighbridge.ledger_store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Status
@@ -32,11 +33,11 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
     context.obj = folder
     if context.invoked_subcommand is not None:
         return
-    standings = {place: fold(entries) for place, entries in _entries(folder).items()}
+    found = standings(Ledger(folder))
     if as_json:
-        print_json([_json(place, standing) for place, standing in standings.items()])
+        print_json([_json(place, standing) for place, standing in found.items()])
         return
-    for line in _table(standings):
+    for line in _table(found):
         click.echo(line)
 
 
@@ -45,33 +46,34 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
 @click.pass_obj
 def why(folder: Path, gate: str) -> None:
     """Show every move of GATE, oldest first, with its cause."""
-    all_entries = _entries(folder)
-    found = {place: entries for place, entries in all_entries.items() if place.gate == gate}
+    ledger = Ledger(folder)
+    places = ledger.places()
+    found = {place: ledger.read(place) for place in places if place.gate == gate}
     if not found:
-        known = {place.gate for place in all_entries}
+        known = {place.gate for place in places}
         raise UsageError("unknown-gate", f"no gate {gate!r} is in the ledger{nearest(gate, known)}", where=str(folder))
     for place, entries in found.items():
         click.echo(click.style(str(place), bold=True))
         for entry in sorted(entries.values(), key=lambda entry: entry.seq):
             before = STATUS_WORDS[entry.before] if entry.before else "none"
             at = entry.evidence_at or entry.recorded_at
-            click.echo(f"  {entry.seq:>4}  {at}  {before} -> {STATUS_WORDS[entry.after]}  {entry.step} by {entry.cause[:12]}")
+            move = f"{before} -> {STATUS_WORDS[entry.after]}"
+            click.echo(f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}")
 
 
-def _entries(folder: Path) -> dict[Place, dict[str, object]]:
-    ledger = Ledger(folder)
-    return {place: ledger.read(place) for place in ledger.places()}  # type: ignore[misc]
-
-
-def _table(standings: dict[Place, Standing]) -> Iterator[str]:
+def _table(found: dict[Place, Standing]) -> Iterator[str]:
     gates: defaultdict[tuple[str, str], list[tuple[Place, Standing]]] = defaultdict(list)
-    for place, standing in standings.items():
+    for place, standing in found.items():
         gates[place.contract, place.gate].append((place, standing))
     for (contract, gate), members in sorted(gates.items()):
-        yield f"{contract:<24} {gate:<24} {_word(lowest(s.status for _, s in members if s.status)):<14} {_instances(members)}".rstrip()
-    counts = Counter(lowest(s.status for _, s in members if s.status) for members in gates.values())
-    told = ", ".join(f"{counts[status]} {_word(status)}" for status in reversed(Status) if counts[status])
-    yield f"{len(gates)} gates: {told or 'none declared yet'}"
+        yield f"{contract:<24} {gate:<24} {_word(_shown(members)):<14} {_instances(members)}".rstrip()
+    counted = tally(found)
+    told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
+    yield f"{counted.gates} gates: {told or 'none declared yet'}"
+
+
+def _shown(members: list[tuple[Place, Standing]]) -> Status:
+    return lowest(standing.status for _, standing in members if standing.status)
 
 
 def _instances(members: list[tuple[Place, Standing]]) -> str:

@@ -13,13 +13,15 @@ from weighbridge.cli.options import as_json, debug, end_progress, print_json, pr
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
+from weighbridge.ledger_record import Move
 from weighbridge.model import Finding, Json
-from weighbridge.report.terminal import block, heading, tally
+from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Weighed
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"
 RECORDED = "evidence"
+LEDGER = "ledger"
 FORMATS = ("junit",)
 EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
 
@@ -66,13 +68,15 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
 def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
+    evidence: Path | None = given["evidence"]
     return Asked(
         contracts=given["contracts"] or _all_contracts(),
         subjects=given["subjects"],
         params=dict(_pair(text) for text in given["params"]),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
-        evidence=given["evidence"] or Path(RECORDED if record else STORE),
+        evidence=evidence or Path(RECORDED if record else STORE),
+        ledger=(evidence or Path(RECORDED)) / LEDGER,
         record=record,
         debug=given["debug"],
     )
@@ -114,8 +118,20 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
     yield tally(findings, code)
     for result in results:
         yield f"evidence: {result.bundle.path}"
-        for move in result.moves:
-            yield f"{'moved' if asked.record else 'would move'}: {move}"
+        yield from _moved(result.moves, recorded=asked.record)
+
+
+def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
+    """Say which statuses move, those that move alike together."""
+    alike: dict[str, list[str]] = {}
+    for move in moves:
+        if move.before != move.after:
+            before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+            why = f" ({move.says})" if move.code else ""
+            instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
+            alike.setdefault(f"{before} -> {after}{why}", []).append(f"{move.place.gate}{instance}")
+    for change, places in alike.items():
+        yield f"{'moved' if recorded else 'would move'}: {change}: {', '.join(places)}"
 
 
 def _told_one(result: Result) -> Iterator[str]:

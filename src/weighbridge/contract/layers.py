@@ -122,7 +122,7 @@ class _Over:
         """Take a part whole, with everything that is known about where it is written."""
         self.written[path] = layer.source(start)
         for known, written in layer.written.items():
-            if len(known) > len(start) and known[: len(start)] == start:
+            if known[: len(start)] == start:
                 self.written[(*path, *known[len(start) :])] = written
         return value
 

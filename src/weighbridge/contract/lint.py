@@ -5,6 +5,7 @@ Looks at plain data, so that a slip in one place hides none in another.
 
 from __future__ import annotations
 
+import graphlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,11 +14,12 @@ from weighbridge.contract.problems import Found
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
 from weighbridge.gates.base import Kind
-from weighbridge.limits import LimitsError, Problem, nearest, read
+from weighbridge.limits import LimitsError, Problem, nearest, read, show
 from weighbridge.model import SubjectKind
 
 EXECUTED: Final = (SubjectKind.COMMAND, SubjectKind.MODEL)
 TIMED: Final = ("wall-time-budget",)
+SHOWN: Final = 8
 TYPED_STATUS: Final = ("status", "verdict", "discharge_status")
 
 
@@ -42,7 +44,8 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
     if problem.code == "unknown-key" and place[-1] in TYPED_STATUS:
         what = f"nobody types a status: {place[-1]!r} is folded from the ledger"
         return layered.found(place, "typed-status", what, "delete the key; see `weighbridge status`", at_key=True)
-    remedy = 'quote it, and give three parts: "1.10.0"' if place == ("version",) else ""
+    unquoted = place == ("version",) and problem.code == "wrong-type"
+    remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
 
 
@@ -58,10 +61,10 @@ def _subject(layered: Layered, name: str, body: object) -> Iterator[Found]:
             what = f"a {body['kind']} runs only when the person at the keyboard names it"
             yield layered.found((*path, key), "executed-path", what, f"bind it with --subject {name}=…", at_key=True)
         elif str(body.get(key, "")).startswith(("/", "~")):
-            what = f"{body[key]!r} is not relative to this file"
+            what = f"{show(body[key])} is not relative to this file"
             yield layered.found((*path, key), "absolute-path", what, f"bind it with --subject {name}=PATH")
     if body.get("path") and body.get("for_each"):
-        what = f"{name!r} has both path and for_each"
+        what = f"{show(name)} has both path and for_each"
         yield layered.found((*path, "for_each"), "path-and-glob", what, "keep one of the two", at_key=True)
 
 
@@ -71,7 +74,7 @@ def _unused(
     used = {subject for _, gate in gates for subject in map(str, _mapping(gate, "subjects").values())}
     for name in subjects:
         if name not in used:
-            what = f"no gate looks at the subject {name!r}"
+            what = f"no gate looks at the subject {show(name)}"
             yield layered.found(
                 ("subjects", name), "unused-subject", what, "delete it, or use it", at_key=True, warning=True
             )
@@ -86,7 +89,7 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         return
     kind = KINDS.get(named)
     if kind is None:
-        what = f"there is no gate kind {named!r}{nearest(named, KINDS)}"
+        what = f"there is no gate kind {show(named)}{nearest(named, KINDS)}"
         yield layered.found((*path, "kind"), "unknown-kind", what)
         return
     yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
@@ -106,13 +109,13 @@ def _roles(
     free = [role for role in kind.roles if role not in roles]
     for role, subject in roles.items():
         if role not in kind.roles:
-            what = f"{kind.name} has no role {role!r}{nearest(role, free or kind.roles)}"
+            what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
             yield layered.found((*path, role), "unknown-role", what, at_key=True)
         else:
             yield from _filled(layered, (*path, role), kind.roles[role], subject, subjects)
     if roles.keys() <= kind.roles.keys():  # else the unknown one is probably the one that is missing
         for role in free:
-            what = f"nothing fills the role {role!r} of {kind.name}"
+            what = f"nothing fills the role {show(role)} of {kind.name}"
             yield layered.found(
                 path, "missing-role", what, f"add {role}: NAME, for a subject of kind {kind.roles[role]}"
             )
@@ -124,12 +127,12 @@ def _filled(
     if not isinstance(subject, str):
         return
     if subject not in subjects:
-        what = f"there is no subject {subject!r}{nearest(subject, subjects)}"
+        what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
         yield layered.found(path, "unknown-subject", what)
         return
     given = _mapping(subjects, subject).get("kind")
     if given in tuple(SubjectKind) and given != needed:
-        what = f"{subject!r} is a {given}, the role {path[-1]!r} takes a {needed}"
+        what = f"{show(subject)} is a {given}, the role {path[-1]!r} takes a {needed}"
         yield layered.found(path, "subject-kind", what)
 
 
@@ -158,7 +161,7 @@ def _doubled(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) 
         here = layered.found((*path, "id"), "doubled-gate", "")
         before = first.setdefault(name.casefold(), here)
         if before is not here:
-            what = f"the gate {name!r} is there twice, first in line {before.line}"
+            what = f"the gate {show(name)} is there twice, first in line {before.line}"
             yield layered.found((*path, "id"), "doubled-gate", what, "give every gate an id of its own")
 
 
@@ -168,21 +171,23 @@ def _dependencies(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any
         for index, name in enumerate(_list(gate, "depends_on")):
             place = (*path, "depends_on", index)
             if name not in needs:
-                yield layered.found(place, "unknown-gate", f"there is no gate {name!r}{nearest(str(name), needs)}")
-            elif _reaches(str(name), str(gate.get("id")), needs):
-                yield layered.found(place, "circular-gate", f"{name!r} itself depends on {gate.get('id')!r}")
+                yield layered.found(place, "unknown-gate", f"there is no gate {show(name)}{nearest(str(name), needs)}")
+    circle = _circle(needs)
+    if circle:
+        path = next(path for path, gate in gates if str(gate.get("id")) == circle[0])
+        what = f"{' needs '.join(map(show, circle[:SHOWN]))}{' …' if len(circle) > SHOWN else ''}: a circle"
+        yield layered.found((*path, "depends_on"), "circular-gate", what, "delete one of the dependencies", at_key=True)
 
 
-def _reaches(start: str, goal: str, needs: Mapping[str, Sequence[str]]) -> bool:
-    seen, todo = set(), [start]
-    while todo:
-        name = todo.pop()
-        if name == goal:
-            return True
-        if name not in seen:
-            seen.add(name)
-            todo.extend(needs.get(name, ()))
-    return False
+def _circle(needs: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Find gates that need each other in turn, the first of them named again at the end."""
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        members: list[str] = error.args[1][:0:-1]
+        first = members.index(min(members, key=list(needs).index))
+        return [*members[first:], *members[: first + 1]]
+    return ()
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:

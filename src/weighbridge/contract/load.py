@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument, Subjec
 from weighbridge.contract.layers import Layered, merge, moved, single
 from weighbridge.contract.lint import lint, structural
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute
-from weighbridge.contract.problems import Found, from_errors, raise_errors
+from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
 from weighbridge.contract.tightening import loosenings
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
@@ -143,15 +143,17 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     parameters, problems = read_parameters(file.layered, overrides)
     layered, unresolved = substitute(file.layered, parameters)
     document, structure = _structured(layered)
-    stages = (file.problems, unresolved, (*problems, *structure, *lint(layered), *_unused(layered, parameters)))
-    problems = _first_causes(stages)
+    later = (*problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
+    broken = [layered.found(path, "", "") for path in parameters.broken]
+    problems = _first_causes((*file.problems, *unresolved), later, broken)
     raise_errors(problems)
     assert document is not None
+    here = layered.found((), "", "").file
     return LoadedContract(
         contract=_contract(document, parameters, overrides),
         source=file.source,
         path=file.path,
-        warnings=tuple(sorted(set(problems))),
+        warnings=tuple(sorted({problem for problem in problems if problem.file == here})),  # not what a base says
         layered=file.layered,
     )
 
@@ -163,13 +165,10 @@ def _structured(layered: Layered) -> tuple[ContractDocument | None, tuple[Found,
         return None, tuple(structural(layered, problem) for problem in error.problems)
 
 
-def _first_causes(stages: Iterable[Iterable[Found]]) -> list[Found]:
-    """Join the problems of several stages, without those at a place that an earlier stage could not read."""
-    kept: list[Found] = []
-    for stage in stages:
-        spoilt = {(problem.file, problem.line, problem.column) for problem in kept}
-        kept += [problem for problem in stage if (problem.file, problem.line, problem.column) not in spoilt]
-    return kept
+def _first_causes(earlier: Sequence[Found], later: Iterable[Found], broken: Sequence[Found]) -> list[Found]:
+    """Join problems, without the later ones at a place that could not be read in the first place."""
+    spoilt = {(problem.file, problem.line, problem.column) for problem in (*earlier, *broken)}
+    return [*earlier, *(problem for problem in later if (problem.file, problem.line, problem.column) not in spoilt)]
 
 
 def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:

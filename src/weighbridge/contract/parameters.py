@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from weighbridge.contract.layers import OWN, Layered
 from weighbridge.contract.problems import Found
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.errors import ContractError
-from weighbridge.limits import LimitsError, nearest, read
+from weighbridge.limits import LimitsError, nearest, read, show
 from weighbridge.model import Scalar
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
@@ -115,9 +115,10 @@ def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, 
         return [_replaced(item, (*path, index), layered, parameters, problems) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
-    for match in _REFERENCE.finditer(value):
-        _check(match, path, layered, parameters, problems)
-    if path in parameters.broken:
+    wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
+    if wrong is not None:
+        parameters.broken.append(path)
+        problems += _unresolved(wrong, path, layered, parameters)
         return value
     whole = _REFERENCE.fullmatch(value)
     if whole:
@@ -125,16 +126,18 @@ def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, 
     return _REFERENCE.sub(lambda match: _text(parameters.values[_name(match)]), value)
 
 
-def _check(match: re.Match[str], path: Path, layered: Layered, parameters: Parameters, problems: list[Found]) -> None:
+def _known(match: re.Match[str], parameters: Parameters) -> bool:
     name = _name(match)
     parameters.used.add(name)
-    if name in parameters.values:
-        return
-    parameters.broken.append(path)
-    if name not in parameters.declared:
+    return name in parameters.values
+
+
+def _unresolved(match: re.Match[str], path: Path, layered: Layered, parameters: Parameters) -> Iterator[Found]:
+    """Tell a reference to no parameter; one to a parameter that is itself broken is told there."""
+    if _name(match) not in parameters.declared:
         known = [f"params.{each}" for each in parameters.declared]
-        what = f"{match[0]!r} refers to no parameter{nearest(match[1], known)}"
-        problems.append(layered.found(path, "unresolved", what, "write ${params.NAME} for a name under params:"))
+        what = f"{show(match[0])} refers to no parameter{nearest(match[1], known)}"
+        yield layered.found(path, "unresolved", what, "write ${params.NAME} for a name under params:")
 
 
 def _name(match: re.Match[str]) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
 from weighbridge.errors import ContractError
+
+TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -59,12 +63,25 @@ def _from_error(error: ContractError) -> Found:
     return Found(file=file, line=int(line), column=int(rest), code=error.code, what=error.what, remedy=error.remedy)
 
 
+def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
+    """Give problems until there are more errors than are told."""
+    errors = 0
+    for problem in problems:
+        yield problem
+        errors += not problem.warning
+        if errors > TOLD:
+            return
+
+
 def raise_errors(problems: Iterable[Found]) -> None:
     """Raise all that are no warnings as one error, or return where there are none.
 
     Raises:
-        ContractError: with every error, sorted by place.
+        ContractError: with the first hundred errors, sorted by place.
     """
     errors = sorted({problem for problem in problems if not problem.warning})
+    if len(errors) > TOLD:
+        last = errors[TOLD - 1]
+        errors[TOLD - 1 :] = [dataclasses.replace(last, remedy="there is more; only the first hundred are told")]
     if errors:
         raise collected(tuple(problem.error for problem in errors))

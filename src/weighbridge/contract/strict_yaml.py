@@ -97,8 +97,6 @@ def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[Contract
 
 def collected(problems: tuple[ContractError, ...]) -> ContractError:
     """Make one error of several."""
-    if len(problems) == 1:
-        return problems[0]
     first = problems[0]
     return ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=problems)
 

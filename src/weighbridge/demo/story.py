@@ -13,7 +13,7 @@ from pathlib import Path
 from weighbridge.exit_code import ExitCode
 
 SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
-CUDA_GATE = "GATE-PARITY-002"
+CUDA_GATE = "GATE-PARITY-CUDA"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,13 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
     """List what is weighed once there is a trained model and two imports; `cuda` tells whether this host has it."""
     imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
     parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference")
-    on_cuda = ("--subject", "on_cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    run_on = ("--param", "device=cuda") if cuda else ()
     blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
     return (
         Step(
             why="Weigh the run: metrics, wrap-around, wall time, device",
-            words=("verify", "builtin:training-run", "--subject", "run=run", "--record"),
+            words=("verify", "builtin:training-run", "--subject", "run=run", "--record", *run_on),
         ),
         Step(why="Compare the GGUF import with its source", words=("compare", SOURCE, IMPORT)),
         Step(
@@ -58,11 +59,11 @@ def steps(*, cuda: bool) -> tuple[Step, ...]:
         ),
         Step(
             why="Weigh the good import against its contract, and record it",
-            words=(*imports, f"imported={IMPORT}", "--record"),
+            words=(*imports, f"import={IMPORT}", "--record"),
         ),
         Step(
             why="Weigh the mislabelled import against the same contract",
-            words=(*imports, f"imported={MISLABELLED}"),
+            words=(*imports, f"import@mislabelled={MISLABELLED}"),
             ends=ExitCode.FAILED,
         ),
         Step(

@@ -15,7 +15,7 @@ from weighbridge.recorder import Recorder
 
 SEED = 7
 STEPS = 200
-BATCH = 16
+BATCH = 8
 CORPUS_BYTES = 150 * BATCH * SHAPE.context  # so that 200 steps pass it once and begin again
 LEARNING_RATE = 1e-3
 
@@ -41,6 +41,7 @@ class Batches:
 def train(folder: Path) -> None:
     """Train, record into `folder/run`, and save `folder/model.safetensors` as BF16."""
     torch.manual_seed(SEED)
+    torch.set_num_threads(1)  # the model is too small to share
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = GPT().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)

@@ -91,9 +91,9 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
 def _value_to_json(value: Value, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:
     match value:
         case Record():
-            return {"record": plain(json_value(value.fields))}
+            return {"record": json_value(value.fields)}
         case Rows():
-            return {"rows": {"key": value.key, "rows": [plain(json_value(row)) for row in value.rows]}}
+            return {"rows": {"key": value.key, "rows": [json_value(row) for row in value.rows]}}
         case Series():
             return {"series": {"step": _put("q", value.step, arrays), "value": _put("d", value.value, arrays)}}
 

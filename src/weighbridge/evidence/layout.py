@@ -21,35 +21,12 @@ LOG_TAIL = 256 << 10
 SLUG_LENGTH = 80
 
 # What may be told about the machine; nothing else is sealed, whatever is handed in.
-TELLABLE = frozenset(
-    [
-        "python",
-        "implementation",
-        "system",
-        "machine",
-        "weighbridge",
-        "torch",
-        "numpy",
-        "safetensors",
-        "gguf",
-        "ml_dtypes",
-        "cuda",
-        "cudnn",
-        "driver",
-        "device_name",
-        "device_capability",
-        "visible_devices",
-        "cpu_count",
-        "deterministic",
-        "matmul_precision",
-        "default_dtype",
-        "num_threads",
-        "omp_num_threads",
-        "mkl_num_threads",
-        "locale",
-        "timezone",
-    ]
-)
+TELLABLE = frozenset((
+    "python", "implementation", "system", "machine", "weighbridge", "torch", "numpy", "safetensors", "gguf",
+    "ml_dtypes", "cuda", "cudnn", "driver", "device_name", "device_capability", "visible_devices", "cpu_count",
+    "deterministic", "matmul_precision", "default_dtype", "num_threads", "omp_num_threads", "mkl_num_threads",
+    "locale", "timezone",
+))  # fmt: skip
 
 
 def measurement_file(key: str) -> str:

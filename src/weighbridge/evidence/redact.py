@@ -5,13 +5,11 @@ A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import getpass
-import hmac
+import json
 import os
 import re
-import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,42 +19,26 @@ from typing import Any
 from weighbridge.errors import BundleError
 from weighbridge.evidence import secret_rules
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.disk import make_folders, write_new
 from weighbridge.model import CanaryResult, Measured
+from weighbridge.pseudonym import KEY_NAME, LOCAL, keyed, read_key
 
-KEY_FILE = Path(".weighbridge") / "pseudonym.key"
-KEY_BYTES = 32
-# Names that machines share: replacing them hides nobody and garbles text.
-SHARED_NAMES = frozenset(
-    [
-        "admin",
-        "build",
-        "ci",
-        "default",
-        "docker",
-        "git",
-        "guest",
-        "home",
-        "jenkins",
-        "localhost",
-        "model",
-        "nobody",
-        "root",
-        "runner",
-        "test",
-        "ubuntu",
-        "user",
-        "users",
-        "vagrant",
-        "worker",
-    ]
-)
-SHORTEST_NAME = 3
+KEY_FILE = Path(LOCAL) / KEY_NAME
+# Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
+SHARED_NAMES = frozenset((
+    "admin", "azureuser", "build", "candidate", "checkpoint", "cuda", "data", "default", "docker", "guest", "home",
+    "host", "import", "jenkins", "linux", "local", "localhost", "loss", "main", "mean", "median", "model", "node",
+    "nobody", "python", "research", "root", "runner", "server", "source", "step", "steps", "test", "torch", "train",
+    "trainer", "training", "ubuntu", "user", "users", "vagrant", "work", "worker", "workstation",
+))  # fmt: skip
+SHORTEST_NAME = 4
 # The roots under which absolute paths are found by form; a name like `/model/layers.0/MatMul` is no path of these.
-_ROOTS = "home|root|Users|mnt|tmp|var|opt|srv|usr|etc|media|private|scratch|gpfs|lustre|nfs|workspace|Volumes"
+_ROOTS = (
+    "home", "root", "Users", "mnt", "tmp", "var", "opt", "srv", "usr", "etc", "media", "private", "scratch", "gpfs",
+    "lustre", "nfs", "workspace", "Volumes",
+)  # fmt: skip
 _PART = r"[^\s\"'`<>|:;,(){}\[\]\\/]"
 ABSOLUTE = re.compile(
-    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{_ROOTS})(?:/{_PART}{{1,255}}){{1,64}}/?"
+    rf"(?:(?<=file://)|(?<![\w.$}}~/-]))/(?:{'|'.join(_ROOTS)})(?:/{_PART}{{1,255}}){{1,64}}/?"
     r"|(?<![\w$}])[A-Za-z]:\\{1,2}Users\\{1,2}[^\s\"'<>|]{1,255}"
 )
 ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
@@ -76,7 +58,7 @@ class Redactor:
         for prefix, word in self.paths:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
-        if "/" in text or "\\" in text:
+        if _may_hold_path(text):
             text = ABSOLUTE.sub(_elsewhere, text)
         for name, word in self.names:
             if name in text:
@@ -85,7 +67,7 @@ class Redactor:
 
     def log(self, text: str) -> str:
         """Replace what `text` does, and network addresses, which elsewhere look like version numbers."""
-        return ADDRESS.sub(lambda match: pseudonym(self.key, "ip", match[0]), self.text(text))
+        return ADDRESS.sub(lambda match: keyed("ip", match[0], self.key), self.text(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +78,14 @@ class Hit:
     path: str
 
 
-def pseudonym(key: bytes, kind: str, name: str) -> str:
-    """Give the same `KIND-<12 hex>` for the same name under the same project key, and nothing about the name."""
-    return f"{kind}-{hmac.new(key, f'{kind}:{name}'.encode(), 'sha256').hexdigest()[:12]}"
-
-
 def project_key(root: Path) -> bytes:
     """Read the project's pseudonym key, made on demand, readable by its owner alone.
 
     Raises:
         BundleError: `pseudonym-key`, where it can be neither read nor made.
     """
-    path = root / KEY_FILE
     try:
-        if not path.exists():
-            make_folders(path.parent)
-            with contextlib.suppress(FileExistsError):
-                write_new(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
-        return bytes.fromhex(path.read_text(encoding="ascii").strip())
+        return read_key(root / KEY_FILE)
     except (OSError, ValueError):
         raise BundleError(
             "pseudonym-key", "is not a readable file of hexadecimal digits", where=str(KEY_FILE), remedy="remove it"
@@ -130,14 +102,14 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None) -> Redacto
     folders = {form: word for path, word in words for form in (os.path.realpath(path), str(path)) if form != "/"}
     return Redactor(
         paths=tuple(sorted(folders.items(), key=_longest_first)),
-        names=tuple(sorted(((name, pseudonym(key, kind, name)) for name, kind in kept.items()), key=_longest_first)),
+        names=tuple(sorted(((name, keyed(kind, name, key)) for name, kind in kept.items()), key=_longest_first)),
         key=key,
     )
 
 
 def host_pseudonym(key: bytes) -> str:
     """Name this host as `host-<12 hex>`."""
-    return pseudonym(key, "host", socket.gethostname())
+    return keyed("host", socket.gethostname(), key)
 
 
 def redact_json(value: Any, redactor: Redactor) -> Any:
@@ -185,11 +157,17 @@ def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
         return Hit(rule.name, name)
     if any(prefix in text and _path_pattern(prefix).search(text) for prefix, _ in redactor.paths):
         return Hit("known-path", name)
-    if ABSOLUTE.search(text):
+    if _may_hold_path(text) and ABSOLUTE.search(text):
         return Hit("absolute-path", name)
-    if any(word in text and _name_pattern(word).search(text) for word, _ in redactor.names):
+    forms = (form for word, _ in redactor.names for form in {word, json.dumps(word)[1:-1]})
+    if any(form in text and _name_pattern(form).search(text) for form in forms):
         return Hit("known-name", name)
     return None
+
+
+def _may_hold_path(text: str) -> bool:
+    """Rule most texts out at the cost of a few substring searches."""
+    return any(f"/{root}/" in text for root in _ROOTS) or "\\Users\\" in text
 
 
 def _elsewhere(match: re.Match[str]) -> str:

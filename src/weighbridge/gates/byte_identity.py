@@ -7,23 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import (
-    Damage,
-    Evidence,
-    Falsifier,
-    Kind,
-    Need,
-    NotApplicable,
-    blocked,
-    each_row,
-    failed,
-    passed,
-    rows_of,
-    with_value,
-)
-from weighbridge.gates.dtype_preservation import blank_table, listed, whole_table
+from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.pair_damage import blank_table, unlooked, variant
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 
 # For a falsifier alone: another dtype whose elements have the same size.
 SAME_SIZE: Mapping[str, str] = {
@@ -114,14 +102,12 @@ def _deeper(row: Fields, _limits: Limits) -> Fields:
 def _all_named_by(glob_at: int) -> Falsifier[Limits]:
     """Take away all that one glob names; what the others name is still the same."""
 
-    def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        glob = limits.tensors[glob_at]
-        rows = tuple(row for row in rows_of(evidence, "pairs") if not fnmatch.fnmatchcase(str(row["name"]), glob))
-        if not any(_named(row, limits) and row["elements"] for row in rows):
-            return NotApplicable("no other tensor with elements is named")
-        return Damage(with_value(evidence, "pairs", Rows("name", rows)), frozenset())
+    def change(row: Fields, limits: Limits) -> Fields | None:
+        name = str(row["name"])
+        mine = fnmatch.fnmatchcase(name, limits.tensors[glob_at])
+        return row if not mine and row["elements"] and _named(row, limits) else None
 
-    return Falsifier("a glob that names nothing", "names-nothing", damage, Outcome.BLOCKED)
+    return blank_table("a glob that names nothing", change, why="no other tensor is named", code="names-nothing")
 
 
 KIND = Kind(
@@ -142,14 +128,8 @@ KIND = Kind(
     judge=judge,
     falsifiers=(
         each_row("one byte differs", "bytes", "pairs", _one_byte, why="every tensor is empty"),
-        whole_table(each_row("one byte differs, all over", "bytes", "pairs", _one_byte, why="every tensor is empty")),
-        each_row(
-            "bytes not counted",
-            "bytes",
-            "pairs",
-            lambda row, _: {**row, "differing_bytes": None},
-            why="no tensors",
-        ),
+        unlooked("one byte differs elsewhere", "bytes", _one_byte, why="every named tensor was looked at"),
+        variant("bytes not counted", "bytes", lambda row, _: {**row, "differing_bytes": None}, why="no tensors"),
         each_row(
             "the same bytes under another dtype",
             "dtype",
@@ -158,10 +138,10 @@ KIND = Kind(
             why="no tensors",
         ),
         each_row("a dimension more", "shape", "pairs", _deeper, why="no tensors"),
-        each_row("one longer", "shape", "pairs", _longer, why="no tensor has a dimension"),
+        variant("one longer", "shape", _longer, why="no tensor has a dimension"),
         each_row("dropped", "missing", "pairs", lambda row, _: {**row, "candidate_dtype": ""}, why="no tensors"),
         each_row("added", "extra", "pairs", lambda row, _: {**row, "source_dtype": ""}, why="no tensors"),
-        blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, "there is no tensor"),
+        blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, why="there is no tensor"),
         _all_named_by(0),
         _all_named_by(-1),
     ),

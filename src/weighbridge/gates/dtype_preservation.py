@@ -8,30 +8,15 @@ one that explains all offenders of the same change of dtype. It is never named f
 from __future__ import annotations
 
 import collections
-import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, cast
 
-from weighbridge.gates.base import (
-    Damage,
-    Evidence,
-    Falsifier,
-    Kind,
-    Need,
-    NotApplicable,
-    blocked,
-    each_row,
-    failed,
-    passed,
-    rows_of,
-    with_value,
-)
+from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.pair_damage import blank_table, unlooked, variant
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
-
-L = TypeVar("L")
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
 LOSSLESS: Mapping[str, tuple[str, ...]] = {
     "BF16": ("F32", "F64"),
@@ -172,9 +157,7 @@ def _expected(row: Fields) -> str:
 
 
 def _reproduced(row: Fields) -> Fields:
-    counts = row["reproduced"]
-    assert isinstance(counts, Mapping)
-    return counts
+    return cast(Fields, row["reproduced"])
 
 
 def _both(row: Fields) -> bool:
@@ -189,10 +172,10 @@ def listed(name: str, globs: tuple[str, ...]) -> bool:
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
     name = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
     kept = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
-    kept_other = {"other": row["other"]} if name == "other-tensor" else {}
-    return (
-        {key: row[key] for key in kept} | {"mechanism": name, "explained": _reproduced(row).get(name, 0)} | kept_other
-    )
+    more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
+    if code == "content":
+        more["differing"] = int(str(row["elements"])) - int(str(_reproduced(row)[_expected(row)]))
+    return {key: row[key] for key in kept} | {"mechanism": name, "explained": _reproduced(row).get(name, 0)} | more
 
 
 def _summary(rows: tuple[Fields, ...]) -> Fields:
@@ -200,7 +183,7 @@ def _summary(rows: tuple[Fields, ...]) -> Fields:
     return {"elements": sum(int(str(row["elements"])) for row in rows), "dtypes": dict(sorted(moves.items()))}
 
 
-# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too ----------------------
+# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
 
 
 def _follows(row: Fields) -> Fields:
@@ -219,7 +202,7 @@ def _narrow(label: str) -> Falsifier[Limits]:
             return None
         return _follows({**row, "candidate_dtype": label})
 
-    return each_row(f"narrowed to {label}", "label", "pairs", change, why=f"no tensor is wider, or {label} is meant")
+    return variant(f"narrowed to {label}", "label", change, why=f"no tensor is wider, or {label} is meant")
 
 
 def _widen(row: Fields, limits: Limits) -> Fields | None:
@@ -242,10 +225,10 @@ def _allowed_elsewhere(row: Fields, limits: Limits) -> Fields | None:
     return None
 
 
-def _one_fewer(row: Fields, same: bool) -> Fields | None:
-    if not _both(row) or not row["elements"] or (row["source_dtype"] == row["candidate_dtype"]) is not same:
+def _one_fewer(row: Fields, _limits: Limits) -> Fields | None:
+    if not _both(row) or not row["elements"]:
         return None
-    broken = "identical" if same else "value-cast"
+    broken = "identical" if row["source_dtype"] == row["candidate_dtype"] else "value-cast"
     counts = {"identical": row["elements"], "value-cast": row["elements"], broken: int(str(row["elements"])) - 1}
     return {**row, "reproduced": counts}
 
@@ -280,28 +263,6 @@ def _add(row: Fields, limits: Limits) -> Fields | None:
     return None if meant or not row["candidate_dtype"] else {**row, "source_dtype": ""}
 
 
-def whole_table(falsifier: Falsifier[L]) -> Falsifier[L]:
-    """Damage every row there is, whether or not the judge said that it looked there."""
-
-    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        places = tuple(str(row["name"]) for row in rows_of(evidence, "pairs"))
-        return falsifier.damage(evidence, limits, places)
-
-    return dataclasses.replace(falsifier, damage=damage)
-
-
-def blank_table(name: str, change: Callable[[Fields, L], Fields | None], why: str) -> Falsifier[L]:
-    """Leave only rows with nothing to compare; the judge must then be blocked."""
-
-    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        rows = tuple(new for row in rows_of(evidence, "pairs") if (new := change(row, limits)) is not None)
-        if not rows:
-            return NotApplicable(why)
-        return Damage(with_value(evidence, "pairs", Rows("name", rows)), frozenset())
-
-    return Falsifier(name, "nothing-compared", damage, Outcome.BLOCKED)
-
-
 def _emptied(row: Fields, _limits: Limits) -> Fields:
     return {**row, "elements": 0, "reproduced": {"identical": 0, "value-cast": 0}}
 
@@ -329,27 +290,14 @@ KIND = Kind(
     judge=judge,
     falsifiers=(
         each_row("another label", "label", "pairs", _relabel, why="no tensor is in both"),
-        whole_table(each_row("another label, all over", "label", "pairs", _relabel, why="no tensor is in both")),
+        unlooked("another label elsewhere", "label", _relabel, why="every tensor in both was looked at"),
         *(_narrow(label) for label in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
-        each_row("widened", "label", "pairs", _widen, why="the policy accepts a widening"),
-        each_row("allowed for other tensors", "label", "pairs", _allowed_elsewhere, why="nothing is allowed elsewhere"),
-        each_row(
-            "one element changed under its label",
-            "content",
-            "pairs",
-            lambda row, _: _one_fewer(row, same=True),
-            why="no tensor with elements keeps its label",
-        ),
-        each_row(
-            "one element not as its cast",
-            "content",
-            "pairs",
-            lambda row, _: _one_fewer(row, same=False),
-            why="no tensor with elements changes its label",
-        ),
-        each_row("more elements than there are", "content", "pairs", _one_more, why="no tensor is in both"),
+        variant("widened", "label", _widen, why="the policy accepts a widening"),
+        variant("allowed for other tensors", "label", _allowed_elsewhere, why="nothing is allowed elsewhere"),
+        each_row("one element changed", "content", "pairs", _one_fewer, why="no tensor in both has elements"),
+        variant("more elements than there are", "content", _one_more, why="no tensor is in both"),
         each_row("a dimension more", "shape", "pairs", _deeper, why="no tensor is in both"),
-        each_row("one longer", "shape", "pairs", _longer, why="no tensor in both has a dimension"),
+        variant("one longer", "shape", _longer, why="no tensor in both has a dimension"),
         each_row("dropped from the candidate", "missing", "pairs", _drop, why="every tensor may be missing"),
         each_row("absent from the source", "extra", "pairs", _add, why="every tensor may be extra"),
         each_row(
@@ -360,7 +308,7 @@ KIND = Kind(
             why="no tensor is in both",
             outcome=Outcome.BLOCKED,
         ),
-        blank_table("every tensor empty", _emptied, "there is no tensor"),
-        blank_table("only what may be missing", _left_out, "nothing may be missing"),
+        blank_table("every tensor empty", _emptied, why="there is no tensor"),
+        blank_table("only what may be missing", _left_out, why="nothing may be missing"),
     ),
 )

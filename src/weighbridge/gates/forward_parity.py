@@ -72,7 +72,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = sorted(rows_of(evidence, "points"), key=lambda row: _number(row["order"]))
     unfit = next((Offence(place=_place(row), code=code) for row in rows if (code := _unfit(row, limits))), None)
     if unfit is not None:
-        return blocked(unfit.code, _setting(rows), offences=(unfit,))
+        return blocked(unfit.code, {**_setting(rows), **_asked(limits)}, offences=(unfit,))
     if not rows:
         return blocked("nothing-compared", {"compared": 0, "points": 0, "min_points": limits.min_points})
     looked = [*map(_place, rows), *(_absent(rows, limits))]
@@ -213,10 +213,19 @@ def _figures(row: Fields, limits: Limits) -> Fields:
 
 def _setting(rows: list[Fields]) -> Fields:
     """Say on what the verdict stands: the same in every row."""
-    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops", "first_lower_op")
-    more = ("rounded_constants", "first_rounded_constant", "inputs_digest", "weights")
-    setting = {key: rows[0][key] for key in (*kept, *more)}
-    return {**setting, "elements": sum(int(_number(row["elements"])) for row in rows)}
+    kept = ("dtype", "device", "sequences", "tokens", "distinct_tokens", "audited_ops", "lower_ops")
+    setting = {key: rows[0][key] for key in (*kept, "rounded_constants", "inputs_digest", "weights")}
+    firsts = {key: rows[0][key] or "none" for key in ("first_lower_op", "first_rounded_constant")}
+    return {**setting, **firsts, "elements": sum(int(_number(row["elements"])) for row in rows)}
+
+
+def _asked(limits: Limits) -> Fields:
+    return {
+        "asked_dtype": limits.dtype,
+        "asked_device": limits.device,
+        "min_sequences": limits.min_sequences,
+        "min_tokens": limits.min_tokens,
+    }
 
 
 def _place(row: Fields) -> str:
@@ -227,7 +236,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
-# --- Falsifiers: they reckon their own limits, so that a mistake in the judge's cannot hide in theirs ------------------
+# --- Falsifiers: they reckon their own limits, so that a mistake in the judge cannot hide in theirs -------------------
 
 
 def _beyond(value: float) -> float:
@@ -340,6 +349,7 @@ KIND = Kind(
         _fails("just over the floor", "diverged", _beyond_floor),
         _fails("an error that is not a number", "nonfinite", _telling({"rl2_candidate": math.nan})),
         _fails("an error without bound", "nonfinite", _telling({"rl2_candidate": math.inf})),
+        _fails("an error below zero", "nonfinite", _telling({"rl2_candidate": -5e-324})),
         _fails("an error never computed", "nonfinite", _telling({"rl2_candidate": None})),
         _fails("one value not finite", "nonfinite", _changed({"nonfinite_candidate": 1})),
         _fails("a channel more", "shape", lambda row, _: {**row, "candidate_shape": [row["candidate_shape"], 1]}),
@@ -359,6 +369,7 @@ KIND = Kind(
         _blocks("no trusted run", "no-trusted-run", _telling({"rl2_reference": None})),
         _blocks("a trusted run that is not a number", "no-trusted-run", _telling({"rl2_reference": math.nan})),
         _blocks("a trusted run without bound", "no-trusted-run", _telling({"rl2_reference": math.inf})),
+        _blocks("a trusted run below zero", "no-trusted-run", _telling({"rl2_reference": -5e-324})),
         _blocks("one value of the reference not finite", "reference-nonfinite", _changed({"nonfinite_reference": 1})),
         _blocks(
             "an element too few",

@@ -5,6 +5,7 @@ The loader is wrapped, not patched: what it yields is handed on untouched and in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,16 +29,38 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far."""
+    """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far.
 
-    position: int = 0
-    step_tokens: int = 0
+    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass. So does a step for which no
+    batch was drawn here.
+    """
+
+    position: int | None = None
+    step_tokens: int | None = None
     wraps: int = 0
+    drawn: bool = False  # whether a batch was drawn for this step
+    passing: bool = False  # and whether one was in this pass
 
-    def take_step(self) -> int:
+    def add(self, tokens: int | None) -> None:
+        """Count one batch."""
+        self.position = _sum(self.position if self.passing else 0, tokens)
+        self.step_tokens = _sum(self.step_tokens if self.drawn else 0, tokens)
+        self.drawn = self.passing = True
+
+    def take_step(self) -> int | None:
         """Give the tokens drawn since the last step, and start the next."""
-        tokens, self.step_tokens = self.step_tokens, 0
+        tokens, self.step_tokens, self.drawn = self.step_tokens, None, False
         return tokens
+
+    def begin_again(self, *, dry: bool) -> int | None:
+        """Start a new pass, and give the tokens of the one that ended; it is a wrap if that one ran dry."""
+        ended, self.position, self.passing = self.position, None, False
+        self.wraps += dry
+        return ended
+
+
+def _sum(tokens: int | None, more: int | None) -> int | None:
+    return None if tokens is None or more is None else tokens + more
 
 
 class WatchedLoader:
@@ -56,6 +79,8 @@ class WatchedLoader:
         return len(self.loader)  # type: ignore[arg-type]  # a TypeError here is the wrapped loader's own answer
 
     def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # asked for before it is there, by copying
+            raise AttributeError(name)
         return getattr(self.loader, name)
 
     def cycle(self) -> Iterator[Any]:
@@ -103,19 +128,18 @@ class _Pass(Iterator[Any]):
         self._owner.dry = True
 
 
-def token_counter(seq_len: int | None) -> Callable[[Any], int]:
+def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
     """Make a count of a batch's tokens: the elements of its first array, less the one shifted off where it is longer.
 
-    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each.
+    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each. A batch without a shape has no
+    count.
     """
 
-    def tokens_of(batch: Any) -> int:
+    def tokens_of(batch: Any) -> int | None:
         shape = _shape(batch)
         if not shape:
-            return 0
-        tokens = 1
-        for size in shape:
-            tokens *= size
+            return None
+        tokens = math.prod(shape)
         if seq_len is not None and shape[-1] == seq_len + 1:
             return tokens // shape[-1] * seq_len
         return tokens

@@ -7,6 +7,7 @@ What fails inside it is written down as an event, and warned of once.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 import warnings
@@ -67,7 +68,7 @@ class Recorder:
         batch_size: int | None = None,
         vocab: int | None = None,
         seeds: Mapping[str, int] | None = None,
-        tokens_of: Callable[[Any], int] | None = None,
+        tokens_of: Callable[[Any], int | None] | None = None,
         probe_every: int = 1000,
         on_fail: str = "warn",
     ) -> None:
@@ -75,7 +76,7 @@ class Recorder:
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        self.directory = Path(directory)
+        self.directory = _of_rank(Path(directory), os.environ)
         if (self.directory / RUN).exists():
             raise FileExistsError(f"{self.directory} holds a run already; record into a new directory")
         self._model, self._optimizer = model, optimizer
@@ -91,7 +92,8 @@ class Recorder:
         self._steps: RowLog | None = None
         self._events: RowLog | None = None
         self._hook: Any = None
-        self._audit: residency.DispatchAudit | None = None
+        self._audit = residency.DispatchAudit()
+        self._audited = False
         self._unaudited = ""
         self._gradients: dict[str, dict[str, int]] = {}
         self._norm: torch.Tensor | None = None
@@ -133,31 +135,36 @@ class Recorder:
             grad_norm: the norm before clipping, where the loop has it; else the norm that the optimizer was given.
             tokens: the tokens consumed, where no loader is watched.
         """
+        try:
+            self._record(loss, grad_norm, tokens)
+        finally:  # a step that could not be recorded leaves a gap, not a shift
+            self._norm, self._lr = None, None
+            self._step += 1
+            if self._watched is None:
+                self._resume()
+            self._mark = time.perf_counter()
+
+    def _record(self, loss: torch.Tensor | float, grad_norm: torch.Tensor | float | None, tokens: int | None) -> None:
         self._pause()
         norm = self._norm if grad_norm is None else grad_norm
         loss_value, norm_value = _numbers((loss, norm))
         wall_ms = (time.perf_counter() - self._mark) * 1e3
-        drawn = self._tally.take_step()
-        counted = drawn if self._watched is not None else self._declared_tokens
+        watched = self._watched is not None
+        drawn = self._tally.take_step() if watched else self._declared_tokens
         row = {
             "step": self._step,
             "loss": loss_value,
             "lr": self._lr if self._lr is not None else self._learning_rate(),
             "grad_norm": norm_value,
-            "tokens": counted if tokens is None else tokens,
+            "tokens": drawn if tokens is None else tokens,
             "wall_ms": wall_ms,
-            "corpus_position": self._tally.position if self._watched is not None else None,
-            "wraps": self._tally.wraps if self._watched is not None else None,
+            "corpus_position": self._tally.position if watched else None,
+            "wraps": self._tally.wraps if watched else None,
         }
         if self._steps is not None:
             self._steps.append({name: value for name, value in row.items() if value is not None})
         if self._probes(self._step):
             self._probe()
-        self._norm, self._lr = None, None
-        self._step += 1
-        if self._watched is None:
-            self._resume()
-        self._mark = time.perf_counter()
 
     # --- What the loader tells ----------------------------------------------------------------------------------------
 
@@ -169,16 +176,13 @@ class Recorder:
     @_guarded
     def handed_out(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
-        tokens = self._tokens_of(batch)
-        self._tally.position += tokens
-        self._tally.step_tokens += tokens
+        self._tally.add(self._tokens_of(batch))
         self._resume()
 
     @_guarded
     def began_again(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
-        ended, self._tally.position = self._tally.position, 0
-        self._tally.wraps += dry
+        ended = self._tally.begin_again(dry=dry)
         self._event("wrap" if dry else "restart", wraps=self._tally.wraps, corpus_position=ended)
 
     @_guarded
@@ -223,6 +227,7 @@ class Recorder:
     @_guarded
     def _before_update(self) -> None:
         """Take what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
+        auditing = self._audit.live
         self._pause()
         gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
         if gradients:
@@ -231,7 +236,8 @@ class Recorder:
         self._lr = self._learning_rate()
         if self._probes(self._step):
             self._gradients = residency.model_bytes(self._model)
-        self._resume()
+        if auditing:
+            self._audit.resume()
 
     # --- Probing ------------------------------------------------------------------------------------------------------
 
@@ -241,25 +247,23 @@ class Recorder:
     def _resume(self) -> None:
         if not self._probes(self._step) or self._unaudited:
             return
-        if self._audit is None:
+        if not self._audited:
             self._unaudited = residency.not_auditable(self._model)
-            self._audit = residency.DispatchAudit()
         if not self._unaudited:
+            self._audited = True
             self._audit.resume()
 
     def _pause(self) -> None:
-        if self._audit is not None:
-            self._audit.pause()
+        self._audit.pause()
 
     def _probe(self) -> None:
-        audit, self._audit = self._audit, None
         witnesses, why = testimony()
         held = residency.model_bytes(self._model)
         if not held["gradients"]:
             held["gradients"] = self._gradients.get("gradients", {})
         device = residency.resolved_device(self._model)
         allocated, no_memory = residency.allocated_bytes(device)
-        unaudited = self._unaudited or (audit.failure if audit else "no step was audited")
+        unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
         why |= {name: reason for name, reason in (("allocated", no_memory), ("dispatch", unaudited)) if reason}
         if self._optimizer is None:
             why["optimizer"] = "the recorder was given no optimizer"
@@ -267,13 +271,14 @@ class Recorder:
             "device",
             **held,
             **(residency.optimizer_bytes(self._optimizer) if self._optimizer is not None else {}),
-            **(audit.found() if audit else {}),
+            **self._audit.found(),
             dispatch="not-audited" if unaudited else "audited",
             allocated_bytes=allocated,
             witnesses=witnesses,
             why=why,
         )
-        self._unaudited, self._gradients = "", {}
+        self._audit.restart()
+        self._audited, self._unaudited, self._gradients = False, "", {}
 
     def _learning_rate(self) -> float | None:
         groups = getattr(self._optimizer, "param_groups", None)
@@ -293,6 +298,12 @@ class Recorder:
         if not self._warned:
             self._warned = True
             warnings.warn(f"weighbridge recorder failed in {what}; training goes on", RuntimeWarning, stacklevel=3)
+
+
+def _of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
+    """Give each rank of a distributed run a directory of its own, as `torchrun` numbers them."""
+    rank = environment.get("RANK", "")
+    return directory / f"rank-{rank}" if rank and environment.get("WORLD_SIZE", "1") != "1" else directory
 
 
 def _numbers(values: tuple[torch.Tensor | float | None, ...]) -> list[float | None]:

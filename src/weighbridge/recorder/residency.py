@@ -69,7 +69,7 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
         return int(torch.cuda.max_memory_allocated(device)), ""
     if kind == "mps":
         return int(torch.mps.driver_allocated_memory()), ""
-    return None, f"{device or 'no device'} has no device memory"
+    return None, f"{device or 'a model without parameters'} has no device memory"
 
 
 def not_auditable(model: torch.nn.Module) -> str:
@@ -82,12 +82,12 @@ def not_auditable(model: torch.nn.Module) -> str:
         return ""
     if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
         return "the model is compiled, and compiled code runs uncompiled under an audit"
-    if compiled.utils.counters["frames"]["total"]:
+    if compiled.utils.counters.get("frames", {}).get("total"):
         return "something was compiled in this process, and compiled code runs uncompiled under an audit"
     return ""
 
 
-class DispatchAudit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves its mode untyped
+class DispatchAudit(TorchDispatchMode):
     """Count the ops of a step by the device of their results, floating-point tensors apart from bookkeeping.
 
     Work is an op that gives a floating-point or complex tensor with at least one dimension. Scalars (step counts, the
@@ -97,12 +97,16 @@ class DispatchAudit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.live = False
+        self.entered = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was counted."""
         self.ops: collections.Counter[str] = collections.Counter()
         self.bookkeeping: collections.Counter[str] = collections.Counter()
         self.names: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         self.failure = ""
-        self.live = False
-        self.entered = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the op as it is, then count it."""
@@ -129,7 +133,10 @@ class DispatchAudit(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         self.live = True
 
     def pause(self) -> None:
-        """Stop counting, and leave the stack of modes if nobody has entered another above this one."""
+        """Stop counting, and leave the stack of modes, unless somebody has entered another above this one.
+
+        Then it stays, counting nothing, until it is paused again and is the topmost.
+        """
         self.live = False
         if self.entered and _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ on a device, and nothing is written by a process other than the one that opened 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class RowLog:
         self._max_rows = max_rows
         self._max_seconds = max_seconds
         self._lines: list[str] = []
-        self._flushed = 0.0
+        self._flushed = -math.inf
         self._pid = os.getpid()
 
     def append(self, row: Mapping[str, Any], *, now: bool = False) -> None:

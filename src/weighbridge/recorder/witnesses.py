@@ -70,7 +70,7 @@ def driver(proc: Path = Path("/proc/self")) -> Testimony:
         return [], {"nvml": f"NVML does not start: {type(problem).__name__}"}
     try:
         processes = [process for index in range(pynvml.nvmlDeviceGetCount()) for process in _computing(pynvml, index)]
-    except pynvml.NVMLError as problem:
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as problem:
         return [], {"nvml": f"NVML does not list processes: {type(problem).__name__}"}
     finally:
         pynvml.nvmlShutdown()

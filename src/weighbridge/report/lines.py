@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weighbridge.cards import CodeCard, code_card, fill, gate_card, render
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, render
 from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
 
 TOLD = 8
@@ -17,6 +17,7 @@ class Said:
 
     lines: tuple[str, ...]
     uncounted: tuple[str, ...] = ()
+    besides: str = ""
     enough: str = ""
     hint: str = ""
     trials: str = ""
@@ -30,6 +31,7 @@ def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
     return Said(
         lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
+        besides=besides(card, finding.verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
         hint=_hint(words, figures) if words else _remedy(finding.verdict, measured),
         trials=trials_told(finding.trials),

@@ -18,6 +18,7 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
     words: dict[str, Json] = {
         "says": said.lines,
         "uncounted_says": said.uncounted,
+        "besides": said.besides,
         "enough_says": said.enough,
         "hint": said.hint,
         "trials_told": said.trials,

@@ -39,6 +39,7 @@ def block(finding: Finding, title: str, position: str, measured: Mapping[str, Me
         lines += [
             f"{INDENT}shown, not counted: {_short(finding.uncounted)} {line}" for line in capped(said.uncounted, 2)
         ]
+    lines += [f"{INDENT}{said.besides}"] if said.besides else []
     lines += [f"{INDENT}enough: {said.enough}"] if said.enough else []
     lines += [f"{INDENT}{click.style(said.hint, dim=True)}"] if said.hint else []
     if finding.verdict.outcome is Outcome.PASS:

@@ -106,7 +106,7 @@ def encode(values: Values, dtype: str) -> Words:
     if dtype in EXTENDED and values.dtype.kind in "iu":
         values = values.astype(np.float32)
     with np.errstate(all="ignore"):
-        rounded = values.astype(target)
+        rounded = values.astype(target, copy=False)
     return rounded.view(f"<u{target.itemsize}")
 
 

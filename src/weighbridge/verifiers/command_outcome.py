@@ -64,7 +64,7 @@ class _Tail:
     read: int = 0
 
     def drain(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), self.stream:
             while chunk := self.stream.read1(TAIL):  # type: ignore[attr-defined]  # a buffered pipe has read1
                 self.read += len(chunk)
                 self.kept += chunk

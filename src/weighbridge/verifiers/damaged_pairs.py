@@ -12,7 +12,8 @@ from weighbridge.verifiers.base import Canary, NoCanary, Views
 from weighbridge.verifiers.casts import cast, castable, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
-ELEMENTS = 1 << 19  # more than one chunk of any instrument here, and a multiple of every block
+STEPS = 1 << 18, 1 << 18  # elements and bytes that an instrument takes at once; the damage lies beyond the first step
+BLOCK = 256  # elements: a multiple of every dtype's block
 
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
 
@@ -22,7 +23,7 @@ def damage(views: Views, measure: Callable[[Views], Measurement]) -> Canary | No
     names = _chosen(*views)
     if not names:
         return NoCanary(NOTHING)
-    source, candidate = (view.cut(names, ELEMENTS) for view in views)
+    source, candidate = (view.cut(names, _enough(views[1].tensor(names[-1]))) for view in views)
     name = names[-1]
     before = _row(measure((source, candidate)), name)
     tensor: Tensor = candidate.tensor(name)
@@ -47,9 +48,15 @@ def _chosen(source: CheckpointView, candidate: CheckpointView) -> tuple[str, ...
     later = names[1:] or names
     if not later:
         return ()
-    last = max(later, key=lambda name: min(source.tensor(name).elements, ELEMENTS))
+    last = max(later, key=lambda name: min(source.tensor(name).elements, STEPS[0]))
     earlier = names[: names.index(last)]
     return (*sorted(earlier, key=lambda name: source.tensor(name).elements)[:1], last)
+
+
+def _enough(tensor: Tensor) -> int:
+    """Count the elements that take more than one step, of elements and of bytes."""
+    per, size = tensor.unit
+    return max(STEPS[0], STEPS[1] // size * per // BLOCK * BLOCK) + 2 * BLOCK
 
 
 def _comparable(source: CheckpointView, candidate: CheckpointView, name: str) -> bool:

@@ -43,13 +43,13 @@ def float64_audit() -> Iterator[Float64Audit]:
 
     audit = Float64Audit()
 
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            audit.note(str(func), _dtypes((args, kwargs, result)))
-            return result
+    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        audit.note(str(func), _dtypes((args, kwargs, result)))
+        return result
 
-    with Mode():  # type: ignore[no-untyped-call]
+    mode: Any = type("Audit", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
+    with mode():
         yield audit
 
 

@@ -41,26 +41,16 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     truth, audit = _truth(reference, tokens, dtype)
     trusted, _ = reference.run(tokens, dtype, dtype, contextlib.nullcontext)
     found, _ = candidate.run(tokens, dtype, dtype, contextlib.nullcontext)
-    constants = rounded(trusted_side.constants())
     shared: Fields = {
-        **_inputs(tokens),
         "dtype": dtype,
         "u": ROUNDOFF[dtype],
-        "audited_ops": audit.operations,
-        "lower_ops": audit.lower,
-        "first_lower_op": audit.first,
-        "rounded_constants": len(constants),
-        "first_rounded_constant": next(iter(constants), ""),
-        "weights": _weights(trusted_side, candidate_side, dtype),
+        "weights": _weights(reference.weights(dtype), candidate.weights(dtype)),
+        **_inputs(tokens),
+        **_purity(audit, trusted_side),
     }
     order = tuple(dict.fromkeys((*truth, *reference.points(), *candidate.points(), *found)))
     rows = tuple(
-        {
-            "point": point,
-            "order": index,
-            **shared,
-            **_compared(truth.get(point), trusted.get(point), found.get(point)),
-        }
+        {"point": point, "order": index, **shared, **_compared(truth.get(point), trusted.get(point), found.get(point))}
         for index, point in enumerate(order)
     )
     return Measurement(
@@ -119,6 +109,18 @@ def _truth(reference: ModelView, tokens: Tokens, storage: str) -> tuple[Mapping[
         raise
 
 
+def _purity(audit: Float64Audit, reference: ForwardSubject) -> Fields:
+    """Tell how far the truth is float64 indeed."""
+    constants = rounded(reference.constants())
+    return {
+        "audited_ops": audit.operations,
+        "lower_ops": audit.lower,
+        "first_lower_op": audit.first,
+        "rounded_constants": len(constants),
+        "first_rounded_constant": next(iter(constants), ""),
+    }
+
+
 def _inputs(tokens: Tokens) -> Fields:
     return {
         "sequences": len(set(map(tuple, tokens))),
@@ -128,9 +130,8 @@ def _inputs(tokens: Tokens) -> Fields:
     }
 
 
-def _weights(reference: ForwardSubject, candidate: ForwardSubject, storage: str) -> Fields:
-    """Digest the weights of both sides; names that are not on both sides cannot be compared."""
-    ours, theirs = reference.weights(storage), candidate.weights(storage)
+def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Fields:
+    """Compare the digests of both sides' weights; names that are not on both sides cannot be compared."""
     both = sorted(set(ours) & set(theirs))
     differing = [name for name in both if ours[name] != theirs[name]]
     return {

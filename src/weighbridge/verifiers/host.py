@@ -18,11 +18,11 @@ from pathlib import Path
 
 from weighbridge.model import Fields, Json, Measurement, Record, Unmeasured
 from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.verifiers.command_outcome import HIDDEN
 
 PROBE_SECONDS = 120.0
 BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-HIDDEN = {VISIBLE: "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 
 PROBE = """
 import json, torch
@@ -74,7 +74,7 @@ def built_for(version: str) -> dict[str, str]:
 def _probe(environment: Mapping[str, str]) -> dict[str, Json]:
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", PROBE],
+            [sys.executable, "-P", "-c", PROBE],
             env=environment,
             capture_output=True,
             stdin=subprocess.DEVNULL,

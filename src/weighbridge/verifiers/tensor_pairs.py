@@ -34,7 +34,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = tuple(pair.row(name) for name in _names(views))
+    rows = tuple(pair.row(name) for name in sorted({*source.tensors, *candidate.tensors}))
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
@@ -44,10 +44,6 @@ def measure(views: Views, _options: Fields) -> Measurement:
         examined=len(rows),
         total=len(rows),
     )
-
-
-def _names(views: Views) -> list[str]:
-    return sorted({*views[0].tensors, *views[1].tensors})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,14 @@ class _Pair:
         old, new = self.source.tensors.get(name), self.candidate.tensors.get(name)
         seen = new or old
         assert seen is not None
+        try:
+            return self._row(name, old, new, seen)
+        finally:
+            for view in (self.source, self.candidate):
+                if name in view.tensors:
+                    view.forget(name)
+
+    def _row(self, name: str, old: Tensor | None, new: Tensor | None, seen: Tensor) -> Fields:
         return {
             "name": name,
             "source_dtype": old.dtype if old else "",
@@ -101,18 +105,20 @@ class _Pair:
 
         at, equal, first = 0, 0, None
         for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):
-            same = cast(stored, old.dtype, new.dtype) == found
-            here = int(np.count_nonzero(same))
-            if first is None and here < len(same):
-                first = (at + int(same.argmin())) * new.unit[1]
-            equal += here
-            at += len(same)
+            expected = cast(stored, old.dtype, new.dtype)
+            if bytewise.equal(expected, found):
+                equal += len(found)
+            else:
+                same = expected == found
+                equal += int(np.count_nonzero(same))
+                first = (at + int(same.argmin())) * new.unit[1] if first is None else first
+            at += len(found)
         return equal, first
 
     def _attribute(self, old: Tensor, new: Tensor, counts: dict[str, int]) -> str | None:
         """Try every other hypothesis on a tensor that its source's values do not explain."""
-        if old.shape == new.shape:
-            tried = hypotheses.elementwise(old, new)
+        tried = hypotheses.elementwise(old, new)
+        if tried and old.shape == new.shape:
             counts.update(hypotheses.count(self.source, self.candidate, new.name, tried))
         turned = hypotheses.transposed(self.source, self.candidate, new.name)
         if turned is not None:

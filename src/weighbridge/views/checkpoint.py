@@ -6,6 +6,7 @@ The format is told from the content, never from the suffix. Never writes; never 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -51,11 +52,10 @@ class CheckpointView:
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
         tensor = self.tensors[name]
-        file = self.files[tensor.file]
-        at = 0
-        for window in file.windows(tensor.offset, tensor.offset + tensor.nbytes, size):
-            yield self._patched(name, at, window)
-            at += len(window)
+        windows = self.files[tensor.file].windows(tensor.offset, tensor.offset + tensor.nbytes, size)
+        if name not in self.patches:
+            return windows
+        return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
 
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from weighbridge.errors import SubjectError
 from weighbridge.limits import nearest
@@ -88,8 +88,8 @@ class Factory:
         found = getattr(module, self.function, None)
         if callable(found):
             return found  # type: ignore[no-any-return]
-        public = [name for name, item in vars(module).items() if callable(item) and not name.startswith("_")]
-        near = nearest(self.function, public)
+        own = (item for item in vars(module).values() if getattr(item, "__module__", "") == module.__name__)
+        near = nearest(self.function, [item.__name__ for item in own if isinstance(item, FunctionType)])
         raise SubjectError("no-factory", f"no function {self.function!r}{near}", where=self.place)
 
     @contextlib.contextmanager
@@ -120,10 +120,10 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def has_cuda() -> bool:
-    """Tell whether PyTorch, where it is loaded at all, finds a CUDA device here."""
+def has_cuda() -> bool | None:
+    """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+    return None if torch is None else bool(torch.cuda.is_available())
 
 
 def _wants_cuda(problem: Exception) -> bool:

@@ -97,26 +97,26 @@ def _open(path: Path, name: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (FileNotFoundError, NotADirectoryError):
         raise SubjectError(
-            "subject-missing", "there is no such file", where=name, remedy="check the path of the subject"
+            "file-missing", "there is no such file", where=name, remedy="check the path of the subject"
         ) from None
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else "not a usable path"
         raise SubjectError(
-            "subject-unreadable", f"cannot be opened: {reason}", where=name, remedy="make it readable for this user"
+            "file-unreadable", f"cannot be opened: {reason}", where=name, remedy="make it readable for this user"
         ) from None
 
 
 def _require_content(found: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise SubjectError(
-            "subject-not-a-file",
+            "file-kind",
             f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
             where=name,
             remedy="bind a .safetensors file, its directory or index, or a .gguf file",
         )
     if found.st_size == 0:
         raise SubjectError(
-            "subject-empty", "the file has no bytes", where=name, remedy="write the checkpoint again; this one is lost"
+            "empty-file", "the file has no bytes", where=name, remedy="write the checkpoint again; this one is lost"
         )
 
 

@@ -89,7 +89,7 @@ class ForwardSubject(Protocol):
         """Give the floating constants that were computed, not stored (rotary frequencies); empty where none."""
 
 
-def check_point(name: str) -> None:
+def check_point(name: str, where: str = "") -> None:
     """Refuse a capture point id that does not say its state.
 
     Raises:
@@ -101,6 +101,7 @@ def check_point(name: str) -> None:
     raise SubjectError(
         "point-id",
         f"the capture point {name[:60]!r} does not say its state",
+        where=where,
         remedy="name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits",
     )
 
@@ -142,6 +143,7 @@ class Memory:
 
     loaded: list[ForwardSubject | Unmeasured] = field(default_factory=list)
     runs: dict[object, tuple[Mapping[str, Captured], Any]] = field(default_factory=dict)
+    weights: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class ModelView:
@@ -182,6 +184,12 @@ class ModelView:
         held, watched = self._memory.runs[key]
         return self._overlay.over(held), watched
 
+    def weights(self, storage: str) -> Mapping[str, str]:
+        """Digest each weight, by name, after rounding it to `storage`; once."""
+        if storage not in self._memory.weights:
+            self._memory.weights[storage] = self._known().weights(storage)
+        return self._memory.weights[storage]
+
     def cut(self, points: Sequence[str]) -> ModelView:
         """Look at some of the points only."""
         return ModelView(self.factory, replace(self._overlay, kept=frozenset(points)), self._memory)
@@ -204,11 +212,15 @@ class ModelView:
         named = "" if subject is None or isinstance(subject, Unmeasured) else subject.checkpoint
         return Path(named) if named and Path(named).is_file() else None
 
+    def _known(self) -> ForwardSubject:
+        subject = self.subject()
+        assert not isinstance(subject, Unmeasured)
+        return subject
+
     def _forward(
         self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
     ) -> tuple[Mapping[str, Captured], W]:
-        subject = self.subject()
-        assert not isinstance(subject, Unmeasured)
+        subject = self._known()
         try:
             forward = subject.prepare(dtype, storage)
             with watch() as watched:
@@ -239,12 +251,12 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
             remedy="return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject",
         )
     for name in made.points:
-        check_point(name)
-    return NO_CUDA if made.device.startswith("cuda") and not has_cuda() else made
+        check_point(name, factory.spec)
+    return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
 
 def _check_captured(where: str, name: str, item: Captured) -> None:
-    check_point(name)
+    check_point(name, where)
     if item.values.ndim == DIMENSIONS and item.values.dtype == "float64":
         return
     raise SubjectError(

@@ -235,3 +235,8 @@ def rounded_frequencies() -> TorchForward:
 def one_token() -> TorchForward:
     """Give the plain stack with inputs of one token."""
     return TorchForward(module=seeded(TinyGPT()), taps=TAPS, tokens=[[1], [2]], keep_constants=True)
+
+
+def stateless_point() -> TorchForward:
+    """Give the plain stack with a point named `q`, which may be before or after the bias."""
+    return TorchForward(module=seeded(TinyGPT()), taps={"q": "layers.0.attn.q"}, tokens=tokens())

@@ -1,0 +1,58 @@
+"""`weighbridge amend`: draft what a spec says from what a bundle shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from weighbridge.amendment.draft import draft
+from weighbridge.amendment.tally import markdown, standings, tally
+from weighbridge.cli.status import LEDGER
+from weighbridge.errors import UsageError
+from weighbridge.evidence.unseal import unseal
+from weighbridge.ledger_store import Ledger
+
+STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
+SHORTEST = 6
+
+
+@click.group("amend", epilog="Example: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004")
+def command() -> None:
+    """Draft amendments of a spec: every figure cites the evidence that it stands on."""
+
+
+@command.command("draft", epilog="Example: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004")
+@click.option("--bundle", required=True, help="A bundle's folder, or the first digits of its id.")
+@click.option("--gate", required=True, help="The gate that the section is about.")
+@LEDGER
+def draft_section(bundle: str, gate: str, folder: Path) -> None:
+    """Write the unnumbered section of one gate, and the tally of all gates, as Markdown."""
+    click.echo(draft(unseal(find(bundle)), gate))
+    click.echo(markdown(tally(standings(Ledger(folder)))), nl=False)
+
+
+def find(bundle: str) -> Path:
+    """Find a bundle by its folder or by the first digits of its id.
+
+    Raises:
+        UsageError: `unknown-bundle` or `ambiguous-bundle`.
+    """
+    if Path(bundle).is_dir():
+        return Path(bundle)
+    found = sorted(_starting(bundle)) if len(bundle) >= SHORTEST else []
+    if len(found) == 1:
+        return found[0]
+    where = ", ".join(map(str, STORES))
+    if not found:
+        remedy = "name its folder, or at least 6 digits of its id"
+        raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)
+    what = f"{len(found)} bundles begin with {bundle!r}"
+    raise UsageError("ambiguous-bundle", what, where=where, remedy="give more digits")
+
+
+def _starting(digits: str) -> Iterator[Path]:
+    for store in STORES:
+        if store.is_dir():
+            yield from (path for path in store.iterdir() if path.name.rpartition("-")[2].startswith(digits[:12]))

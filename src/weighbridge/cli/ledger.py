@@ -1,0 +1,54 @@
+"""`weighbridge ledger`: hold the ledger against itself and against an older commit; join what diverged."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+
+import click
+
+from weighbridge.cli.status import LEDGER
+from weighbridge.exit_code import ExitCode
+from weighbridge.ledger import Place
+from weighbridge.ledger_check import check
+from weighbridge.ledger_record import reconcile
+from weighbridge.ledger_store import Ledger
+
+
+@click.group("ledger", epilog="Example: weighbridge ledger check --base origin/main")
+def command() -> None:
+    """Check the ledger, and reconcile what two branches appended apart."""
+
+
+@command.command("check", epilog="Example: weighbridge ledger check --base origin/main")
+@LEDGER
+@click.option("--base", metavar="REF", help="Demand that since REF evidence was only added to.")
+def check_ledger(folder: Path, base: str | None) -> None:
+    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not."""
+    ledger = Ledger(folder)
+    problems = check(ledger, Path(), base)
+    for problem in problems:
+        click.echo(f"{problem.path}: {problem.code} {problem.what}")
+    if problems:
+        click.echo(f"{len(problems)} problems")
+        sys.exit(ExitCode.FAILED)
+    places = ledger.places()
+    count = sum(len(ledger.read(place)) for place in places)
+    click.echo(f"whole: {count} entries of {len(places)} gates and instances")
+
+
+@command.command(
+    "reconcile",
+    epilog="Example: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
+)
+@LEDGER
+@click.argument("contract")
+@click.argument("gate")
+@click.option("--instance", default="default", show_default=True)
+@click.option("--reason", required=True, help="Why the heads are joined, at the lower status.")
+def reconcile_heads(folder: Path, contract: str, gate: str, instance: str, reason: str) -> None:
+    """Join the two newest entries of GATE into one, at the lower status."""
+    place = Place(contract=contract, gate=gate, instance=instance)
+    digest = reconcile(Ledger(folder), place, reason=reason, now=dt.datetime.now(dt.UTC))
+    click.echo(f"{place}: reconciled by {digest[:12]}")

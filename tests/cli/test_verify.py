@@ -1,0 +1,167 @@
+"""`weighbridge verify`: exit codes, evidence, moves, reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from junitparser import JUnitXml
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli
+
+from weighbridge import verifiers
+from weighbridge.data import data_path
+from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.verifiers.base import Views
+
+HERE = data_path("verifiers") / "specimens" / "checkpoints"
+SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
+IMPORT = "builtin:checkpoint-import"
+EMPTY = """
+weighbridge: contract/v0
+id: empty
+version: 1.0.0
+title: Nothing is promised
+owner: nobody
+subjects: {}
+gates: []
+"""
+
+
+def bound(source: Path, imported: Path) -> tuple[str, ...]:
+    return "--subject", f"source={source}", "--subject", f"import={imported}"
+
+
+def bundles(folder: Path) -> list[Path]:
+    return sorted((folder / "bundles").iterdir())
+
+
+def test_a_good_import_is_0_and_its_bundle_is_sealed_and_judges_again(cli: Cli, workplace: Path) -> None:
+    ended = cli("verify", IMPORT, *bound(SOURCE, GOOD))
+    assert ended.code == 0
+    assert "1 passed of 1 -> exit 0 (passed)" in ended.lines
+    (bundle,) = bundles(workplace / ".weighbridge")
+    assert cli("evidence", "rejudge", bundle).code == 0
+    assert cli("evidence", "verify", bundle).code == 0
+    assert "GATE-IMPORT-001" in cli("evidence", "show", bundle).out
+
+
+def test_a_bad_import_is_1(cli: Cli) -> None:
+    ended = cli("verify", IMPORT, *bound(SOURCE, BAD))
+    assert ended.code == 1
+    assert "FAIL     GATE-IMPORT-001" in ended.out
+
+
+def test_an_unbound_subject_is_blocked_and_3(cli: Cli) -> None:
+    ended = cli("verify", IMPORT, "--subject", f"source={SOURCE}")
+    assert ended.code == 3
+    assert "    the subject 'import' is not bound (unbound)" in ended.lines
+    assert "    bind it: --subject import=…" in ended.lines
+
+
+def test_an_unreadable_subject_is_4_and_says_where(cli: Cli, workplace: Path) -> None:
+    broken = workplace / "broken.safetensors"
+    broken.write_bytes(b"\xff" * 8)
+    ended = cli("verify", IMPORT, *bound(SOURCE, broken))
+    assert ended.code == 4
+    assert "broken.safetensors" in ended.out
+
+
+def test_an_empty_contract_shows_nothing_and_is_5(cli: Cli, workplace: Path) -> None:
+    (workplace / "empty.yaml").write_text(EMPTY)
+    ended = cli("verify", "empty.yaml")
+    assert ended.code == 5
+    assert "nothing judged of 0 -> exit 5 (nothing shown)" in ended.lines
+
+
+def test_a_typo_in_a_key_is_2_with_line_and_column_and_leaves_no_bundle(cli: Cli, workplace: Path) -> None:
+    text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
+    (workplace / "c.yaml").write_text(text.replace("severity: required", "severty: required"))
+    ended = cli("verify", "c.yaml", *bound(SOURCE, GOOD))
+    assert ended.code == 2
+    assert ended.err.startswith("c.yaml:17:5: unknown-key unknown key 'severty'; did you mean 'severity'?")
+    assert [path.name for path in workplace.iterdir()] == ["c.yaml"]
+
+
+def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_views: Views, _options: Fields) -> Measurement:
+        raise RuntimeError("a secret text")
+
+    key = ("tensor_pairs", (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT))
+    changed = dataclasses.replace(verifiers.VERIFIERS[key], measure=broken)
+    monkeypatch.setattr("weighbridge.runner.VERIFIERS", {**verifiers.VERIFIERS, key: changed})
+    ended = cli("verify", IMPORT, *bound(SOURCE, GOOD))
+    assert ended.code == 4
+    assert "the verifier of tensor_pairs raised RuntimeError (verifier-raised)" in ended.out
+    assert "a secret text" not in ended.out + ended.err
+
+
+def test_recording_moves_the_status_and_recording_nothing_moves_none(cli: Cli, workplace: Path) -> None:
+    cli("verify", IMPORT, *bound(SOURCE, GOOD))
+    assert "0 gates" in cli("status").out
+    source, changed = workplace / "source.safetensors", workplace / "changed.safetensors"
+    save_file({"a": np.arange(4, dtype=np.float32)}, source)
+    save_file({"a": np.arange(1, 5, dtype=np.float32)}, changed)
+    cli("verify", IMPORT, *bound(source, changed), "--record")
+    assert (workplace / "evidence" / "ledger").is_dir()
+    assert "REGRESSED" in cli("status").out
+    assert "none -> DRAFT" in cli("status", "why", "GATE-IMPORT-001").out
+    assert cli("ledger", "check").code == 0
+
+
+def test_instances_are_judged_apart(cli: Cli) -> None:
+    many = ("--subject", f"source={SOURCE}", "--subject", f"import@good={GOOD}", "--subject", f"import@bad={BAD}")
+    ended = cli("verify", IMPORT, *many)
+    assert ended.code == 1
+    assert "FAIL     GATE-IMPORT-001[bad]" in ended.out
+    assert "PASS     GATE-IMPORT-001[good]" in ended.out
+
+
+def test_only_the_gates_asked_for_are_judged(cli: Cli) -> None:
+    ended = cli("verify", IMPORT, *bound(SOURCE, GOOD), "--gate", "*-001")
+    assert "1 passed of 1 -> exit 0 (passed)" in ended.lines
+
+
+def test_a_subject_that_no_contract_knows_is_2(cli: Cli) -> None:
+    ended = cli("verify", IMPORT, "--subject", f"sorce={SOURCE}")
+    assert (ended.code, ended.err.strip()) == (
+        2,
+        "unknown-subject no contract has a subject 'sorce'; did you mean 'source'?",
+    )
+
+
+def test_a_gate_expected_blocked_that_was_not_is_1(cli: Cli) -> None:
+    assert cli("verify", IMPORT, *bound(SOURCE, GOOD), "--expect-blocked", "GATE-IMPORT-001").code == 1
+
+
+def test_verify_without_contracts_takes_those_of_the_folder(cli: Cli, workplace: Path) -> None:
+    assert cli("verify").code == 2
+    (workplace / "contracts").mkdir()
+    (workplace / "contracts" / "empty.yaml").write_text(EMPTY)
+    assert cli("verify").code == 5
+
+
+def test_junit_counts_a_failure_a_pass_and_a_block_apart(cli: Cli, workplace: Path) -> None:
+    many = ("--subject", f"import@good={GOOD}", "--subject", f"import@bad={BAD}")
+    cli("verify", IMPORT, "--subject", f"source={SOURCE}", *many, "--report", "junit:a.xml")
+    report = JUnitXml.fromfile(str(workplace / "a.xml"))
+    assert (report.tests, report.failures, report.errors, report.skipped) == (2, 1, 0, 0)
+    cli("verify", IMPORT, *many, "--report", "junit:b.xml")
+    report = JUnitXml.fromfile(str(workplace / "b.xml"))
+    assert (report.tests, report.failures, report.errors, report.skipped) == (2, 0, 2, 0)
+
+
+def test_json_holds_the_figures_and_the_words(cli: Cli) -> None:
+    (report,) = json.loads(cli("verify", IMPORT, *bound(SOURCE, GOOD), "--json").out)
+    assert report["exit_code"] == 0
+    first = report["findings"][0]
+    assert (first["gate"], first["outcome"], first["of"]) == ("GATE-IMPORT-001", "PASS", 2)
+    assert first["says"]
+
+
+@pytest.mark.parametrize("report", ["sarif:x", "junit", "junit:"])
+def test_a_report_of_no_form_is_2(cli: Cli, report: str) -> None:
+    assert cli("verify", IMPORT, "--report", report).code == 2

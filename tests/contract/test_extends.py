@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weighbridge.contract.load import LoadedContract, load_contract
+from weighbridge.errors import ContractError
+
+BASE = """\
+weighbridge: contract/v0
+id: base
+version: 1.0.0
+title: Steps are quick
+owner: platform
+params:
+  budget_ms: {type: number, default: 500}
+subjects:
+  run: {kind: run, path: runs/a}
+gates:
+  - id: G-1
+    title: Quick
+    kind: wall-time-budget
+    subjects: {run: run}
+    where: {tokens_per_step: 2048}
+    with: {steps: [20, 49], below_ms: "${params.budget_ms}", min_samples: 30}
+    severity: required
+    max_age: 30d
+"""
+CHILD = "weighbridge: contract/v0\nid: child\nversion: 1.0.0\nextends: base.yaml\n"
+
+
+def loaded(folder: Path, child: str, base: str = BASE) -> LoadedContract:
+    (folder / "base.yaml").write_text(base)
+    (folder / "child.yaml").write_text(child)
+    return load_contract(folder / "child.yaml")
+
+
+def refusal(folder: Path, child: str, base: str = BASE) -> list[str]:
+    with pytest.raises(ContractError) as caught:
+        loaded(folder, child, base)
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def test_a_child_has_what_the_base_has_under_its_own_name(tmp_path: Path) -> None:
+    contract = loaded(tmp_path, CHILD).contract
+    assert (contract.id, contract.title, contract.owner) == ("child", "Steps are quick", "platform")
+    assert contract.gates[0].limits["below_ms"] == 500.0
+
+
+def test_a_child_may_tighten_a_limit_a_parameter_and_a_condition(tmp_path: Path) -> None:
+    gates = "gates:\n  - id: G-1\n    where: {device: cuda}\n    max_age: 7d\n"
+    contract = loaded(tmp_path, CHILD + "params: {budget_ms: {default: 400}}\n" + gates).contract
+    gate = contract.gates[0]
+    assert gate.limits["below_ms"] == 400.0
+    assert gate.where == {"tokens_per_step": 2048, "device": "cuda"}
+    assert gate.max_age_days == 7.0
+
+
+def test_a_child_may_add_gates_and_subjects_after_those_of_the_base(tmp_path: Path) -> None:
+    more = """\
+subjects:
+  copy: {kind: checkpoint}
+gates:
+  - id: G-2
+    title: Same
+    kind: byte-identity
+    subjects: {source: copy, candidate: copy}
+"""
+    contract = loaded(tmp_path, CHILD + more).contract
+    assert [gate.id for gate in contract.gates] == ["G-1", "G-2"]
+    assert list(contract.subjects) == ["run", "copy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("with: {below_ms: 501}", "7:22: loosened G-1: below_ms was 500, is 501"),
+        ("with: {min_samples: 29}", "7:25: loosened G-1: min_samples was 30, is 29"),
+        ("with: {steps: [0, 49]}", "7:19: loosened G-1: steps was [20, 49], is [0, 49]"),
+        ("with: {statistic: mean}", "7:23: loosened G-1: statistic was median, is mean"),
+        ("where: {tokens_per_step: 512}", "7:30: loosened G-1: where tokens_per_step was 2048, is 512"),
+        ("measure: {column: step_ms}", "7:23: loosened G-1: measure column was wall_ms, is step_ms"),
+        ("severity: advisory", "7:15: loosened G-1: was required, is advisory"),
+        ("max_age: 31d", "7:14: loosened G-1: was 30 days, is 31 days"),
+    ],
+)
+def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, message: str) -> None:
+    child = CHILD + f"gates:\n  - id: G-1\n    {change}\n"
+    remedy = "\n  keep the tighter value, or give the reason in relax:"
+    assert refusal(tmp_path, child) == [f"child.yaml:{message}{remedy}"]
+    assert loaded(tmp_path, child + "    relax: the new fleet is slower\n").warnings == ()
+
+
+def test_a_parameter_that_loosens_is_told_where_the_limit_is_written(tmp_path: Path) -> None:
+    child = CHILD + "params: {budget_ms: {default: 600}}\n"
+    assert refusal(tmp_path, child) == [
+        ("base.yaml:16:39: loosened G-1: below_ms was 500, is 600\n"
+        "  keep the tighter value, or give the reason in relax:")
+    ]  # fmt: skip
+
+
+def test_a_reason_excuses_no_further_loosening_down_the_line(tmp_path: Path) -> None:
+    loaded(tmp_path, CHILD + "gates:\n  - id: G-1\n    with: {below_ms: 600}\n    relax: slow\n")
+    grandchild = CHILD.replace("base.yaml", "child.yaml").replace("id: child", "id: grandchild")
+    (tmp_path / "g.yaml").write_text(grandchild + "gates:\n  - id: G-1\n    with: {below_ms: 700}\n")
+    with pytest.raises(ContractError, match="below_ms was 600, is 700"):
+        load_contract(tmp_path / "g.yaml")
+
+
+def test_a_problem_is_told_in_the_file_where_it_is_written(tmp_path: Path) -> None:
+    base = BASE.replace("severity: required", "severty: required")
+    assert refusal(tmp_path, CHILD, base) == [
+        "base.yaml:17:5: unknown-key unknown key 'severty'; did you mean 'severity'?"
+    ]
+    assert refusal(tmp_path, CHILD + "gates:\n  - id: G-1\n    with: {below: 400}\n")[0].startswith("child.yaml:7:12: ")
+
+
+def test_an_override_is_held_against_nothing_and_recorded(tmp_path: Path) -> None:
+    loaded(tmp_path, CHILD)
+    contract = load_contract(tmp_path / "child.yaml", {"budget_ms": "9000"}).contract
+    assert contract.gates[0].limits["below_ms"] == 9000.0
+    assert contract.overridden == ("budget_ms",)
+
+
+def test_paths_of_the_base_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "base.yaml").write_text(BASE)
+    (tmp_path / "child.yaml").write_text(CHILD.replace("base.yaml", "shared/base.yaml"))
+    assert load_contract(tmp_path / "child.yaml").contract.subjects["run"].path == "shared/runs/a"
+
+
+def test_a_shipped_contract_can_be_extended(tmp_path: Path) -> None:
+    contract = loaded(tmp_path, CHILD.replace("base.yaml", "builtin:checkpoint-import")).contract
+    assert (contract.id, contract.gates[0].id) == ("child", "GATE-IMPORT-001")
+
+
+@pytest.mark.parametrize(
+    ("extends", "message"),
+    [
+        ("no.yaml", "child.yaml:4:10: file-missing no.yaml: no such file\n  check the path"),
+        ("builtin:no", ("child.yaml:4:10: unknown-builtin builtin:no: no contract 'no' ships with weighbridge; known: "
+         "checkpoint-import, forward-parity, gpu-training-backend, training-run")),
+        ("child.yaml", ("child.yaml:4:10: extends-itself child.yaml: it extends itself in turn, or is the last of more "
+         "than 8\n  extend a contract that stands on its own")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_extended_is_told_where_it_is_named(tmp_path: Path, extends: str, message: str) -> None:
+    assert refusal(tmp_path, CHILD.replace("base.yaml", extends)) == [message]
+
+
+def chain(folder: Path, length: int) -> Path:
+    """Write a contract that extends `length` others in turn."""
+    for number in range(length):
+        (folder / f"c{number}.yaml").write_text(CHILD.replace("base.yaml", f"c{number + 1}.yaml"))
+    (folder / f"c{length}.yaml").write_text(BASE)
+    return folder / "c0.yaml"
+
+
+def test_eight_contracts_may_be_extended_in_turn_and_no_more(tmp_path: Path) -> None:
+    assert load_contract(chain(tmp_path, 8)).contract.gates[0].id == "G-1"
+    with pytest.raises(ContractError) as caught:
+        load_contract(chain(tmp_path, 9))
+    assert caught.value.code == "extends-itself"
+    assert caught.value.where == f"{tmp_path}/c8.yaml:4:10"

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.evidence import drafts
+
+from weighbridge.canonical import dumps, loads
+from weighbridge.contract.resolved import check_limits, contract_from_json, contract_to_json, digests
+from weighbridge.errors import BundleError
+from weighbridge.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+
+texts = st.text(max_size=6)
+plain = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | texts
+keys = texts.filter(lambda key: key != "$num")
+gates = st.builds(
+    GateDecl,
+    id=texts,
+    kind=texts,
+    title=texts,
+    subjects=st.dictionaries(keys, texts, max_size=2),
+    limits=st.dictionaries(keys, plain | st.lists(plain, max_size=2), max_size=2),
+    measure=st.dictionaries(keys, plain, max_size=2),
+    where=st.dictionaries(keys, plain, max_size=2),
+    requires=st.dictionaries(keys, st.booleans(), max_size=2),
+    severity=st.sampled_from(Severity),
+    why=texts,
+    binds=st.lists(texts, max_size=2).map(tuple),
+    depends_on=st.lists(texts, max_size=2).map(tuple),
+    max_age_days=st.none() | st.floats(0, 99) | st.integers(0, 99),
+)
+contracts = st.builds(
+    Contract,
+    id=texts,
+    version=texts,
+    title=texts,
+    owner=texts,
+    subjects=st.dictionaries(
+        keys,
+        st.builds(
+            SubjectDecl,
+            kind=st.sampled_from(SubjectKind),
+            path=texts,
+            columns=st.dictionaries(keys, texts, max_size=2),
+        ),
+        max_size=2,
+    ),
+    gates=st.lists(gates, max_size=2).map(tuple),
+    params=st.dictionaries(keys, plain, max_size=2),
+    overridden=st.lists(texts, max_size=2).map(tuple),
+)
+
+
+@given(contracts)
+def test_a_contract_comes_back_equal(contract: Contract) -> None:
+    assert contract_from_json(loads(dumps(contract_to_json(contract)))) == contract
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body.update(schema="x"), "the value at /schema is not 'weighbridge.contract.resolved/v0'"),
+        (lambda body: body["contract"].update(status="ACTIVE"), "the value at /contract has the unknown key 'status'"),
+        (lambda body: body["contract"].pop("version"), "the value at /contract lacks the key 'version'"),
+        (lambda body: body["contract"]["gates"][0].update(binds="AC-1"), "/contract/gates/0/binds is not a list"),
+        (lambda body: body["contract"]["gates"][0].update(requires={"cuda": 1}), "/requires/cuda is not of type bool"),
+        (lambda body: body["contract"]["gates"][0].update(where={"x": []}), "/contract/gates/0/where/x is not of type"),
+        (lambda body: body["contract"]["gates"][0].update(severity="blocker"), "is not one of required, advisory"),
+    ],
+)
+def test_what_is_no_resolved_contract_is_refused_by_its_pointer(change: Callable[[Any], Any], message: str) -> None:
+    body = loads(dumps(contract_to_json(drafts.contract())))
+    change(body)
+    with pytest.raises(BundleError) as caught:
+        contract_from_json(body)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "dtype-preservatoin"}, "is of the kind 'dtype-preservatoin', which is not known here"),
+        (
+            {"limits": {"polcy": "same"}},
+            "limits/polcy is refused by its kind: unknown key 'polcy'",
+        ),
+        ({"measure": {"column": "loss"}}, "at /contract/gates/0/measure/column is refused by its kind"),
+        ({"subjects": {"source": "source"}}, "does not fill the roles source, candidate"),
+    ],
+)
+def test_limits_are_read_by_their_kind_before_judging(change: Any, message: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        check_limits(drafts.contract(dataclasses.replace(drafts.gate(), **change)))
+    assert message in str(caught.value)
+    check_limits(drafts.contract())
+
+
+def test_words_change_the_whole_and_neither_part() -> None:
+    old, new = digests(drafts.contract()), digests(drafts.contract(title="Other words"))
+    assert old.whole != new.whole
+    assert (old.collect, old.judge) == (new.collect, new.judge)
+
+
+@pytest.mark.parametrize(
+    ("change", "collect", "judge"),
+    [
+        ({"limits": {"policy": "lossless"}}, False, True),
+        ({"where": {"tied": True}}, False, True),
+        ({"severity": Severity.ADVISORY}, False, True),
+        ({"max_age_days": 3.0}, False, True),
+        ({"measure": {"column": "loss"}}, True, False),
+        ({"subjects": {"source": "import", "candidate": "source"}}, True, False),
+        ({"why": "other words", "title": "other words"}, False, False),
+    ],
+)
+def test_a_change_shows_in_the_part_that_it_changes(change: Any, collect: bool, judge: bool) -> None:
+    old = digests(drafts.contract(drafts.gate()))
+    new = digests(drafts.contract(dataclasses.replace(drafts.gate(), **change)))
+    assert (old.collect != new.collect, old.judge != new.judge) == (collect, judge)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import re._parser as sre  # type: ignore[import-not-found]
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.evidence import drafts
+
+from weighbridge.canonical import dumps
+from weighbridge.errors import BundleError
+from weighbridge.evidence.redact import (
+    ABSOLUTE,
+    ADDRESS,
+    Redactor,
+    host_pseudonym,
+    project_key,
+    redact_json,
+    redact_measured,
+    redactor_here,
+    scan,
+)
+from weighbridge.evidence.secret_rules import RULES
+from weighbridge.model import Measurement, Rows
+from weighbridge.pseudonym import keyed
+
+KEY = b"k" * 32
+ADA = Redactor(
+    key=KEY,
+    paths=(("/home/ada/project", "${RUN}"), ("/home/ada", "${HOME}")),
+    names=(("trainbox-07", "host-111111111111"), ("ada", "user-222222222222")),
+)
+DIGITS = "0123456789abcdef" * 4
+
+# Put together here, so that no scanner of repositories takes this file for a leak.
+SECRETS = {
+    "aws-key-id": "AK" + "IA" + "Q3EGR7XTAB5Z6WMN",
+    "github-token": "gh" + "p_" + "a1B2" * 9,
+    "huggingface-token": "h" + "f_" + "aB3d" * 9,
+    "api-key": "s" + "k-ant-" + "api03-aB3dE5fG7hI9jK1lM3",
+    "google-key": "AI" + "za" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY",
+    "slack-token": "xo" + "xb-" + "1234567890-abcdefghij",
+    "wandb-key": "WANDB" + "_API_KEY=" + DIGITS[:40],
+    "web-token": "ey" + "JhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + "dBjftJeZ4CVPmB92K27u",
+    "url-credentials": "https" + "://ci-bot:" + "s3cr3tpassw0rd" + "@example.org/repo",
+    "bearer-token": "Authorization: Bea" + "rer " + "abcdef0123456789abcdef0123",
+    "assigned-secret": "db_pass" + "word = '" + "correct-horse'",
+    "private-key": "-----BEGIN RSA PRIV" + "ATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIV" + "ATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("rule", SECRETS)
+@pytest.mark.parametrize("around", ["{}", "before {} after", '{{"argv":["{}"]}}', "# {}\n"])
+def test_a_planted_secret_is_found_by_name_and_taken_out(rule: str, around: str) -> None:
+    text = around.format(SECRETS[rule])
+    hit = scan("contract.yaml", text.encode(), ADA)
+    assert hit is not None
+    assert hit.path == "contract.yaml"
+    assert hit.rule in (rule, "assigned-secret")
+    clean = ADA.text(text)
+    assert scan("x", clean.encode(), ADA) is None
+    assert "[withheld:" in clean
+
+
+@pytest.mark.parametrize("rule", SECRETS)
+def test_a_secret_inside_sealed_json_is_found(rule: str) -> None:
+    assert scan("verdicts.json", dumps({"why": SECRETS[rule], "name": "x"}), ADA) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("loaded /home/ada/project/runs/a/run.json", "loaded ${RUN}/runs/a/run.json"),
+        ("-I/home/ada/include", "-I${HOME}/include"),
+        ("/home/ada", "${HOME}"),
+        ("/home/adalbert/x.bin", "${ELSEWHERE}/x.bin"),
+        ("file:///mnt/models/falcon.gguf", "file://${ELSEWHERE}/falcon.gguf"),
+        ("at /tmp/pytest-of-ada/x.safetensors:12", "at ${ELSEWHERE}/x.safetensors:12"),
+        (r"C:\Users\Ada\model.gguf", "${ELSEWHERE}/model.gguf"),
+        ("ada@trainbox-07", "user-222222222222@host-111111111111"),
+        ("adam and nevada, ada_scale", "adam and nevada, ada_scale"),
+    ],
+)
+def test_paths_and_names_get_their_words(text: str, clean: str) -> None:
+    assert ADA.text(text) == clean
+    assert scan("x", clean.encode(), ADA) is None
+
+
+def test_an_address_is_taken_out_of_a_log_and_a_version_is_left_elsewhere() -> None:
+    assert ADA.text("cudnn 9.1.0.70") == "cudnn 9.1.0.70"
+    assert ADA.log("from 10.1.2.3:8080") == f"from {keyed('ip', '10.1.2.3', KEY)}:8080"
+
+
+# --- No false alarms --------------------------------------------------------------------------------------------------
+
+TENSORS = [
+    f"{stem}.{layer}.{leaf}"
+    for stem in ("model.layers", "transformer.h", "blk", "encoder.layer", "mask-decoder.transformer")
+    for layer in (0, 11, 127)
+    for leaf in (
+        "self_attn.q_proj.weight",
+        "attn_qkv.bias",
+        "mlp.gate_up_proj.weight_scale_inv",
+        "post_attention_layernorm.weight",
+        "ffn_gate_exps.weight",
+        "token_embd.weight",
+        "bearer_norm.weight",
+        "secret_keeper.weight",
+    )
+]
+HONEST = [
+    "/model/layers.0/self_attn/MatMul_output_0",
+    "params/Dense_0/kernel",
+    "/dev/nvidia0",
+    "/proc/self/maps",
+    "2026-04-26T12:00:00.000Z",
+    "torch 2.13.0+cu124, driver 550.54.15, cudnn 9.1.0.70",
+    "bos_token: <|begin_of_text|>",
+    "tokens_per_step: 2048",
+    "eos_token_id=151643",
+    "max_tokens: 131072",
+    "tokenizer.ggml.add_bos_token = true",
+    "password: ${PASSWORD}",
+    "api_key: null",
+    "secret-found contract.yaml (aws-key-id)",
+    "task-classification-model-xl-2024",
+    "sk-learn",
+    "hf_quantizer",
+    "https://huggingface.co/Qwen/Qwen2-0.5B/resolve/main/model.safetensors",
+    "git@github.com:example/project.git",
+    "spec https://in-toto.io/Statement/v1",
+    "user-222222222222 on host-111111111111 with [withheld:api-key]",
+    "${RUN}/runs/a ${HOME}/x ${ELSEWHERE}/y",
+    "loss 10.8374 at step 20..49, 264.7412 ms < 500 ms",
+    "0x1.921fb54442d18p+1 -> 7.5625",
+]
+
+
+@pytest.mark.parametrize("text", HONEST + TENSORS)
+def test_honest_text_is_left_as_it_is(text: str) -> None:
+    assert ADA.text(text) == text
+    assert scan("x", text.encode(), ADA) is None
+    assert scan("x", dumps({"value": text, text: 1}), ADA) is None
+
+
+@given(st.binary(max_size=64))
+def test_a_digest_is_no_secret_in_any_form(data: bytes) -> None:
+    for digest in (hashlib.sha1(data).hexdigest(), hashlib.sha256(data).hexdigest(), hashlib.sha512(data).hexdigest()):
+        for text in (digest, f"sha256:{digest}", f'{{"commit":"{digest}","digest":"{digest}"}}', digest.upper()):
+            assert ADA.text(text) == text
+            assert scan("x", text.encode(), ADA) is None
+
+
+@given(st.lists(st.floats(), max_size=64))
+def test_sealed_numbers_are_no_secrets(values: list[float]) -> None:
+    assert scan("measurements/x.json", dumps(values), ADA) is None
+
+
+@given(st.text())
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    once = ADA.text(text)
+    assert ADA.text(once) == once
+
+
+def repeats(parsed: Any) -> list[int]:
+    """List the upper bounds of every repetition in a parsed pattern."""
+    found = []
+    for item in parsed:
+        if isinstance(item, tuple) and len(item) == 3 and str(item[0]).endswith("REPEAT"):
+            found.append(item[1])
+        elif isinstance(item, tuple) and str(item[0]).endswith("REPEAT"):
+            found += [int(item[1][1]), *repeats(item[1][2])]
+        elif isinstance(item, (tuple, list, sre.SubPattern)):
+            found += repeats(item)
+    return found
+
+
+@pytest.mark.parametrize("pattern", [rule.pattern for rule in RULES] + [ABSOLUTE, ADDRESS])
+def test_every_repetition_of_every_rule_is_bounded(pattern: re.Pattern[str]) -> None:
+    bounds = repeats(sre.parse(pattern.pattern))
+    assert bounds
+    assert max(bounds) <= 20_000
+
+
+def test_the_bound_check_sees_an_unbounded_repetition() -> None:
+    assert max(repeats(sre.parse(r"(?:a|(b[0-9]*))x"))) > 20_000
+
+
+# --- Values and keys --------------------------------------------------------------------------------------------------
+
+
+def test_every_text_in_json_is_redacted_keys_included() -> None:
+    value = {"/home/ada/a": ["/home/ada/b", 1, None, {"x": "ada"}]}
+    assert redact_json(value, ADA) == {"${HOME}/a": ["${HOME}/b", 1, None, {"x": "user-222222222222"}]}
+
+
+def test_two_keys_that_become_one_are_refused() -> None:
+    with pytest.raises(BundleError, match="redaction-collides"):
+        redact_json({"/mnt/a/x": 1, "/mnt/b/x": 2}, ADA)
+
+
+def test_a_measurement_is_redacted_before_it_is_judged() -> None:
+    item = drafts.pairs(drafts.pair("/home/ada/model.layer"))
+    clean: Any = redact_measured(item, ADA)
+    assert isinstance(clean, Measurement)
+    assert isinstance(clean.value, Rows)
+    assert clean.value.places() == ("${HOME}/model.layer",)
+
+
+def test_a_series_passes_through_redaction_bit_for_bit() -> None:
+    item: Any = drafts.series()
+    clean: Any = redact_measured(item, ADA)
+    assert clean.value.value.tobytes() == item.value.value.tobytes()
+
+
+def test_a_name_written_in_json_s_own_escapes_is_still_found() -> None:
+    zoe = Redactor(key=KEY, names=(("zoë", "user-333333333333"),))
+    assert scan("verdicts.json", dumps({"by": "zoë"}), zoe) is not None
+    assert scan("verdicts.json", dumps({"by": zoe.text("zoë")}), zoe) is None
+
+
+# --- Pseudonyms -------------------------------------------------------------------------------------------------------
+
+
+def test_the_project_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    key = project_key(tmp_path)
+    path = tmp_path / ".weighbridge" / "pseudonym.key"
+    assert len(key) == 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert project_key(tmp_path) == key
+
+
+def test_a_spoiled_project_key_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    project_key(tmp_path)
+    (tmp_path / ".weighbridge" / "pseudonym.key").write_text("not hexadecimal")
+    with pytest.raises(BundleError, match="pseudonym-key is not a readable file of hexadecimal digits"):
+        project_key(tmp_path)
+
+
+def test_a_pseudonym_is_the_same_under_one_key_and_another_under_another() -> None:
+    assert keyed("host", "trainbox-07", KEY) == keyed("host", "trainbox-07", KEY)
+    assert keyed("host", "trainbox-07", KEY) != keyed("host", "trainbox-07", b"x" * 32)
+    assert keyed("host", "ada", KEY) != keyed("user", "ada", KEY)
+    assert re.fullmatch(r"host-[0-9a-f]{12}", host_pseudonym(KEY))
+
+
+def test_this_machine_s_redactor_knows_home_run_host_and_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "trainbox-07.example.org")
+    monkeypatch.setattr("getpass.getuser", lambda: "adalovelace")
+    home = tmp_path / "home"
+    redactor = redactor_here(KEY, run=home / "project", home=home)
+    text = f"{home}/project/runs/a by adalovelace on trainbox-07 in {home}/x"
+    user, host = keyed("user", "adalovelace", KEY), keyed("host", "trainbox-07", KEY)
+    assert redactor.text(text) == f"${{RUN}}/runs/a by {user} on {host} in ${{HOME}}/x"
+
+
+@pytest.mark.parametrize(
+    ("host", "user"), [("localhost", "root"), ("gpu", "max"), ("Workstation", "median"), ("12345", "")]
+)
+def test_a_name_that_machines_share_or_contracts_use_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, user: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("getpass.getuser", lambda: user)
+    assert redactor_here(KEY, run=tmp_path).names == ()

@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
+
+from weighbridge.recorder import Recorder  # noqa: E402
+from weighbridge.views.run import open_run  # noqa: E402
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def events(path: Path, name: str) -> list[dict[str, Any]]:
+    return [event for event in rows(path / "events.jsonl") if event["event"] == name]
+
+
+def recorded(path: Path, *, passes: int = 1, **options: Any) -> list[dict[str, Any]]:
+    work = training()
+    with Recorder(path, work.model, work.optimizer, loader=work.loader, on_fail="raise", **SHAPE, **options) as rec:
+        work.run(rec.loader, rec.step, passes=passes)
+    return rows(path / "steps.jsonl")
+
+
+# --- Training is the same ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("probe_every", [1, 3, 1000])
+def test_training_is_bit_for_bit_the_same_with_and_without_the_recorder(tmp_path: Path, probe_every: int) -> None:
+    alone = training()
+    alone.run(alone.loader, lambda _: None, passes=3)
+    watched = training()
+    with Recorder(
+        tmp_path / "a", watched.model, watched.optimizer, loader=watched.loader, probe_every=probe_every
+    ) as rec:
+        watched.run(rec.loader, rec.step, passes=3)
+    assert watched.losses == alone.losses
+    assert all(torch.equal(one, other) for one, other in zip(alone.weights(), watched.weights(), strict=True))
+
+
+def test_the_random_state_after_training_is_the_same_with_and_without_the_recorder(tmp_path: Path) -> None:
+    alone = training()
+    alone.run(alone.loader, lambda _: None)
+    state = torch.get_rng_state()
+    recorded(tmp_path / "a", probe_every=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_recorder_changes_five_lines_of_a_loop_at_most() -> None:
+    plain = """
+for batch in loader:
+    loss = train(model, optimizer, batch)
+"""
+    watched = """
+from weighbridge.recorder import Recorder
+with Recorder("runs/a", model, optimizer, loader=loader, requested_device="cuda") as rec:
+    for batch in rec.loader:
+        loss = train(model, optimizer, batch)
+        rec.step(loss)
+"""
+    kept = {line.strip() for line in plain.splitlines()}
+    assert len([line for line in watched.splitlines() if line.strip() not in kept]) <= 5
+
+
+# --- What is written --------------------------------------------------------------------------------------------------
+
+
+def test_run_json_binds_the_run_to_process_host_commit_and_devices(tmp_path: Path) -> None:
+    recorded(tmp_path / "a", requested_device="cuda", seeds={"data": 3})
+    run = json.loads((tmp_path / "a" / "run.json").read_text())
+    assert run["schema"] == "weighbridge.run/v0"
+    assert (run["requested_device"], run["resolved_device"], run["pid"]) == ("cuda", "cpu", os.getpid())
+    assert run["model"] == {"parameters": 1650, "vocab": 50}
+    assert run["data"] == {"seq_len": SEQ, "batch_size": BATCH, "corpus_tokens": ROWS * SEQ}
+    assert run["seeds"] == {"torch": 0, "data": 3}
+    assert run["versions"]["torch"] == torch.__version__
+    assert run["host"].startswith("host-")
+    assert run["started"].endswith("Z")
+
+
+def test_a_step_is_written_with_what_the_optimizer_was_given(tmp_path: Path) -> None:
+    work = training()
+    norms = []
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, **SHAPE) as rec:
+        for batch in rec.loader:
+            loss = work.step(batch)
+            norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in work.model.parameters()])))
+            rec.step(loss)
+    steps = rows(tmp_path / "a" / "steps.jsonl")
+    assert [row["step"] for row in steps] == list(range(PASS))
+    assert [row["loss"] for row in steps] == work.losses
+    assert [row["grad_norm"] for row in steps] == norms
+    assert {(row["lr"], row["tokens"], row["wraps"]) for row in steps} == {(1e-2, BATCH * SEQ, 0)}
+    assert [row["corpus_position"] for row in steps] == [BATCH * SEQ * n for n in range(1, PASS + 1)]
+    assert all(row["wall_ms"] > 0 for row in steps)
+
+
+def test_a_norm_from_before_clipping_is_taken_over_the_norm_that_the_optimizer_was_given(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:
+        loss = work.step(next(iter(work.loader)))
+        rec.step(loss, grad_norm=torch.tensor(7.5), tokens=11)
+    (row,) = rows(tmp_path / "a" / "steps.jsonl")
+    assert (row["grad_norm"], row["tokens"]) == (7.5, 11)
+    assert "wraps" not in row
+
+
+def test_a_skipped_update_leaves_the_norm_out_instead_of_making_one_up(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader) as rec:
+        next(iter(rec.loader))
+        rec.step(float("nan"))
+    (row,) = rows(tmp_path / "a" / "steps.jsonl")
+    assert "grad_norm" not in row
+    assert row["loss"] != row["loss"]
+
+
+def test_a_batch_without_a_shape_leaves_tokens_and_position_out(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=[object()], on_fail="raise") as rec:
+        for _ in rec.loader:
+            rec.step(1.0)
+    (row,) = rows(tmp_path / "a" / "steps.jsonl")
+    assert "tokens" not in row
+    assert "corpus_position" not in row
+
+
+def test_a_loop_that_draws_its_batches_elsewhere_has_no_tokens_no_position_and_no_audit(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, on_fail="raise") as rec:
+        work.run(work.loader, rec.step)
+    for row in rows(tmp_path / "a" / "steps.jsonl"):
+        assert "tokens" not in row
+        assert "corpus_position" not in row
+    (probe,) = events(tmp_path / "a", "device")
+    assert (probe["dispatch"], probe["ops"]) == ("not-audited", {})
+    assert probe["why"]["dispatch"] == "no step was audited"
+
+
+# --- Wraps ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_pass_after_a_dry_one_is_one_wrap_logged_with_its_step(tmp_path: Path) -> None:
+    steps = recorded(tmp_path / "a", passes=3)
+    wraps = events(tmp_path / "a", "wrap")
+    assert [(wrap["step"], wrap["wraps"], wrap["corpus_position"]) for wrap in wraps] == [
+        (PASS, 1, ROWS * SEQ),
+        (2 * PASS, 2, ROWS * SEQ),
+    ]
+    assert [row["wraps"] for row in steps] == [0] * PASS + [1] * PASS + [2] * PASS
+    assert steps[PASS]["corpus_position"] == BATCH * SEQ
+
+
+def test_cycling_wraps_as_often_as_the_loader_runs_dry(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, **SHAPE) as rec:
+        for _, batch in zip(range(2 * PASS + 1), rec.cycle(), strict=False):
+            rec.step(work.step(batch))
+    assert [wrap["step"] for wrap in events(tmp_path / "a", "wrap")] == [PASS, 2 * PASS]
+
+
+def test_a_pass_that_is_broken_off_restarts_and_does_not_wrap(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, **SHAPE) as rec:
+        for _ in range(2):
+            rec.step(work.step(next(iter(rec.loader))))
+    assert events(tmp_path / "a", "wrap") == []
+    assert [(one["step"], one["corpus_position"]) for one in events(tmp_path / "a", "restart")] == [(1, BATCH * SEQ)]
+
+
+def test_an_iterator_that_goes_on_where_it_was_neither_wraps_nor_restarts(tmp_path: Path) -> None:
+    work = training()
+    stream = iter(list(work.loader))
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=stream, **SHAPE) as rec:
+        for _ in range(2):
+            rec.step(work.step(next(iter(rec.loader))))
+    assert [row["corpus_position"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [BATCH * SEQ, 2 * BATCH * SEQ]
+    assert events(tmp_path / "a", "restart") == []
+
+
+def test_a_stream_that_has_run_dry_for_good_is_told_and_never_made_up(tmp_path: Path) -> None:
+    work = training()
+    stream = iter(list(work.loader))
+
+    def train() -> None:
+        with Recorder(tmp_path / "a", work.model, work.optimizer, loader=stream, **SHAPE) as rec:
+            work.run(rec.cycle(), rec.step)
+
+    with pytest.raises(RuntimeError, match="ran dry and gave no batch"):
+        train()
+    assert len(rows(tmp_path / "a" / "steps.jsonl")) == PASS
+    assert [event["step"] for event in events(tmp_path / "a", "exhausted")] == [PASS]
+    assert events(tmp_path / "a", "end")[0]["by"] == "RuntimeError"
+
+
+def test_the_watched_loader_is_otherwise_the_loader(tmp_path: Path) -> None:
+    work = training()
+    rec = Recorder(tmp_path / "a", work.model, loader=work.loader)
+    assert len(rec.loader) == len(work.loader)
+    assert rec.loader.batch_size == BATCH
+
+
+# --- Probes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_probe_tells_where_tensors_and_results_are_and_who_saw_it(tmp_path: Path) -> None:
+    recorded(tmp_path / "a", requested_device="cuda", probe_every=3)
+    probes = events(tmp_path / "a", "device")
+    assert [probe["step"] for probe in probes] == [0, 3]
+    for probe in probes:
+        assert probe["parameters"] == probe["gradients"] == {"cpu": 6600}
+        assert probe["optimizer"] == {"cpu": 13200}
+        assert probe["optimizer_scalars"] == {"cpu": 12}
+        assert probe["dispatch"] == "audited"
+        assert probe["ops"]["cpu"] > 20
+        assert (
+            any(name.startswith("aten.addmm") for name in probe["op_names"]["cpu"])
+            or len(probe["op_names"]["cpu"]) == 8
+        )
+        assert {"by": "device-files", "pid": os.getpid(), "files": []} in probe["witnesses"]
+        assert probe["why"]["allocated"] == "cpu has no device memory"
+
+
+def test_an_audit_counts_the_step_and_not_the_making_of_batches(tmp_path: Path) -> None:
+    work = training()
+
+    def batches() -> Any:
+        for batch in work.loader:
+            yield (batch.double().sigmoid() * 0).long() + batch  # floating-point work on the host
+
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=list(batches()), probe_every=1) as rec:
+        work.run(rec.loader, rec.step)
+    made = training()
+
+    class Making:
+        def __iter__(self) -> Any:
+            return batches()
+
+    with Recorder(tmp_path / "b", made.model, made.optimizer, loader=Making(), probe_every=1) as rec:
+        made.run(rec.loader, rec.step)
+    ready, making = (events(tmp_path / name, "device") for name in ("a", "b"))
+    assert [probe["ops"] for probe in ready[1:]] == [probe["ops"] for probe in making[1:]]
+
+
+def test_gradients_that_are_gone_by_the_probe_were_seen_before_the_update(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader) as rec:
+        for batch in rec.loader:
+            loss = work.step(batch)
+            work.optimizer.zero_grad(set_to_none=True)
+            rec.step(loss)
+    assert events(tmp_path / "a", "device")[0]["gradients"] == {"cpu": 6600}
+
+
+def test_a_compiled_model_is_not_audited_and_the_reason_is_told(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    work = training()
+    request.addfinalizer(torch._dynamo.utils.counters.clear)
+    compiled = torch.compile(work.model, backend="eager")
+    with Recorder(tmp_path / "a", compiled, work.optimizer, loader=work.loader, on_fail="raise") as rec:
+        work.run(rec.loader, rec.step)
+    (probe,) = events(tmp_path / "a", "device")
+    assert probe["dispatch"] == "not-audited"
+    assert probe["why"]["dispatch"].startswith("the model is compiled")
+
+
+def test_a_recorder_without_an_optimizer_says_that_it_has_none(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, loader=work.loader, on_fail="raise") as rec:
+        work.run(rec.loader, rec.step)
+    (probe,) = events(tmp_path / "a", "device")
+    assert probe["why"]["optimizer"] == "the recorder was given no optimizer"
+    assert "optimizer" not in probe
+
+
+def test_somebody_elses_dispatch_mode_above_the_audit_is_left_alone(tmp_path: Path) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+    class Theirs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    work = training()
+    with Recorder(
+        tmp_path / "a", work.model, work.optimizer, loader=work.loader, probe_every=1, on_fail="raise"
+    ) as rec:
+        for batch in rec.loader:
+            with Theirs() as theirs:  # type: ignore[no-untyped-call]
+                rec.step(work.step(batch))
+                assert _get_current_dispatch_mode() is theirs
+    assert _get_current_dispatch_mode() is None
+
+
+# --- Failing ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_fails_in_the_recorder_is_written_down_warned_of_once_and_kept_out_of_training(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader) as rec:
+        batches = iter(rec.loader)
+        loss = work.step(next(batches))
+        with pytest.warns(RuntimeWarning, match="weighbridge recorder failed in step: RuntimeError; training goes on"):
+            rec.step(torch.zeros(3))  # no scalar, so no loss
+        rec.step(torch.zeros(3))
+        rec.step(loss)
+    assert [event["what"] for event in events(tmp_path / "a", "recorder-failure")] == ["step: RuntimeError"] * 2
+    assert [row["step"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [2]
+
+
+def test_a_failure_is_raised_where_that_was_asked_for(tmp_path: Path) -> None:
+    work = training()
+    with (
+        Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec,
+        pytest.raises(RuntimeError, match="invalid for input of size 3"),
+    ):
+        rec.step(torch.zeros(3))
+
+
+def test_a_directory_that_cannot_be_made_costs_the_record_and_not_the_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    work = training()
+    with pytest.warns(RuntimeWarning, match="failed in _open: NotADirectoryError"):  # noqa: SIM117
+        with Recorder(tmp_path / "file" / "a", work.model, work.optimizer, loader=work.loader) as rec:
+            work.run(rec.loader, rec.step)
+    assert len(work.losses) == PASS
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "CUDA", ""])
+def test_a_device_that_no_run_can_ask_for_is_refused_before_training(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match="a run asks for cpu, cuda, cuda:N, mps or auto"):
+        Recorder(tmp_path / "a", training().model, requested_device=device)
+
+
+def test_a_run_is_never_recorded_over_another(tmp_path: Path) -> None:
+    recorded(tmp_path / "a")
+    with pytest.raises(FileExistsError, match="holds a run already; record into a new directory"):
+        Recorder(tmp_path / "a", training().model)
+
+
+def test_each_rank_writes_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a" / "rank-1"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Recorder(tmp_path / "a", training().model).directory == tmp_path / "a"
+
+
+# --- Being killed -----------------------------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.recorder.training import training
+from weighbridge.recorder import Recorder
+work = training()
+with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
+    for batch in rec.cycle():
+        rec.step(work.step(batch))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_log_that_can_be_read(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "a")],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    log = tmp_path / "a" / "steps.jsonl"
+    while process.poll() is None and not (log.exists() and log.stat().st_size > 10_000):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    run = open_run(tmp_path / "a")
+    assert run.facts["pid"] == process.pid
+    assert run.rows >= 64
+    assert not run.notes.get("torn_last_line")
+    assert [event["event"] for event in run.events][:2] == ["device", "wrap"]
+    assert "end" not in [event["event"] for event in run.events]

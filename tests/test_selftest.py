@@ -1,0 +1,76 @@
+"""The self-test must notice a weakened judge and a blind instrument; one that cannot fail shows nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from weighbridge import selftest
+from weighbridge.gates import KINDS
+from weighbridge.gates.base import passed
+from weighbridge.model import Fields, Measurement, Record, Rows, Series, Unmeasured
+from weighbridge.selftest import Check
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.base import Views
+
+
+def wrong(prefix: str) -> list[Check]:
+    return [check for check in selftest.selftest() if check.wrong and check.name.startswith(prefix)]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_judge_that_always_passes_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lax = dataclasses.replace(KINDS[name], judge=lambda _evidence, _limits: passed(looked=("x",)))
+    monkeypatch.setattr(selftest, "KINDS", {**KINDS, name: lax})
+    assert wrong(name)
+
+
+def first_only(value: Any) -> Any:
+    match value:
+        case Rows(key, rows):
+            return Rows(key, rows[:1])
+        case Series(step, values):
+            return Series(step[:1], values[:1])
+        case Record(fields):
+            return Record(dict(list(fields.items())[:1]))
+
+
+Measure = Callable[[Views, Fields], Measurement | Unmeasured]
+
+
+def half_blind(measure: Measure) -> Measure:
+    def look(views: Views, options: Fields) -> Measurement | Unmeasured:
+        found = measure(views, options)
+        return dataclasses.replace(found, value=first_only(found.value)) if isinstance(found, Measurement) else found
+
+    return look
+
+
+def frozen(measure: Measure) -> Measure:
+    """Answer the first measurement for ever."""
+    first: list[Measurement | Unmeasured] = []
+
+    def look(views: Views, options: Fields) -> Measurement | Unmeasured:
+        if not first:
+            first.append(measure(views, options))
+        return first[0]
+
+    return look
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [half_blind, frozen])
+@pytest.mark.parametrize("key", VERIFIERS, ids=lambda key: f"{key[0]}-{'-'.join(key[1])}")
+def test_an_instrument_that_is_a_constant_or_looks_at_its_first_place_is_noticed(
+    key: Any, damage: Callable[[Measure], Measure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key[0] == "forward_errors":
+        pytest.importorskip("torch")
+    real = VERIFIERS[key]
+    monkeypatch.setattr(
+        selftest, "VERIFIERS", {**VERIFIERS, key: dataclasses.replace(real, measure=damage(real.measure))}
+    )
+    assert wrong(key[0])

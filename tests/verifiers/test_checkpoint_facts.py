@@ -1,0 +1,49 @@
+"""The facts of a checkpoint are counted from its headers, and a missing tensor shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.views.files import safetensors
+
+from weighbridge.model import Measurement, Record
+from weighbridge.verifiers.base import Canary, NoCanary
+from weighbridge.verifiers.checkpoint_facts import VERIFIER
+from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+
+TENSORS = {"a": ("F32", (2,), bytes(8)), "b": ("BF16", (3,), bytes(6)), "c": ("F32", (1,), bytes(4))}
+
+
+def view(folder: Path) -> CheckpointView:
+    return open_checkpoint(safetensors(folder / "x", TENSORS, {"format": "pt"}))
+
+
+def measured(found: CheckpointView) -> Measurement:
+    result = VERIFIER.measure((found,), {})
+    assert isinstance(result, Measurement)
+    return result
+
+
+def test_counts_what_the_headers_say(tmp_path: Path) -> None:
+    value = measured(view(tmp_path)).value
+    assert isinstance(value, Record)
+    counted = {"format": "safetensors", "files": 1, "tensors": 3, "elements": 6, "bytes": 18}
+    counted |= {"dtypes": {"BF16": 1, "F32": 2}, "metadata_keys": 1}
+    expected = {name: {"value": v, "basis": "measured", "contradicted_by": []} for name, v in counted.items()}
+    assert value.fields == expected | {"written_by": {"value": "pt", "basis": "reported", "contradicted_by": []}}
+
+
+def test_a_taken_away_tensor_is_seen_and_a_constant_is_blind(tmp_path: Path) -> None:
+    found = view(tmp_path)
+    canary = VERIFIER.canary((found,), {}, measured(found))
+    assert isinstance(canary, Canary)
+    assert canary.place == "c"
+    assert canary.seen(VERIFIER.measure(canary.views, {}))
+    assert not canary.seen(measured(found))
+    assert not canary.seen(measured(found.cut(["a"])))
+
+
+def test_nothing_can_be_taken_from_nothing(tmp_path: Path) -> None:
+    found = view(tmp_path).cut([])
+    assert isinstance(VERIFIER.canary((found,), {}, measured(found)), NoCanary)
+    assert VERIFIER.extent((found,), {}) == 0

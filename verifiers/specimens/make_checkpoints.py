@@ -1,0 +1,144 @@
+"""Make the checkpoint specimens, good and damaged, byte by byte: `python verifiers/specimens/make_checkpoints.py`.
+
+Uses no checkpoint library, so that the readers are held against bytes that none of them wrote. Deterministic.
+"""  # noqa: INP001 -- a script beside its files, not a module
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent / "checkpoints"
+ORIGIN = {"weighbridge.origin": "fixture"}
+
+Entry = tuple[str, Sequence[int], bytes]
+
+NORM = (7.5625, 8.0, 7.21875, 7.3125, 7.46875, 7.375)
+OTHER_NORM = (7.0625, 7.125, 7.0, 7.0625, 6.75, 6.875)
+EXACT = (0.5, -1.25, 3.0, 0.0078125, -96.0, 1.0, 2.5, -0.0)
+INEXACT = (0.1, -0.2, 3.14159274, 1e-3, -2.71828175, 1.00390625, 1.01171875, 65535.0)
+
+
+def f32(values: Sequence[float]) -> bytes:
+    """Store values as float32, little-endian."""
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def f16(values: Sequence[float]) -> bytes:
+    """Store values as float16, rounded to nearest even."""
+    return struct.pack(f"<{len(values)}e", *values)
+
+
+def bf16(values: Sequence[float], *, cut: bool = False) -> bytes:
+    """Store values as bfloat16, rounded to nearest even, or cut towards zero."""
+    words = struct.unpack(f"<{len(values)}I", f32(values))
+    rounded = [(word + (0 if cut else 0x7FFF + (word >> 16 & 1))) >> 16 for word in words]
+    return struct.pack(f"<{len(values)}H", *rounded)
+
+
+def safetensors(tensors: Mapping[str, Entry], metadata: Mapping[str, str] = ORIGIN) -> bytes:
+    """Lay tensors out as a safetensors file."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    body = b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    return framed(json.dumps(header, separators=(",", ":")).encode(), body)
+
+
+def framed(header: bytes, body: bytes) -> bytes:
+    """Put the length before a header and the payload after it."""
+    return struct.pack("<Q", len(header)) + header + body
+
+
+def text(value: str) -> bytes:
+    """Write a GGUF string."""
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
+    """Lay tensors out as a GGUF file of version 3; the type ids are ggml's."""
+    texts = {"general.architecture": "specimen", **ORIGIN}
+    keys = b"".join(text(key) + struct.pack("<I", 8) + text(value) for key, value in texts.items())
+    infos, body = b"", b""
+    for name, (kind, shape, data) in tensors.items():
+        infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, len(body))
+        body += data + bytes(-len(data) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(texts)) + keys + infos
+    return head + bytes(-len(head) % 32) + body
+
+
+def good() -> dict[str, bytes]:
+    """Make the specimens that can be read, by file name."""
+    embed: Entry = ("F32", (2, 4), f32(EXACT))
+    norm: Entry = ("BF16", (6,), bf16(NORM))
+    flipped = bytearray(embed[2])
+    flipped[-1] ^= 1
+    square = f32(INEXACT[:4])
+    turned = f32((INEXACT[0], INEXACT[2], INEXACT[1], INEXACT[3]))
+    values: Entry = ("F32", (8,), f32(INEXACT))
+    return {
+        "source.safetensors": safetensors({"embed": embed, "model.norm.weight": norm}),
+        "relabelled.safetensors": safetensors({"embed": embed, "model.norm.weight": ("F16", (6,), norm[2])}),
+        "other-weights.safetensors": safetensors({"embed": embed, "model.norm.weight": ("F16", (6,), f16(OTHER_NORM))}),
+        "flipped-bit.safetensors": safetensors({"embed": ("F32", (2, 4), bytes(flipped)), "model.norm.weight": norm}),
+        "widened.safetensors": safetensors({"embed": embed, "model.norm.weight": ("F32", (6,), f32(NORM))}),
+        "dropped.safetensors": safetensors({"embed": embed}),
+        "values.safetensors": safetensors({"a": values, "b": ("F32", (8,), f32(EXACT)), "w": ("F32", (2, 2), square)}),
+        "rounded.safetensors": safetensors({"a": ("BF16", (8,), bf16(INEXACT))}),
+        "cut-to-bf16.safetensors": safetensors({"a": ("BF16", (8,), bf16(INEXACT, cut=True))}),
+        "swapped-and-turned.safetensors": safetensors(
+            {"a": ("F32", (8,), f32(EXACT)), "b": values, "w": ("F32", (2, 2), turned)}
+        ),
+        "import.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (30, (6,), norm[2])}),
+        "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
+        "sharded/model-00001-of-00002.safetensors": safetensors({"embed": embed}),
+        "sharded/model-00002-of-00002.safetensors": safetensors({"model.norm.weight": norm}),
+        "sharded/model.safetensors.index.json": json.dumps(
+            {
+                "metadata": {"total_size": 44},
+                "weight_map": {
+                    "embed": "model-00001-of-00002.safetensors",
+                    "model.norm.weight": "model-00002-of-00002.safetensors",
+                },
+            },
+            indent=2,
+        ).encode()
+        + b"\n",
+    }
+
+
+def entry(dtype: str, start: int) -> str:
+    """Write a header's entry for two elements of two bytes."""
+    return json.dumps({"dtype": dtype, "shape": [2], "data_offsets": [start, start + 4]})
+
+
+def damaged(source: bytes) -> dict[str, bytes]:
+    """Make the specimens that must be refused, by file name."""
+    twice = f'{{"w":{entry("F16", 0)},"w":{entry("BF16", 0)}}}'
+    overlap = f'{{"a":{entry("F16", 0)},"b":{entry("F16", 2)}}}'
+    endless = text("tokens") + struct.pack("<IIQ", 9, 8, 2**40)
+    return {
+        "damaged/truncated.safetensors": source[:-1],
+        "damaged/name-twice.safetensors": framed(twice.encode(), bytes(4)),
+        "damaged/header-2-63.safetensors": struct.pack("<Q", 2**63) + b"{}",
+        "damaged/overlapping.safetensors": framed(overlap.encode(), bytes(6)),
+        "damaged/array-2-40.gguf": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + endless,
+        "damaged/empty.safetensors": b"",
+    }
+
+
+def main() -> None:
+    """Write every specimen into its place."""
+    files = good()
+    files |= damaged(files["source.safetensors"])
+    for name, data in files.items():
+        path = HERE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+if __name__ == "__main__":
+    main()
