@@ -6,6 +6,7 @@ step, wall_ms has a median of 264.720 over all steps (upper middle 264.738), of 
 Usage: python verifiers/specimens/runs/make.py
 """
 
+# ruff: noqa: INP001, S311 -- a script, and nothing secret is drawn
 from __future__ import annotations
 
 import json
@@ -55,7 +56,7 @@ def directory(name: str, *, corpus: int, events: list[int], dry: int | None = No
     folder.mkdir(exist_ok=True)
     head = {
         "schema": "weighbridge.run/v0", "requested_device": "cpu", "resolved_device": "cpu", "pid": 4711,
-        "host": "host-0123456789ab", "commit": "0" * 40, "started": "2026-01-02T03:04:05Z",
+        "host": "host-0123456789ab", "commit": "", "started": "2026-01-02T03:04:05Z",
         "model": {"parameters": 4096, "vocab": 256}, "seeds": {"torch": 1}, "versions": {},
         "data": {"seq_len": TOKENS // 4, "batch_size": 4, "corpus_tokens": corpus},
     }  # fmt: skip
