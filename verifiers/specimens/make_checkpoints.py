@@ -1,7 +1,7 @@
 """Make the checkpoint specimens, good and damaged, byte by byte: `python verifiers/specimens/make_checkpoints.py`.
 
 Uses no checkpoint library, so that the readers are held against bytes that none of them wrote. Deterministic.
-"""  # noqa: INP001 -- a script beside its files, not a module
+"""
 
 from __future__ import annotations
 

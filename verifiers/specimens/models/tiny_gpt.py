@@ -4,7 +4,6 @@ Three layers, 64 wide, 4 heads, rotary positions, biased q, k and v, RMS norms, 
 plainly: three projections, scores and softmax spelled out. `fused` projects q, k and v at once, attends by SDPA, and
 normalises in another order. `bias_dropped` and those after it have one damage each. Needs torch.
 """
-# ruff: noqa: INP001 -- a factory file is no package
 
 from __future__ import annotations
 

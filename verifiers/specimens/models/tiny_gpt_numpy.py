@@ -3,7 +3,6 @@
 It shows how a foreign stack becomes a `ForwardSubject`: it computes in float32 by NumPy alone and hands over what it
 held at each point. Only the weights come from the other file, which needs torch.
 """
-# ruff: noqa: INP001 -- a factory file is no package
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ step, wall_ms has a median of 264.720 over all steps (upper middle 264.738), of 
 Usage: python verifiers/specimens/runs/make.py
 """
 
-# ruff: noqa: INP001, S311 -- a script, and nothing secret is drawn
 from __future__ import annotations
 
 import json
