@@ -188,6 +188,8 @@ def _correlation(one: Floats, other: Floats) -> float:
 def _ranks(values: Floats) -> Floats:
     import numpy as np
 
+    if not len(values):
+        return values
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[place]
     centred: Floats = ranks - ranks.mean()

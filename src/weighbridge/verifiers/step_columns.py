@@ -16,6 +16,12 @@ QUANTITY = "step_columns"
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """Describe every numeric column over all rows, or over the rows of `steps: [first, last]`, inclusive."""
     view = _windowed(views[0], options)
+    if not view.rows:
+        return Unmeasured(
+            code="no-rows-in-window",
+            why=f"the run has no row in steps {options.get('steps')}",
+            remedy="choose steps that the run reached",
+        )
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     ranks, related = statistics.rank_correlations(columns), statistics.relations(columns)
     rows = tuple({**_row(view, name, columns), **ranks[name], "relations": list(related[name])} for name in columns)
