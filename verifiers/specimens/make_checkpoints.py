@@ -70,6 +70,36 @@ def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
     return head + bytes(-len(head) % 32) + body
 
 
+CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)  # of IQ4_NL
+
+
+def blocks() -> dict[str, bytes]:
+    """Make a source whose values block types hold exactly, its quantised import, and one with a block lost."""
+    steps = tuple(float(value) for value in range(-127, 1, 4))
+    codes = tuple(float(value) for value in CODEBOOK * 4)
+    one, pairs = f16((1.0,)), bytes(index | index << 4 for index in range(16))
+    eights = one + struct.pack("<32b", *(int(step) for step in steps))
+    # A block's low nibbles are its first 16 elements, its high ones the last 16.
+    source: dict[str, Entry] = {"e": ("F32", (32,), f32(steps)), "n": ("F32", (2, 32), f32(codes))}
+    lost = eights[:-1] + b"\x7f"
+    return {
+        "blocks.safetensors": safetensors(source),
+        "blocks.gguf": gguf({"e": (8, (32,), eights), "n": (20, (2, 32), 2 * (one + pairs))}),
+        "blocks-lost.gguf": gguf({"e": (8, (32,), lost), "n": (20, (2, 32), one + pairs + bytes(18))}),
+    }
+
+
+def heads() -> dict[str, bytes]:
+    """Make sources with a tied and an untied head, and the import that has none."""
+    embedding, other = ("F32", (2, 4), f32(EXACT)), ("F32", (2, 4), f32(INEXACT))
+    name, head = "model.embed_tokens.weight", "lm_head.weight"
+    return {
+        "tied.safetensors": safetensors({name: embedding, head: embedding}),
+        "untied.safetensors": safetensors({name: embedding, head: other}),
+        "headless.safetensors": safetensors({name: embedding}),
+    }
+
+
 def good() -> dict[str, bytes]:
     """Make the specimens that can be read, by file name."""
     embed: Entry = ("F32", (2, 4), f32(EXACT))
@@ -94,6 +124,8 @@ def good() -> dict[str, bytes]:
         ),
         "import.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (30, (6,), norm[2])}),
         "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
+        **blocks(),
+        **heads(),
         "sharded/model-00001-of-00002.safetensors": safetensors({"embed": embed}),
         "sharded/model-00002-of-00002.safetensors": safetensors({"model.norm.weight": norm}),
         "sharded/model.safetensors.index.json": json.dumps(

@@ -13,6 +13,7 @@ from weighbridge.gates import (
     forward_parity,
     no_silent_cpu_fallback,
     step_metrics,
+    value_preservation,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -27,6 +28,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         forward_parity.KIND,
         no_silent_cpu_fallback.KIND,
         step_metrics.KIND,
+        value_preservation.KIND,
         wall_time_budget.KIND,
     )
 }

@@ -17,6 +17,7 @@ from weighbridge.verifiers import (
     step_columns,
     step_series,
     tensor_pairs,
+    tensor_values,
 )
 from weighbridge.verifiers.base import Verifier
 
@@ -32,6 +33,7 @@ _ALL: tuple[Verifier, ...] = (
     step_columns.VERIFIER,
     step_series.VERIFIER,
     tensor_pairs.VERIFIER,
+    tensor_values.VERIFIER,
 )
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {

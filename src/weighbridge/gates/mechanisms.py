@@ -1,0 +1,46 @@
+"""Name the mechanism that explains how a candidate's bits came from a source's, from counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from weighbridge.model import Fields
+
+# Simplest first: the order in which a mechanism is offered as the explanation.
+MECHANISMS: tuple[str, ...] = (
+    "value-cast",
+    "requantised",
+    "bf16-bits-as-f16",
+    "f16-bits-as-bf16",
+    "relabelled",
+    "truncated",
+    "byte-swapped",
+    "through-f16",
+    "through-bf16",
+    "transposed",
+    "other-tensor",
+    "swapped",
+)
+UNEXPLAINED = "different content"
+
+
+def reproduced(row: Fields) -> Fields:
+    """Take a row's counts, by mechanism."""
+    return cast(Fields, row["reproduced"])
+
+
+def mechanism(offenders: Sequence[Fields]) -> str:
+    """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
+    if not any(row["nonzero"] and row["elements"] for row in offenders):
+        return UNEXPLAINED
+    full = (name for name in MECHANISMS if all(reproduced(row).get(name) == row["elements"] for row in offenders))
+    return next(full, UNEXPLAINED)
+
+
+def explained_together(offenders: Sequence[Fields]) -> Mapping[tuple[object, object], str]:
+    """Name the mechanism of each change of dtype, those of the same change explained together."""
+    alike: dict[tuple[object, object], list[Fields]] = {}
+    for row in offenders:
+        alike.setdefault((row["source_dtype"], row["candidate_dtype"]), []).append(row)
+    return {change: mechanism(rows) for change, rows in alike.items()}

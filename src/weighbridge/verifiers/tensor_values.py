@@ -1,0 +1,186 @@
+"""tensor_values: hold every tensor of a candidate against what it is meant to be made of, value by value.
+
+One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
+dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
+tensor that none of them explains is read again, for errors and hypotheses; blocks that no quantiser gives again are
+read once, for errors. Knows no threshold and gives no class a name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weighbridge.mapping.plan import Pairing, Plan, identity
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
+from weighbridge.verifiers import bytewise, hypotheses, value_errors
+from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.damaged_values import damage
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import Lane, lanes
+from weighbridge.views.checkpoint import CheckpointView, Tensor
+
+QUANTITY = "tensor_values"
+ABSENT: Fields = {
+    "compared": False,
+    "reproduced": {},
+    "first_difference": None,
+    "relative_rmse": None,
+    "max_error": None,
+    "max_ulps": None,
+    "lost_share": None,
+    "same_values": None,
+    "other": None,
+}
+
+
+def measure(views: Views, options: Fields) -> Measurement:
+    """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, their labels alone.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    source, candidate = views
+    plan = planned(source, candidate)
+    pair = _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
+    rows = tuple(pair.rows())
+    return Measurement(
+        quantity=QUANTITY,
+        value=Rows("name", rows),
+        by="weighbridge.verifiers.tensor_values/1",
+        at=plan.name,
+        unit="elements",
+        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def planned(source: CheckpointView, candidate: CheckpointView) -> Plan:
+    """Say which tensors of the source make which tensor of the candidate."""
+    return identity({name: tensor.shape for name, tensor in source.tensors.items()}, candidate.names())
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    source: CheckpointView
+    candidate: CheckpointView
+    plan: Plan
+    namesakes: hypotheses.Namesakes
+    contents: bool
+
+    def rows(self) -> Iterable[Fields]:
+        """Describe every tensor of the candidate, then every one of the source that makes none of them."""
+        used = self.plan.used()
+        whole, done = sum(tensor.nbytes for tensor in self.candidate.tensors.values()), 0
+        for name in self.candidate.names():
+            yield self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
+            done += self.candidate.tensor(name).nbytes
+            LISTENER.get()(done, whole)
+        for name in self.source.names():
+            if name not in used:
+                place = f"{name} (source)" if name in self.candidate.tensors else name
+                yield self._alone(place, self.source, name)
+
+    def _alone(self, place: str, view: CheckpointView, name: str) -> Fields:
+        """Describe a tensor that one side has alone, and the tensor of that side that it repeats."""
+        tensor, here = view.tensor(name), view is self.source
+        found = {
+            "name": place, "sources": [name] if here else [], "made": "",
+            "source_dtype": tensor.dtype if here else "", "candidate_dtype": "" if here else tensor.dtype,
+            "source_shape": list(tensor.shape) if here else [], "candidate_shape": [] if here else list(tensor.shape),
+            "elements": tensor.elements, "nonzero": not self.contents or bytewise.any_nonzero(view, name),
+            "source_bytes": tensor.nbytes if here else 0, "candidate_bytes": 0 if here else tensor.nbytes,
+            "twin": self._twin(view, name), **ABSENT,
+        }  # fmt: skip
+        view.forget(name)
+        return found
+
+    def _twin(self, view: CheckpointView, name: str) -> str | None:
+        other = self.plan.tied.get(name)
+        if other is None or other not in view.tensors:
+            return None
+        return other if not self.contents or hypotheses.same(view, other, view, name) else None
+
+    def _made(self, name: str) -> Fields:
+        pairing = self.plan.pairings[name]
+        laid = Laid(self.source, self.candidate, pairing)
+        new = laid.new
+        old = [self.source.tensor(part.source) for part in pairing.parts]
+        try:
+            return {
+                "name": name, "sources": list(dict.fromkeys(tensor.name for tensor in old)), "made": pairing.made,
+                "source_dtype": laid.dtype, "candidate_dtype": new.dtype, "source_shape": list(pairing.shape),
+                "candidate_shape": list(new.shape), "elements": new.elements,
+                "nonzero": not self.contents or bytewise.any_nonzero(self.candidate, name),
+                "source_bytes": sum(tensor.nbytes for tensor in old), "candidate_bytes": new.nbytes,
+                "twin": None, **(self._compared(laid, pairing) if self.contents else ABSENT),
+            }  # fmt: skip
+        finally:
+            self.candidate.forget(name)
+
+    def _compared(self, laid: Laid, pairing: Pairing) -> Fields:
+        new = laid.new
+        found: dict[str, Json] = dict(ABSENT)
+        counts: dict[str, int] = {}
+        if pairing.shape == new.shape and laid.dtype:
+            found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if new.elements not in counts.values():
+            found |= self._attributed(laid, counts)
+        return found | {"reproduced": counts}
+
+    def _along(self, laid: Laid, lane: Lane | None, counts: dict[str, int]) -> dict[str, Json]:
+        """Count what the plainest lane gives; where no lane is exact, or it is not, measure the errors."""
+        first = None
+        if lane is not None:
+            counts[lane.name], first = value_errors.count(laid, lane)
+            if lane.name == "identical" and lane.cast:
+                counts["value-cast"] = counts["identical"]
+        if lane is not None and counts[lane.name] == laid.new.elements:
+            return {"compared": True}
+        told = value_errors.errors(laid, lane, first)
+        return {"compared": lane is not None or bool(told)} | told
+
+    def _attributed(self, laid: Laid, counts: dict[str, int]) -> Fields:
+        """Try every other hypothesis on a tensor that its source's values do not explain."""
+        new, pairing = laid.new, laid.pairing
+        if pairing.plain and pairing.shape == new.shape:
+            counts |= value_errors.reproduced(laid, hypotheses.elementwise(_as_dtype(new, laid.dtype), new))
+            back = lanes(new.dtype, laid.dtype, computed=False)
+            if back is not None and laid.dtype != new.dtype:
+                counts["swapped"] = value_errors.count_back(laid, back)
+        if pairing.plain and pairing.parts[0].source == new.name:
+            turned = hypotheses.transposed(self.source, self.candidate, new.name)
+            if turned is not None:
+                counts["transposed"] = turned
+        other = self.namesakes.of(self.candidate, new.name)
+        if other is not None:
+            counts["other-tensor"] = new.elements
+        return {"other": other}
+
+
+def _as_dtype(tensor: Tensor, dtype: str) -> Tensor:
+    return dataclasses.replace(tensor, dtype=dtype)
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the tensors of the candidate, and those of the source that make none of them."""
+    source, candidate = views
+    return len(candidate.names()) + len(set(source.names()) - planned(source, candidate).used())
+
+
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+    """Flip one bit in the last byte of the last of two tensors that can be compared."""
+    if options.get("headers"):
+        return NoCanary("no content was looked at")
+    return damage(views, planned(*views), lambda cut: measure(cut, options))
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY,
+    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)
