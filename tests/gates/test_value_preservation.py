@@ -27,6 +27,7 @@ def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | 
         "source_shape": shape, "candidate_shape": shape, "elements": elements, "nonzero": True, "source_bytes": 0,
         "candidate_bytes": 0, "twin": None, "first_difference": None, "relative_rmse": None, "max_error": None,
         "max_ulps": None, "compared": True, "lost_share": None, "same_values": None, "other": None,
+        "listed": "", "generated_error": None,
         "reproduced": counts if reproduced is None else reproduced, **more,
     }  # fmt: skip
 
@@ -66,6 +67,13 @@ PASSING: dict[str, Passing] = {
         table([requantised("a", "Q8_0"), row("token_embd.weight", "F32", "F32"), requantised("z", "Q8_0"),
                row("norm", "BF16", "F32", shape=[64]), ODD]),
     ),
+    "computed and generated": (
+        {"policy": "lossless"},
+        table([row("a", "F32", "F32", made="transposed"),
+               row("ssm_a", "F32", "F32", {"value-cast": 500}, made="-exp", max_ulps=1),
+               row("rope_freqs.weight", "", "F32", {}, generated_error=1e-6), row("z", "F32", "F32"),
+               row("pooler.dense.weight", "F32", "", {}, listed="the pooler")]),
+    ),
     "ternary": (
         {"policy": "requant:TQ2_0"},
         table([requantised("a", "TQ2_0"), row("token_embd.weight", "F32", "F16"), row("z", "F32", "F32")]),
@@ -103,8 +111,8 @@ PASSING: dict[str, Passing] = {
     ),
 }  # fmt: skip
 DECIDING = (
-    "class_of", "_inexact", "_proven", "_widened", "_within", "needed", "_rounding_meant", "_in_mixture", "judge",
-    "_code", "_both",
+    "class_of", "_inexact", "_as_computed", "_proven", "_computed", "_widened", "_within", "needed", "_rounding_meant",
+    "_in_mixture", "judge", "_code", "_both",
 )  # fmt: skip
 MUTANTS = mutants(value_preservation, DECIDING)
 # The name of a class alone, or a comparison with words among which no other can stand.

@@ -58,9 +58,9 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(value)) + value.encode()
 
 
-def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
+def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]], architecture: str = "specimen") -> bytes:
     """Lay tensors out as a GGUF file of version 3; the type ids are ggml's."""
-    texts = {"general.architecture": "specimen", **ORIGIN}
+    texts = {"general.architecture": architecture, **ORIGIN}
     keys = b"".join(text(key) + struct.pack("<I", 8) + text(value) for key, value in texts.items())
     infos, body = b"", b""
     for name, (kind, shape, data) in tensors.items():
@@ -100,6 +100,26 @@ def heads() -> dict[str, bytes]:
     }
 
 
+def converted() -> dict[str, bytes]:
+    """Make a model's directory, its import with queries permuted, and one whose queries were left as they were."""
+    config = {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "hidden_size": 2}
+    rows = [(float(row), row + 0.5) for row in range(8)]
+    queries = [value for row in rows for value in row]
+    turned = [value for row in (0, 4, 1, 5, 2, 6, 3, 7) for value in rows[row]]  # halves of one head, interleaved
+    norm = f32((0.25, -0.5))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    import_ = {"blk.0.attn_q.weight": (0, (8, 2), f32(turned)), "output_norm.weight": (0, (2,), norm)}
+    plain = {**import_, "blk.0.attn_q.weight": (0, (8, 2), f32(queries))}
+    source: dict[str, Entry] = {name: ("F32", (8, 2), f32(queries)), "model.norm.weight": ("F32", (2,), norm)}
+    return {
+        "hf/config.json": json.dumps(config).encode() + b"\n",
+        "hf/model.safetensors": safetensors(source),
+        "permuted.gguf": gguf(import_, "llama"),
+        "unpermuted.gguf": gguf(plain, "llama"),
+        "plus-one.gguf": gguf({**plain, "output_norm.weight": (0, (2,), f32((1.25, 0.5)))}, "gemma"),
+    }
+
+
 def good() -> dict[str, bytes]:
     """Make the specimens that can be read, by file name."""
     embed: Entry = ("F32", (2, 4), f32(EXACT))
@@ -126,6 +146,7 @@ def good() -> dict[str, bytes]:
         "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
         **blocks(),
         **heads(),
+        **converted(),
         "sharded/model-00001-of-00002.safetensors": safetensors({"embed": embed}),
         "sharded/model-00002-of-00002.safetensors": safetensors({"model.norm.weight": norm}),
         "sharded/model.safetensors.index.json": json.dumps(

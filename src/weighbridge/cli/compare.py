@@ -15,7 +15,7 @@ from weighbridge.binding import Bound
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.gates.value_preservation import KIND, Limits
+from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
@@ -43,13 +43,18 @@ class Policy:
     help="What the import was meant to be: same, lossless (the default), rounded:F16|BF16, requant:TYPE, "
     "quantised:FTYPE, or a YAML file of limits. A block-quantised import without it is held to its own types.",
 )  # fmt: skip
+@click.option(
+    "--map", "mapping", metavar="FILE",
+    help="A YAML file that says how names map: `names` (the source's by the import's) and `rename` (a list of "
+    "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
+)  # fmt: skip
 @click.option("--headers", is_flag=True, help="Compare labels and shapes alone; content is then BLOCKED (exit 3).")
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all of them are judged.")
 @click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
 @as_json
 @debug
 def command(
-    source: str, imports: tuple[str, ...], policy: str | None, tensors: str,
+    source: str, imports: tuple[str, ...], policy: str | None, mapping: str | None, tensors: str,
     *, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
@@ -57,10 +62,11 @@ def command(
     Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
     """
     given = _given(policy) if policy is not None else None
+    look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     answers = []
     for path in imports:
         chosen = given or _declared(path)
-        answers.append((path, chosen, _weigh(source, path, chosen, headers=headers, debug=debug)))
+        answers.append((path, chosen, _weigh(source, path, chosen, look, debug=debug)))
     if as_json:
         print_json([_json(source, path, chosen, weighed) for path, chosen, weighed in answers])
     else:
@@ -105,12 +111,28 @@ def _declared(path: str) -> Policy:
     return Policy(limits={"policy": named}, told=named, why=f" (the types that the file declares: {counted})")
 
 
-def _weigh(source: str, path: str, policy: Policy, *, headers: bool, debug: bool) -> Weighed:
+def _mapping(path: str) -> dict[str, Json]:
+    """Read a file that says how names map."""
+    from weighbridge.contract import strict_yaml
+
+    if not Path(path).is_file():
+        raise UsageError("map-missing", "there is no such file of names", where=path)
+    data = strict_yaml.load(Path(path).read_bytes(), where=path).data
+    look = {"map": "table", **data} if isinstance(data, Mapping) else data
+    try:
+        read(Look, look)
+    except LimitsError as error:
+        raise ContractError("map", f"this mapping cannot be used: {error}", where=path) from None
+    assert isinstance(look, dict)
+    return look
+
+
+def _weigh(source: str, path: str, policy: Policy, look: Fields, *, debug: bool) -> Weighed:
     if not path:
         raise UsageError("subject-form", "an import without a path")
     gate = GateDecl(
         id=GATE, kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
-        subjects={"source": "source", "candidate": "import"}, measure={"headers": True} if headers else {},
+        subjects={"source": "source", "candidate": "import"}, measure=look,
     )  # fmt: skip
     kind = SubjectDecl(kind=SubjectKind.CHECKPOINT)
     contract = Contract(

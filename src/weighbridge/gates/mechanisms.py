@@ -18,9 +18,23 @@ MECHANISMS: tuple[str, ...] = (
     "byte-swapped",
     "through-f16",
     "through-bf16",
+    "permutation-missing",
+    "wrong-head-count",
+    "permutation-twice",
+    "permutation-inverse",
+    "permuted-unasked",
+    "plus-one-missing",
+    "plus-one-twice",
+    "plus-one-unasked",
+    "minus-exp-missing",
     "transposed",
+    "gate-and-up-swapped",
+    "layer-before",
+    "layer-after",
+    "experts-swapped",
     "other-tensor",
     "swapped",
+    "scaled",
 )
 UNEXPLAINED = "different content"
 

@@ -64,6 +64,8 @@ TYPICAL_ERROR: Mapping[str, float] = {
 MARGIN = 1.5
 BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
 LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
+EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
+GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
 
 # The least precise type that a mixture of types holds by its declared rules, and types that stand in for others.
 MIXTURES: Mapping[str, str] = {

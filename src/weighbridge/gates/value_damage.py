@@ -16,6 +16,9 @@ from weighbridge.gates.pair_damage import blank_table, unlooked, variant
 from weighbridge.gates.value_classes import (
     BLOCK,
     BOUND,
+    EXPONENTIAL,
+    EXPONENTIAL_ULPS,
+    GENERATED_ERROR,
     HALVED_WITH_TERNARY,
     LOST_SHARE,
     MIXTURES,
@@ -145,8 +148,13 @@ def _content(change: Callable[[Fields], Fields]) -> Callable[[Fields, Any], Fiel
 
 
 def _one_fewer(row: Fields) -> Fields:
-    fewer = int(str(row["elements"])) - 1
-    return _unlike(row, reproduced=dict.fromkeys(EXACT, fewer), relative_rmse=0.0, lost_share=0.0)
+    fewer, computed = int(str(row["elements"])) - 1, row["made"] == EXPONENTIAL
+    ulps = EXPONENTIAL_ULPS + 1 if computed else EXPONENTIAL_ULPS
+    return _unlike(row, reproduced=dict.fromkeys(EXACT, fewer), relative_rmse=0.0, lost_share=0.0, max_ulps=ulps)
+
+
+def _no_ulps(row: Fields) -> Fields:
+    return {**_one_fewer(row), "max_ulps": None}
 
 
 def _one_more(row: Fields) -> Fields:
@@ -193,7 +201,7 @@ def _longer(row: Fields, _limits: Any) -> Fields | None:
 
 def _drop(row: Fields, limits: Any) -> Fields | None:
     meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_missing)
-    return None if meant else {**row, "candidate_dtype": "", "twin": None, "nonzero": True}
+    return None if meant else {**row, "candidate_dtype": "", "twin": None, "listed": "", "nonzero": True}
 
 
 def _drop_zeros(row: Fields, limits: Any) -> Fields | None:
@@ -203,7 +211,14 @@ def _drop_zeros(row: Fields, limits: Any) -> Fields | None:
 
 def _add(row: Fields, limits: Any) -> Fields | None:
     meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_extra)
-    return None if meant or not row["candidate_dtype"] else {**row, "source_dtype": "", "twin": None}
+    if meant or not row["candidate_dtype"]:
+        return None
+    return {**row, "source_dtype": "", "twin": None, "generated_error": None}
+
+
+def _miscomputed(row: Fields, limits: Any) -> Fields | None:
+    added = _add(row, limits)
+    return None if added is None else {**added, "generated_error": math.nextafter(GENERATED_ERROR, 1)}
 
 
 def _unread(row: Fields, _limits: Any) -> Fields | None:
@@ -233,6 +248,7 @@ FALSIFIERS: tuple[Falsifier[Any], ...] = (
     *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
     each_row("one element changed", "content", "pairs", _content(_one_fewer), why="only errors are asked for"),
     variant("more elements than there are", "content", _content(_one_more), why="only errors are asked for"),
+    variant("no distance told", "content", _content(_no_ulps), why="only errors are asked for"),
     variant("in another order", "content", _content(_reordered), why="only errors are asked for"),
     each_row("the error beyond its bound", "bound", "pairs", _off(relative_rmse=_beyond), why="no block is bounded"),
     variant("a block lost", "bound", _off(lost_share=_beyond), why="no block is bounded"),
@@ -243,6 +259,7 @@ FALSIFIERS: tuple[Falsifier[Any], ...] = (
     each_row("dropped from the candidate", "missing", "pairs", _drop, why="every tensor may be missing"),
     variant("dropped as zeros", "missing", _drop_zeros, why="every tensor may be missing, or is a bias"),
     each_row("absent from the source", "extra", "pairs", _add, why="every tensor may be extra"),
+    variant("computed otherwise", "extra", _miscomputed, why="every tensor may be extra"),
     each_row("not comparable", "not-compared", "pairs", _unread, why="no tensor is in both", outcome=Outcome.BLOCKED),
     blank_table("every tensor empty", _emptied, why="there is no tensor"),
     blank_table("only what may be missing", _left_out, why="nothing may be missing"),

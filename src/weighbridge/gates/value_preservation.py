@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
@@ -19,6 +19,9 @@ from weighbridge.gates.mechanisms import explained_together, mechanism, reproduc
 from weighbridge.gates.value_classes import (
     BLOCK,
     BOUND,
+    EXPONENTIAL,
+    EXPONENTIAL_ULPS,
+    GENERATED_ERROR,
     HALVED_WITH_TERNARY,
     LOST_SHARE,
     MIXTURES,
@@ -60,10 +63,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rename:
+    """One rewriting of names."""
+
+    pattern: Annotated[str, Doc("a regular expression, searched for in the source's name", name="from")]
+    replacement: Annotated[str, Doc("what takes its place", name="to")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is looked at."""
 
     headers: Annotated[bool, Doc("labels and shapes alone; content is then BLOCKED")] = False
+    map: Annotated[str, Doc("how names map: auto tells it from both sides", choices=("auto", "identity", "table"))] = (
+        "auto"
+    )
+    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's")] = field(default_factory=dict)
+    rename: Annotated[tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn")] = ()
 
 
 def class_of(row: Fields) -> Class | None:
@@ -71,7 +87,7 @@ def class_of(row: Fields) -> Class | None:
     if not row["candidate_dtype"]:
         return Class.DROPPED if _proven(row) else Class.MISSING
     if not row["source_dtype"]:
-        return Class.GENERATED if row["twin"] is not None else Class.EXTRA
+        return Class.GENERATED if _computed(row) else Class.EXTRA
     if row["source_shape"] != row["candidate_shape"]:
         return Class.DIFFERENT
     counts, whole = reproduced(row), row["elements"]
@@ -85,6 +101,8 @@ def class_of(row: Fields) -> Class | None:
 
 
 def _inexact(row: Fields) -> Class | None:
+    if _as_computed(row):
+        return Class.VALUE_EQUAL
     if _within(row):
         return Class.WITHIN_BOUND
     if row["same_values"]:
@@ -92,9 +110,21 @@ def _inexact(row: Fields) -> Class | None:
     return Class.DIFFERENT if row["compared"] else None
 
 
+def _as_computed(row: Fields) -> bool:
+    """Tell whether an exponential is as near as two libraries' are to each other."""
+    ulps = row["max_ulps"]
+    return row["made"] == EXPONENTIAL and ulps is not None and int(str(ulps)) <= EXPONENTIAL_ULPS
+
+
 def _proven(row: Fields) -> bool:
-    """Tell whether a dropped tensor is proven to say nothing: it repeats the embedding, or it is a bias of zeros."""
-    return row["twin"] is not None or (not row["nonzero"] and str(row["name"]).endswith("bias"))
+    """Tell whether a dropped tensor is proven to say nothing: it repeats the embedding, is listed, or zeros."""
+    return row["twin"] is not None or bool(row["listed"]) or (not row["nonzero"] and str(row["name"]).endswith("bias"))
+
+
+def _computed(row: Fields) -> bool:
+    """Tell whether a tensor without a source repeats the embedding, or holds what its configuration gives."""
+    error = row["generated_error"]
+    return row["twin"] is not None or (error is not None and float(str(error)) <= GENERATED_ERROR)
 
 
 def _widened(row: Fields) -> bool:
@@ -220,7 +250,7 @@ KIND = Kind(
     name="value-preservation",
     version=1,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": Need("tensor_values", of=("source", "candidate"), options=("headers",))},
+    needs={"pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))},
     limits=Limits,
     measure=Look,
     codes={

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 class Part:
     """Rows of one source tensor, in the order in which they are meant to stand.
 
-    `view` splits the rows into dimensions, `take` keeps `start:stop` of one of them, `order` transposes them;
-    `transposed` exchanges a matrix's rows and columns instead.
+    `view` splits the rows into dimensions, `take` keeps `start:stop` of one of them, `order` transposes them, `times`
+    over; `transposed` exchanges a matrix's rows and columns instead.
     """
 
     source: str
     view: tuple[int, ...] = ()
     take: tuple[int, int, int] | None = None
     order: tuple[int, ...] = ()
+    times: int = 1
     transposed: bool = False
 
     @property
@@ -33,7 +34,7 @@ class Part:
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "" or one of `+1`, `-exp`. `made` says it in words.
+    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `made` says it in words.
     """
 
     candidate: str
@@ -50,11 +51,18 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a whole source becomes a candidate; `tied` names the tensor that another one may repeat, on either side."""
+    """How a whole source becomes a candidate.
+
+    `tied` names the tensor that another one may repeat, on either side; `listed` says why a source tensor may go;
+    `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
+    """
 
     name: str
     pairings: Mapping[str, Pairing]
     tied: Mapping[str, str] = field(default_factory=dict)
+    listed: Mapping[str, str] = field(default_factory=dict)
+    generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    heads: tuple[int, ...] = ()
 
     def used(self) -> set[str]:
         """Name the source tensors that some tensor of the candidate is made of."""

@@ -31,21 +31,21 @@ def _type(dtype: str) -> Any:
     return gguf.GGMLQuantizationType[dtype]
 
 
-def quantise(values: Values, dtype: str, block: int) -> NDArray[np.uint8]:
-    """Quantise float32 values in blocks of `block`, and give the bytes, `[blocks, bytes]`."""
+def quantise(values: Values, dtype: str) -> NDArray[np.uint8]:
+    """Quantise float32 values, whole blocks of them, and give the bytes; one long row costs a tenth of short ones."""
     import gguf
     import numpy as np
 
     with np.errstate(all="ignore"):
-        found: NDArray[np.uint8] = gguf.quantize(values.astype(np.float32, copy=False).reshape(-1, block), _type(dtype))
+        found: NDArray[np.uint8] = gguf.quantize(values.astype(np.float32, copy=False).reshape(1, -1), _type(dtype))
     return found
 
 
 def dequantise(stored: NDArray[np.uint8], dtype: str) -> Values:
-    """Read blocks, `[blocks, bytes]`, back as float32 values, `[elements]`."""
+    """Read the bytes of whole blocks back as float32 values, `[elements]`."""
     import gguf
     import numpy as np
 
     with np.errstate(all="ignore"):
-        values: Values = gguf.dequantize(stored, _type(dtype)).reshape(-1)
+        values: Values = gguf.dequantize(stored.reshape(1, -1), _type(dtype)).reshape(-1)
     return values

@@ -70,6 +70,10 @@ class Laid:
         self.candidate.forget(new.name)
         home.require_unchanged()
 
+    def predicted(self) -> Iterator[Words]:
+        """Give the source's words alone, a stretch at a time."""
+        return (stored for stored, _ in self._stored())
+
     def _stored(self) -> Iterator[tuple[Words, int]]:
         for part in self.pairing.parts:
             tensor = self.source.tensor(part.source)
@@ -97,10 +101,10 @@ def _plus_one(values: Any) -> Any:
 def _minus_exp(values: Any) -> Any:
     import numpy as np
 
-    return -np.exp(values)
+    return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
 
 
-COMPUTED = {"+1": _plus_one, "-exp": _minus_exp}
+COMPUTED = {"+1": _plus_one, "+2": lambda values: _plus_one(_plus_one(values)), "-exp": _minus_exp}
 
 
 def _bytes(data: memoryview) -> NDArray[np.uint8]:
@@ -130,7 +134,9 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     if part.take is not None:
         axis, start, stop = part.take
         rows = rows.take(np.arange(start, stop), axis)
-    order = (rows.transpose(part.order) if part.order else rows).reshape(-1)
+    order = rows.reshape(-1)
+    for _ in range(part.times if part.order else 0):
+        order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
     data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(math.prod(shape), -1)
     step = max(ELEMENTS // data.shape[1], 1)
     behind = 0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from weighbridge.verifiers.block_values import BLOCKS, REQUANTISED, UNREAD, dequantise, quantise
 from weighbridge.verifiers.casts import cast, castable, decode, numpy_dtype
-from weighbridge.views.tensor import UNITS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,13 +40,13 @@ def lanes(old: str, new: str, *, computed: bool) -> Lane | None:
     if castable(old, new):
         return Lane("value-cast", lambda stored: cast(stored, old, new))
     if new in REQUANTISED and numpy_dtype(old) is not None:
-        return Lane("requantised", lambda stored: quantise(decode(stored, old), new, UNITS[new][0]))
+        return Lane("requantised", lambda stored: quantise(decode(stored, old), new))
     return None
 
 
 def values(stored: Bytes, dtype: str) -> Values | None:
     """Read a candidate's bytes as values, `[elements]`, or None where nothing reads its dtype."""
     if dtype in BLOCKS:
-        return None if dtype in UNREAD else dequantise(stored.reshape(-1, UNITS[dtype][1]), dtype)
+        return None if dtype in UNREAD else dequantise(stored, dtype)
     found = numpy_dtype(dtype)
     return None if found is None else decode(stored.view(f"<u{found.itemsize}"), dtype)

@@ -8,18 +8,19 @@ read once, for errors. Knows no threshold and gives no class a name.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weighbridge.mapping.plan import Pairing, Plan, identity
+from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
 from weighbridge.verifiers import bytewise, hypotheses, value_errors
+from weighbridge.verifiers.attribution import attributed
 from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.damaged_values import damage
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import Lane, lanes
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.verifiers.planned import planned
+from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "tensor_values"
 ABSENT: Fields = {
@@ -31,6 +32,7 @@ ABSENT: Fields = {
     "max_ulps": None,
     "lost_share": None,
     "same_values": None,
+    "generated_error": None,
     "other": None,
 }
 
@@ -42,7 +44,7 @@ def measure(views: Views, options: Fields) -> Measurement:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
     source, candidate = views
-    plan = planned(source, candidate)
+    plan = planned(source, candidate, options)
     pair = _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
     rows = tuple(pair.rows())
     return Measurement(
@@ -55,11 +57,6 @@ def measure(views: Views, options: Fields) -> Measurement:
         examined=len(rows),
         total=len(rows),
     )
-
-
-def planned(source: CheckpointView, candidate: CheckpointView) -> Plan:
-    """Say which tensors of the source make which tensor of the candidate."""
-    return identity({name: tensor.shape for name, tensor in source.tensors.items()}, candidate.names())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,21 @@ class _Pair:
             "source_shape": list(tensor.shape) if here else [], "candidate_shape": [] if here else list(tensor.shape),
             "elements": tensor.elements, "nonzero": not self.contents or bytewise.any_nonzero(view, name),
             "source_bytes": tensor.nbytes if here else 0, "candidate_bytes": 0 if here else tensor.nbytes,
-            "twin": self._twin(view, name), **ABSENT,
+            "twin": self._twin(view, name), "listed": self.plan.listed.get(name, "") if here else "", **ABSENT,
+            **self._generated(name, here=here),
         }  # fmt: skip
         view.forget(name)
         return found
+
+    def _generated(self, name: str, *, here: bool) -> Fields:
+        """Measure how far a tensor without a source is from what its configuration gives."""
+        meant = self.plan.generated.get(name)
+        if here or meant is None or not self.contents:
+            return {}
+        return {
+            "made": "from the configuration",
+            "generated_error": value_errors.from_table(self.candidate, name, meant),
+        }
 
     def _twin(self, view: CheckpointView, name: str) -> str | None:
         other = self.plan.tied.get(name)
@@ -115,7 +123,7 @@ class _Pair:
                 "candidate_shape": list(new.shape), "elements": new.elements,
                 "nonzero": not self.contents or bytewise.any_nonzero(self.candidate, name),
                 "source_bytes": sum(tensor.nbytes for tensor in old), "candidate_bytes": new.nbytes,
-                "twin": None, **(self._compared(laid, pairing) if self.contents else ABSENT),
+                "twin": None, "listed": "", **(self._compared(laid, pairing) if self.contents else ABSENT),
             }  # fmt: skip
         finally:
             self.candidate.forget(name)
@@ -127,7 +135,9 @@ class _Pair:
         if pairing.shape == new.shape and laid.dtype:
             found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
         if new.elements not in counts.values():
-            found |= self._attributed(laid, counts)
+            tried, other = attributed(laid, self.plan, self.namesakes)
+            counts |= tried
+            found["other"] = other
         return found | {"reproduced": counts}
 
     def _along(self, laid: Laid, lane: Lane | None, counts: dict[str, int]) -> dict[str, Json]:
@@ -142,39 +152,19 @@ class _Pair:
         told = value_errors.errors(laid, lane, first)
         return {"compared": lane is not None or bool(told)} | told
 
-    def _attributed(self, laid: Laid, counts: dict[str, int]) -> Fields:
-        """Try every other hypothesis on a tensor that its source's values do not explain."""
-        new, pairing = laid.new, laid.pairing
-        if pairing.plain and pairing.shape == new.shape:
-            counts |= value_errors.reproduced(laid, hypotheses.elementwise(_as_dtype(new, laid.dtype), new))
-            back = lanes(new.dtype, laid.dtype, computed=False)
-            if back is not None and laid.dtype != new.dtype:
-                counts["swapped"] = value_errors.count_back(laid, back)
-        if pairing.plain and pairing.parts[0].source == new.name:
-            turned = hypotheses.transposed(self.source, self.candidate, new.name)
-            if turned is not None:
-                counts["transposed"] = turned
-        other = self.namesakes.of(self.candidate, new.name)
-        if other is not None:
-            counts["other-tensor"] = new.elements
-        return {"other": other}
 
-
-def _as_dtype(tensor: Tensor, dtype: str) -> Tensor:
-    return dataclasses.replace(tensor, dtype=dtype)
-
-
-def extent(views: Views, _options: Fields) -> int:
+def extent(views: Views, options: Fields) -> int:
     """Count the tensors of the candidate, and those of the source that make none of them."""
     source, candidate = views
-    return len(candidate.names()) + len(set(source.names()) - planned(source, candidate).used())
+    return len(candidate.names()) + len(set(source.names()) - planned(source, candidate, options).used())
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Flip one bit in the last byte of the last of two tensors that can be compared."""
     if options.get("headers"):
         return NoCanary("no content was looked at")
-    return damage(views, planned(*views), lambda cut: measure(cut, options))
+    source, candidate = views
+    return damage(views, planned(source, candidate, options), lambda cut: measure(cut, options))
 
 
 VERIFIER = Verifier(

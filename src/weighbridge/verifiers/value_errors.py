@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from weighbridge.verifiers.block_values import BLOCKS
 from weighbridge.verifiers.casts import INTEGERS, decode, numpy_dtype, shown
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import Lane, values
+from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
     from weighbridge.verifiers.hypotheses import Hypothesis
+
+
+PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,43 @@ def count_back(laid: Laid, lane: Lane) -> int:
         same = predicted.reshape(-1, size) == stored.view(np.uint8).reshape(-1, size)
         equal += int(np.count_nonzero(same.all(axis=1))) * per
     return equal
+
+
+def scaled(laid: Laid) -> int:
+    """Count the elements that are the source's times one factor, but for the rounding of the narrower dtype.
+
+    The factor is the one that the first stretch's largest value has.
+    """
+    import numpy as np
+
+    factor, equal = None, 0
+    narrow = max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
+    for _, stored, there in laid.steps():
+        after = values(there, laid.new.dtype)
+        if after is None or not narrow:
+            return 0
+        with np.errstate(all="ignore"):
+            before = decode(stored, laid.dtype).astype("f8")
+            if factor is None:
+                at = int(np.abs(before).argmax())
+                factor = float(after[at]) / float(before[at]) if before[at] else math.nan
+            wanted = before * factor
+            equal += int(np.count_nonzero(np.abs(after - wanted) <= 2 * narrow * np.abs(wanted)))
+    return 0 if factor in (None, 0.0, 1.0) else equal
+
+
+def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
+    """Give the largest relative error of a small tensor against computed values; None where they cannot be held."""
+    import numpy as np
+
+    tensor = view.tensor(name)
+    if tensor.dtype != "F32" or tensor.elements != len(meant):
+        return None
+    found = np.frombuffer(view.read(name, 0, tensor.nbytes), "<f4").astype("f8")
+    wanted = np.array(meant)
+    with np.errstate(all="ignore"):
+        error = float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), 1e-300), initial=0.0))
+    return error if math.isfinite(error) else None
 
 
 def reproduced(laid: Laid, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
@@ -131,6 +172,8 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
     the squared values in blocks whose error is at least as large as they are; null where they are not finite.
     """
+    import numpy as np
+
     dtype, new = laid.dtype, laid.new
     if numpy_dtype(dtype) is None:
         return {} if first is None else {"first_difference": _difference(laid, first)}
@@ -140,7 +183,8 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
         after = values(there, new.dtype)
         if after is None:
             return {}
-        sums.add(decode(stored, dtype).astype("f8"), after.astype("f8"), block)
+        with np.errstate(all="ignore"):
+            sums.add(decode(stored, dtype).astype("f8"), after.astype("f8"), block)
         if lane is not None and new.dtype not in BLOCKS:
             _hold(sums, lane.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if lane is not None and new.dtype not in BLOCKS else None
