@@ -14,8 +14,8 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "checkpoint-none": "The directory holds neither model.safetensors.index.json nor a .safetensors file.",
     "checkpoint-ambiguous": "The directory holds several .safetensors files and no index that says what belongs"
     " together. Bind one file, or write the index.",
-    "checkpoint-format": "The file is of another known format (a pickle, a ZIP, HDF5, NumPy). Pickles are never"
-    " loaded: save the weights as safetensors.",
+    "checkpoint-format": "The file is of another known format (a pickle or ZIP not of PyTorch, HDF5, GGML)."
+    " Save the weights in a format that is read; safetensors is the safest.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
     " shape and data_offsets; or it is larger than 16 MiB."
     " Two readers may see two different tensors under a doubled name.",
@@ -43,4 +43,41 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "shard-missing": "A shard that the index names is not beside it.",
     "shard-wrong": "A tensor is not in the shard that the index names for it, or not in the index.",
     "tensor-twice": "A tensor is in two shards, so two readers may see two different ones.",
+    "zip-truncated": "The archive's end record or a member's content is missing: it was not written or fetched whole.",
+    "zip-directory": "The archive's directory is not where its end record says, or its entries do not fill it.",
+    "zip-header": "A member's own header is missing, or of another member than the directory says.",
+    "zip-name": "A member's name is not UTF-8.",
+    "zip-twice": "Two members have the same name, so two readers may see two different ones.",
+    "zip-compressed": "A member is compressed, so its bytes cannot be looked at in place. torch.save and numpy.savez"
+    " store their members; zip tools and numpy.savez_compressed do not.",
+    "zip-encrypted": "A member is encrypted.",
+    "zip-overlap": "Two members share bytes.",
+    "zip-hole": "Bytes between two members belong to none, so no reader would look at them.",
+    "zip-size": "A member that must be read whole is larger than any that a checkpoint needs.",
+    "zip-checksum": "A member does not have the CRC-32 that the archive gives for it: bits have changed since.",
+    "pickle-global": "The pickle names a class or function that no state dictionary needs; loading it in Python could"
+    " run code. Here nothing is imported or called. Save only the state_dict().",
+    "pickle-call": "The pickle calls, fills or sets what a state dictionary never does.",
+    "pickle-opcode": "The pickle has an opcode or protocol that torch.save does not write.",
+    "pickle-stack": "The pickle takes from its stack or memo what is not there: it is damaged.",
+    "pickle-truncated": "The pickle ends inside a value: it was not written or fetched whole.",
+    "pickle-length": "A text has a negative length, or a whole number more than 255 bytes.",
+    "pickle-text": "A text in the pickle is not UTF-8.",
+    "pickle-size": "The pickle has more opcodes or objects than the largest checkpoints need.",
+    "torch-byteorder": "The file was written on a big-endian machine. Load it there, or with PyTorch, and save it again"
+    " on a little-endian one.",
+    "torch-script": "The archive is a TorchScript program. Save its state_dict() instead.",
+    "torch-version": "The file's protocol is none that torch.save writes.",
+    "torch-trailing": "Bytes follow the last pickle or storage, which no reader would look at.",
+    "torch-truncated": "A storage ends beyond the end of the file, which is not whole.",
+    "torch-unread": "A storage in the file belongs to no tensor, so no reader would look at it.",
+    "torch-storage": "A tensor looks into a storage that is not there, or a reference to one is malformed.",
+    "torch-span": "A tensor reaches beyond its storage, or the storage has another size than its reference says.",
+    "torch-tensor": "A tensor is described in a way that torch.save does not, or is no plain stored tensor"
+    " (conjugated, negated). Save a contiguous copy.",
+    "torch-dtype": "A storage or tensor has a dtype that is not known here.",
+    "torch-expanded": "Views show more bytes than the file holds (expand). Save a contiguous copy, or the original.",
+    "torch-nested": "Dictionaries and lists are nested more than 64 deep, or one holds itself.",
+    "torch-name": "A key of a dictionary is neither text nor number.",
+    "torch-twice": "Two tensors have the same name once the names of nested dictionaries are joined with dots.",
 }
