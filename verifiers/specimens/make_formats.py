@@ -17,6 +17,8 @@ EMBED = struct.pack("<8f", 0.5, -1.25, 3.0, 0.0078125, -96.0, 1.0, 2.5, -0.0)
 EMBED_TURNED = struct.pack("<8f", 0.5, -96.0, -1.25, 1.0, 3.0, 2.5, 0.0078125, -0.0)
 NORM = struct.pack("<6H", 0x40F2, 0x4100, 0x40E7, 0x40EA, 0x40EF, 0x40EC)
 ORIGIN = {"weighbridge.origin": "fixture"}
+APR_METADATA = b'{"architecture":"specimen","weighbridge.origin":"fixture"}'
+Q4_K = bytes((index * 37 + 11) % 251 for index in range(2 * 144))
 
 
 class View(NamedTuple):
@@ -111,6 +113,64 @@ def torch_legacy(value: Any, storages: Mapping[str, tuple[int, bytes]], *, littl
     return magic + b"".join(pickles) + b"".join(struct.pack("<q", count) + data for count, data in storages.values())
 
 
+class Apr(NamedTuple):
+    """A tensor of an APR file: its dtype code, shape and bytes."""
+
+    code: int
+    shape: Sequence[int]
+    data: bytes
+
+
+def apr(tensors: Mapping[str, Apr], *, flags: int = 0x400, metadata: bytes = APR_METADATA) -> bytes:
+    """Lay tensors out as APR of version 2; the data lies in the order given, the index in that of the names."""
+    offsets, body = dict[str, int](), b""
+    for name, tensor in tensors.items():
+        offsets[name] = len(body)
+        body += padded(tensor.data)
+    return apr_of([apr_entry(name, *tensors[name], offsets[name]) for name in sorted(tensors)], body, flags, metadata)
+
+
+def apr_entry(name: str, code: int, shape: Sequence[int], data: bytes | int, offset: int) -> bytes:
+    """Write an entry of the index; the size is the data's, or the number given."""
+    raw, size = name.encode(), data if isinstance(data, int) else len(data)
+    dims = struct.pack(f"<{len(shape)}Q", *shape)
+    return struct.pack("<H", len(raw)) + raw + bytes([code, len(shape)]) + dims + struct.pack("<2Q", offset, size)
+
+
+def apr_of(entries: Sequence[bytes], body: bytes, flags: int = 0x400, metadata: bytes = APR_METADATA) -> bytes:
+    """Put header, metadata, index, data and footer together."""
+    index = padded(b"".join(entries))
+    index_at = 64 + len(padded(metadata))
+    told = len(entries), 64, len(metadata), index_at, index_at + len(index)
+    start = b"APR\0\2\0" + struct.pack("<HIQI2Q", flags, *told)
+    reserved = bytes(20)
+    header = start + struct.pack("<I", zlib.crc32(start + reserved)) + reserved
+    return signed(header + padded(metadata) + index + body)
+
+
+def signed(content: bytes) -> bytes:
+    """Put the footer behind it."""
+    return content + struct.pack("<I", zlib.crc32(content))
+
+
+def padded(data: bytes) -> bytes:
+    """Fill up to a multiple of 64 bytes."""
+    return data + bytes(-len(data) % 64)
+
+
+def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
+    """Lay tensors out as GGUF of version 3."""
+    infos, body = b"", b""
+    for name, (kind, shape, data) in tensors.items():
+        told = struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), kind, len(body))
+        infos += struct.pack("<Q", len(name)) + name.encode() + told
+        body += data + bytes(-len(data) % 32)
+    key, value = b"weighbridge.origin", b"fixture"
+    texts = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 1) + texts + infos
+    return head + bytes(-len(head) % 32) + body
+
+
 STATE: dict[str, Any] = {
     "embed": View("Float", "0", 8, (2, 4), (4, 1)),
     "model.norm.weight": View("BFloat16", "1", 6, (6,), (1,)),
@@ -126,12 +186,17 @@ def good() -> dict[str, bytes]:
         "source.pt": torch_zip(STATE, storages),
         "transposed-view.pt": torch_zip(turned, {"0": EMBED_TURNED, "1": NORM}),
         "legacy.pt": torch_legacy(STATE, {"0": (8, EMBED), "1": (6, NORM)}),
+        "old-codes.apr": apr({"model.norm.weight": Apr(2, (6,), NORM), "embed": Apr(0, (2, 4), EMBED)}),
+        "new-codes.apr": apr({"model.norm.weight": Apr(30, (6,), NORM), "embed": Apr(0, (2, 4), EMBED)}),
+        "blocks.apr": apr({"w": Apr(12, (2, 256), Q4_K)}),
+        "blocks.gguf": gguf({"w": (12, (2, 256), Q4_K)}),
     }
 
 
 def damaged() -> dict[str, bytes]:
     """Make the specimens that must be refused, by file name."""
     source = good()["source.pt"]
+    imported = good()["new-codes.apr"]
     runs_code = {"a": called("posix.system", "touch /tmp/weighbridge-was-here")}
     huge = {"a": View("Float", "0", 8, (2**30, 2**30), (0, 0))}
     return {
@@ -140,6 +205,13 @@ def damaged() -> dict[str, bytes]:
         "damaged/truncated.pt": source[:-1],
         "damaged/flipped-in-pickle.pt": source.replace(b"BFloat16Storage", b"BFloat17Storage"),
         "damaged/expanded-2-60.pt": torch_zip(huge, {"0": EMBED}),
+        "damaged/truncated.apr": imported[:-1],
+        "damaged/flipped-in-header.apr": imported[:8] + b"\3" + imported[9:],
+        "damaged/overlapping.apr": apr_of(
+            [apr_entry("a", 0, (16,), 64, 0), apr_entry("b", 0, (16,), 64, 0)], bytes(128)
+        ),
+        "damaged/size-2-60.apr": apr_of([apr_entry("a", 0, (2**58,), 2**60, 0)], bytes(64)),
+        "damaged/both-codes.apr": apr({"a": Apr(2, (6,), NORM), "b": Apr(30, (6,), NORM)}),
         "damaged/big-endian.pt": torch_zip(STATE, {"0": EMBED, "1": NORM}, order=b"big"),
     }
 

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import gguf_file, safetensors_file, torch_legacy, zip_archive, zipped
+from weighbridge.views import apr_file, gguf_file, safetensors_file, torch_legacy, zip_archive, zipped
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF and PyTorch files"
+READ = "safetensors, GGUF, PyTorch and APR files"
 
 
 def read(file: MappedFile) -> Reading:
@@ -35,6 +35,8 @@ def reader_of(head: bytes) -> Callable[[MappedFile], Reading] | None:
         return _safetensors
     if head.startswith(zip_archive.MAGICS):
         return zipped.read
+    if head.startswith(apr_file.MAGIC):
+        return apr_file.read
     if torch_legacy.begins(head):
         return torch_legacy.read
     return None
@@ -76,6 +78,8 @@ FOREIGN = {
     b"\x80\x05": "a Python pickle, but not of PyTorch",
     b"\x89HDF": "an HDF5 file",
     b"\x93NUM": "a NumPy array",
+    b"APRN": "an APR file of version 1",
+    b"APR2": "an APR file in a layout that no writer uses",
     b"vers": "a Git LFS pointer",
     b"ggml": "a GGML file, older than GGUF",
 }
