@@ -60,11 +60,12 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> No
     assert refused(tmp_path / "empty") == "empty-file the file has no bytes"
     (tmp_path / "zip").write_bytes(archive({"a": b"", "b": b""}))
     assert refused(tmp_path / "zip") == (
-        "checkpoint-format is a ZIP archive of 2 members, not one written by torch.save"
+        "checkpoint-format is a ZIP archive of 2 members, not one that torch.save or numpy.savez wrote"
     )
     (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}, protocol=4))
     assert refused(tmp_path / "pickle") == (
-        "checkpoint-format is a Python pickle, but not of PyTorch; safetensors, GGUF, PyTorch and APR files are read"
+        "checkpoint-format is a Python pickle, but not of PyTorch;"
+        " safetensors, GGUF, PyTorch, APR and NumPy files are read"
     )
 
 

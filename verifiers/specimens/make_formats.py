@@ -158,6 +158,13 @@ def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 64)
 
 
+def npy(descr: str, shape: Sequence[int], data: bytes, *, fortran: bool = False) -> bytes:
+    """Lay an array out as numpy.save does."""
+    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {tuple(shape)}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + data
+
+
 def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
     """Lay tensors out as GGUF of version 3."""
     infos, body = b"", b""
@@ -188,6 +195,9 @@ def good() -> dict[str, bytes]:
         "legacy.pt": torch_legacy(STATE, {"0": (8, EMBED), "1": (6, NORM)}),
         "old-codes.apr": apr({"model.norm.weight": Apr(2, (6,), NORM), "embed": Apr(0, (2, 4), EMBED)}),
         "new-codes.apr": apr({"model.norm.weight": Apr(30, (6,), NORM), "embed": Apr(0, (2, 4), EMBED)}),
+        "values.npz": archive({"embed.npy": npy("<f4", (2, 4), EMBED), "flags.npy": npy("|b1", (2,), b"\1\0")}),
+        "embed-fortran.npy": npy("<f4", (2, 4), EMBED_TURNED, fortran=True),
+        "embed.npy": npy("<f4", (2, 4), EMBED),
         "blocks.apr": apr({"w": Apr(12, (2, 256), Q4_K)}),
         "blocks.gguf": gguf({"w": (12, (2, 256), Q4_K)}),
     }
@@ -212,6 +222,10 @@ def damaged() -> dict[str, bytes]:
         ),
         "damaged/size-2-60.apr": apr_of([apr_entry("a", 0, (2**58,), 2**60, 0)], bytes(64)),
         "damaged/both-codes.apr": apr({"a": Apr(2, (6,), NORM), "b": Apr(30, (6,), NORM)}),
+        "damaged/dtype-lost.npz": archive({"norm.npy": npy("<V2", (6,), NORM)}),
+        "damaged/objects.npy": npy("|O", (1,), pickled(called("posix.system", "touch /tmp/weighbridge-was-here"))),
+        "damaged/compressed.npz": archive({"embed.npy": npy("<f4", (2, 4), EMBED)}, method=8),
+        "damaged/shape-2-40.npy": npy("<f4", (2**40,), EMBED),
         "damaged/big-endian.pt": torch_zip(STATE, {"0": EMBED, "1": NORM}, order=b"big"),
     }
 

@@ -14,7 +14,7 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "checkpoint-none": "The directory holds neither model.safetensors.index.json nor a .safetensors file.",
     "checkpoint-ambiguous": "The directory holds several .safetensors files and no index that says what belongs"
     " together. Bind one file, or write the index.",
-    "checkpoint-format": "The file is of another known format (a pickle or ZIP not of PyTorch, HDF5, GGML)."
+    "checkpoint-format": "The file is of another known format (another pickle or ZIP, HDF5, GGML)."
     " Save the weights in a format that is read; safetensors is the safest.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
     " shape and data_offsets; or it is larger than 16 MiB."
@@ -97,4 +97,10 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-overlap": "Two tensors share bytes.",
     "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
+    "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
+    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning: numpy.save"
+    " writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were. Save those as safetensors.",
+    "npy-byteorder": "The array is big-endian.",
+    "npy-shape": "The array has more than 32 dimensions.",
+    "npy-span": "Shape times dtype is not the number of bytes behind the header.",
 }

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import apr_file, gguf_file, safetensors_file, torch_legacy, zip_archive, zipped
+from weighbridge.views import apr_file, gguf_file, npy_file, safetensors_file, torch_legacy, zip_archive, zipped
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF, PyTorch and APR files"
+READ = "safetensors, GGUF, PyTorch, APR and NumPy files"
 
 
 def read(file: MappedFile) -> Reading:
@@ -37,6 +37,8 @@ def reader_of(head: bytes) -> Callable[[MappedFile], Reading] | None:
         return zipped.read
     if head.startswith(apr_file.MAGIC):
         return apr_file.read
+    if head.startswith(npy_file.MAGIC):
+        return npy_file.read
     if torch_legacy.begins(head):
         return torch_legacy.read
     return None
@@ -77,7 +79,6 @@ FOREIGN = {
     b"\x80\x04": "a Python pickle, but not of PyTorch",
     b"\x80\x05": "a Python pickle, but not of PyTorch",
     b"\x89HDF": "an HDF5 file",
-    b"\x93NUM": "a NumPy array",
     b"APRN": "an APR file of version 1",
     b"APR2": "an APR file in a layout that no writer uses",
     b"vers": "a Git LFS pointer",

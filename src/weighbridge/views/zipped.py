@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import torch_file, zip_archive
+from weighbridge.views import npy_file, torch_file, zip_archive
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
 
 
 def read(file: MappedFile) -> Reading:
-    """Read a PyTorch archive.
+    """Read a PyTorch archive, or one of NumPy arrays.
 
     Raises:
         SubjectError: `checkpoint-format` for any other archive, or what its reader refuses.
@@ -18,9 +18,11 @@ def read(file: MappedFile) -> Reading:
     root = torch_file.root_of(members)
     if root is not None:
         return torch_file.parse(file, members, root)
+    if npy_file.holds_arrays(members):
+        return npy_file.parse(file, members)
     raise SubjectError(
         "checkpoint-format",
-        f"is a ZIP archive of {len(members)} members, not one written by torch.save",
+        f"is a ZIP archive of {len(members)} members, not one that torch.save or numpy.savez wrote",
         where=file.name,
-        remedy="bind the file that torch.save wrote, or save the weights as safetensors",
+        remedy="bind a file that one of them wrote, or save the weights as safetensors",
     )
