@@ -83,7 +83,7 @@ def _kind(tree: ast.Module, module: types.ModuleType, kind: types.ModuleType) ->
 
 
 def unweakened(kind: types.ModuleType) -> Kind[Any]:
-    """Load a kind's module as mutants are loaded, unchanged: what gets through all its trials shows that mutants can."""
+    """Load a kind's module as mutants are loaded, unchanged: it must get through all its trials, as a mutant might."""
     return _kind(ast.parse(inspect.getsource(kind)), kind, kind)
 
 
