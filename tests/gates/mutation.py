@@ -118,10 +118,26 @@ def _changed(function: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _changes(node: ast.AST) -> Iterator[Change]:
+    yield from _conditions(node)
+    yield from _terms(node)
+    yield from _parts(node)
+
+
+def _conditions(node: ast.AST) -> Iterator[Change]:
     match node:
         case ast.If() | ast.IfExp():
             yield "never", lambda n: setattr(n, "test", ast.Constant(False))
             yield "always", lambda n: setattr(n, "test", ast.Constant(True))
+        case ast.BoolOp(op=op, values=values):
+            neutral = ast.Constant(isinstance(op, ast.And))
+            for at in range(len(values)):
+                yield f"without operand {at}", lambda n, at=at: n.values.__setitem__(at, neutral)
+        case ast.UnaryOp(op=ast.Not()):
+            yield "without not", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))
+
+
+def _terms(node: ast.AST) -> Iterator[Change]:
+    match node:
         case ast.Compare(ops=ops):
             for at, op in enumerate(ops):
                 for swap in SWAPS.get(type(op), ()):
@@ -129,24 +145,26 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             if len(ops) == 2:
                 yield "without its lower bound", lambda n: n.__dict__.update(_half(n, 1))
                 yield "without its upper bound", lambda n: n.__dict__.update(_half(n, 0))
-        case ast.BoolOp(op=op, values=values):
-            neutral = ast.Constant(isinstance(op, ast.And))
-            for at in range(len(values)):
-                yield f"without operand {at}", lambda n, at=at: n.values.__setitem__(at, neutral)
-        case ast.BinOp(op=ast.Add() | ast.Sub()):
-            yield "the other sign", lambda n: setattr(n, "op", ast.Sub() if isinstance(n.op, ast.Add) else ast.Add())
-        case ast.UnaryOp(op=ast.Not()):
-            yield "without not", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))
-        case ast.comprehension():
-            yield from _shortened(node)
+        case ast.BinOp(op=ast.Add()):
+            yield "the other sign", lambda n: setattr(n, "op", ast.Sub())
+        case ast.BinOp(op=ast.Sub()):
+            yield "the other sign", lambda n: setattr(n, "op", ast.Add())
+        case ast.Call(func=ast.Name(id=name)) if name in OTHER_CALL:
+            yield OTHER_CALL[name], lambda n: setattr(n.func, "id", OTHER_CALL[n.func.id])
+
+
+def _parts(node: ast.AST) -> Iterator[Change]:
+    match node:
+        case ast.comprehension(ifs=ifs):
+            if ifs:
+                yield "without its filter", lambda n: n.ifs.clear()
+            yield from _shortened()
         case ast.For():
-            yield from _part_only()
+            yield from _shortened()
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             for at, element in enumerate(elts):
                 if isinstance(element, (ast.Starred, ast.Tuple)):
                     yield f"without {ast.unparse(element)}", lambda n, at=at: n.elts.pop(at)
-        case ast.Call(func=ast.Name(id=name)) if name in OTHER_CALL:
-            yield OTHER_CALL[name], lambda n: setattr(n.func, "id", OTHER_CALL[n.func.id])
         case ast.Expr(value=ast.Call()):
             yield "dropped", lambda n: setattr(n, "value", ast.Constant(None))
 
@@ -156,13 +174,7 @@ def _half(compared: ast.Compare, at: int) -> dict[str, Any]:
     return {"left": terms[at], "ops": [compared.ops[at]], "comparators": [terms[at + 1]]}
 
 
-def _shortened(node: ast.comprehension) -> Iterator[Change]:
-    if node.ifs:
-        yield "without its filter", lambda n: n.ifs.clear()
-    yield from _part_only()
-
-
-def _part_only() -> Iterator[Change]:
+def _shortened() -> Iterator[Change]:
     first, last = ast.Slice(upper=ast.Constant(1)), ast.Slice(lower=ast.Constant(-1))
     for what, part in (("first only", first), ("last only", last)):
         yield what, lambda n, part=part: setattr(n, "iter", _part(n.iter, part))
