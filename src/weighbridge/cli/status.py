@@ -78,7 +78,7 @@ def _table(found: dict[Place, Standing]) -> Iterator[str]:
         yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {_word(_shown(members)):<12}  {_instances(members)}".rstrip()
     counted = tally(found)
     told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
-    yield f"{counted.gates} gates: {told}"
+    yield f"gates: {counted.gates}, of which {told}"
 
 
 def _shown(members: list[tuple[Place, Standing]]) -> Status:
