@@ -157,10 +157,12 @@ class _Words(string.Formatter):
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()  # as it is written in YAML
     if isinstance(value, (list, tuple)):
         return ", ".join(str(_shown(item)) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in sorted(value.items()))
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     return "none" if value is None else value

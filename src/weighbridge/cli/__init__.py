@@ -9,7 +9,7 @@ import traceback
 import click
 
 from weighbridge import __version__
-from weighbridge.errors import WeighbridgeError
+from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 
 VERBS = (
@@ -32,6 +32,17 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse a verb that is not there with the nearest one that is."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            from weighbridge.limits import nearest
+
+            what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
+            raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
+        return super().resolve_command(ctx, args)
+
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="weighbridge")
@@ -42,7 +53,7 @@ def group() -> None:
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(prog_name="weighbridge", standalone_mode=False)
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:

@@ -31,7 +31,11 @@ from weighbridge.runner import Weighed, weigh
 GATE = "compare"
 
 
-@click.command("compare", epilog="Example: weighbridge compare model.safetensors model.gguf --policy lossless")
+@click.command(
+    "compare",
+    short_help="Compare imports with their source, bit by bit.",
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy lossless",
+)
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
@@ -87,8 +91,8 @@ def _print(source: str, path: str, policy: str, weighed: Weighed, *, limit: int)
     click.echo(click.style(f"{source} -> {path}", bold=True) + f"   policy: {policy}")
     for line in capped(said.lines, limit):
         click.echo(f"  {line}")
-    if said.hint:
-        click.echo(click.style(f"  {said.hint}", dim=True))
+    for hint in said.hints:
+        click.echo(click.style(f"  {hint}", dim=True))
     click.echo(click.style(_answer(finding, weighed.measured), fg=COLOURS[outcome], bold=True))
 
 

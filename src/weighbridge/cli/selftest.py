@@ -8,11 +8,16 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json
+from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.selftest import Check, selftest
 
 
-@click.command("selftest", epilog="Example: weighbridge selftest --cards ../another-implementation")
+@click.command(
+    "selftest",
+    short_help="Show that this installation works.",
+    epilog="\b\nExample: weighbridge selftest --cards ../another-implementation",
+)
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A folder with gates/ and verifiers/ cards to try instead of the shipped ones.",
@@ -22,6 +27,10 @@ from weighbridge.selftest import Check, selftest
 def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
     """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
     checks = list(selftest(cards))
+    if not checks:
+        raise UsageError(
+            "no-cards", "there is no card in gates/ or verifiers/", where=str(cards), remedy="name another"
+        )
     wrong = [check for check in checks if check.wrong]
     if as_json:
         print_json([{"name": check.name, "wrong": check.wrong, "skipped": check.skipped} for check in checks])
@@ -31,7 +40,7 @@ def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
         skipped = sum(bool(check.skipped) for check in checks)
         held = len(checks) - len(wrong) - skipped
         click.echo(f"{held} of {len(checks)} hold, {len(wrong)} wrong, {skipped} not tried")
-    sys.exit(ExitCode.FAILED if wrong or not checks else ExitCode.PASSED)
+    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
 
 
 def _print(check: Check, *, verbose: bool) -> None:

@@ -51,7 +51,7 @@ def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
     case = ET.Element("testcase", classname=file, name=gate_name(finding), file=file)
     verdict = finding.verdict
     text = "\n".join(
-        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), said.hint)
+        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), *said.hints)
     )
     if verdict.outcome is Outcome.PASS:
         ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
