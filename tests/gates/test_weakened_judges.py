@@ -112,11 +112,11 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
             f"_passes: {what}: for key, value in _figures(passes=passes, progress=progress).items() "
             "if key in _SHARED": WORDS
             for what in ("without its filter", "first only", "last only")
-            **shown("_speed: limits.min_step_share #3"),
-    },
+        },
         "_passes: NotIn: key in _SHARED": WORDS,
         "_number: always: value if isinstance(value, (int, float)) else math.nan": RAISES,
         "_list: without its filter: for item in items if isinstance(item, Mapping)": RAISES,
+        **shown("_speed: limits.min_step_share #3"),
     },
     "device-refusal": {
         "judge: without *(['leftovers'] if limits.leaves_no else []): "
