@@ -10,7 +10,7 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import weighbridge.gates as package
@@ -20,7 +20,7 @@ from weighbridge.limits import read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult
 
 Passing = tuple[Mapping[str, object], Mapping[str, Measurement]]  # limits as in a contract, evidence by need
-Change = tuple[str, Callable[[Any], object]]
+Change = tuple[str, Any]  # what changes, and how to change the node
 
 SWAPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq, ast.GtE, ast.LtE),
@@ -90,6 +90,7 @@ def unweakened(kind: types.ModuleType) -> Kind[Any]:
 def _run(tree: ast.Module, module: types.ModuleType) -> types.ModuleType:
     weakened = types.ModuleType(f"{module.__name__}_weakened")
     sys.modules[weakened.__name__] = weakened  # where `read` looks for the types that its dataclasses name
+    weakened.__dict__["a_little"] = a_little
     exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), weakened.__dict__)
     return weakened
 
@@ -149,6 +150,10 @@ def _terms(node: ast.AST) -> Iterator[Change]:
             yield "the other sign", lambda n: setattr(n, "op", ast.Sub())
         case ast.BinOp(op=ast.Sub()):
             yield "the other sign", lambda n: setattr(n, "op", ast.Add())
+        case ast.Attribute(value=ast.Name(id="limits"), attr=_):
+            for sign in (1, -1):
+                what = "a little more" if sign > 0 else "a little less"
+                yield what, lambda n, sign=sign: setattr(n, "value", _moved(n.attr, sign))
         case ast.Call(func=ast.Name(id=name)) if name in OTHER_CALL:
             yield OTHER_CALL[name], lambda n: setattr(n.func, "id", OTHER_CALL[n.func.id])
 
@@ -167,6 +172,20 @@ def _parts(node: ast.AST) -> Iterator[Change]:
                     yield f"without {ast.unparse(element)}", lambda n, at=at: n.elts.pop(at)
         case ast.Expr(value=ast.Call()):
             yield "dropped", lambda n: setattr(n, "value", ast.Constant(None))
+
+
+def _moved(limit: str, sign: int) -> ast.expr:
+    call = ast.parse(f"a_little({limit!r}, {sign}, limits)", mode="eval")
+    return call.body
+
+
+def a_little(name: str, sign: int, limits: object) -> types.SimpleNamespace:
+    """Give one limit a little off. One that is no number raises, and so does a judge that reads it."""
+    value = getattr(limits, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(name)
+    moved = value + sign if isinstance(value, int) else value * (1 + sign * 2.0**-40)
+    return types.SimpleNamespace(**{name: moved})
 
 
 def _half(compared: ast.Compare, at: int) -> dict[str, Any]:

@@ -225,7 +225,8 @@ def _off(sign: float) -> Falsifier[Limits]:
         passes = len(rows_of(evidence, "passes"))
 
         def change(progress: Fields, _limits: Limits) -> Fields | None:
-            beyond = _number(progress["tokens_expected"]) + sign * _slack(progress, limits, passes)
+            slack = limits.slack_steps * passes * _number(progress["tokens_per_step"])
+            beyond = _number(progress["tokens_expected"]) + sign * slack
             moved = math.nextafter(beyond, sign * math.inf)
             return {**progress, "tokens": moved} if moved > 0 else None
 
@@ -264,8 +265,9 @@ def _too_long(row: Fields, progress: Fields, _limits: Limits) -> Fields:
 
 
 def _too_short(row: Fields, progress: Fields, limits: Limits) -> Fields | None:
-    least = limits.min_pass_share * _number(progress["corpus_tokens"]) - _number(progress["tokens_per_step"])
-    return {**row, "complete": True, "tokens": least * (1 - 1e-9)} if least > 1 else None
+    least = limits.min_pass_share * _number(progress["corpus_tokens"])
+    tokens = math.nextafter(least, 0.0) - _number(progress["tokens_per_step"])
+    return {**row, "complete": True, "tokens": tokens} if tokens > 1 else None
 
 
 def _blocking(name: str, code: str, **changed: Json) -> Falsifier[Limits]:

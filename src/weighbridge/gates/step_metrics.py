@@ -7,6 +7,7 @@ contract allows it by name; a column derived from another is told, not failed.
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -214,7 +215,7 @@ def _at_step(
 
 def _rate_off(sign: int) -> Callable[[Fields, Limits], Fields | None]:
     def change(row: Fields, limits: Limits) -> Fields | None:
-        ratio = 1 + sign * (limits.rate_tolerance + 1e-9)
+        ratio = math.nextafter(1 + sign * limits.rate_tolerance, sign * math.inf)
         return {**row, "rate_over_tokens": ratio} if row.get("rate_rows") else None
 
     return change
