@@ -11,6 +11,7 @@ $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet '$(TORCH)')
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m compileall -q src  # as installing a wheel does; start-up then compiles nothing
 	touch $@
 
 demo: $(VENV)/.ready

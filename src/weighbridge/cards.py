@@ -116,9 +116,13 @@ def read_card(cls: type[T], path: Path) -> T:
 def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
     """Build the evidence of an example, by need: a table, a record or a series."""
     return {
-        name: Measurement(quantity=name, value=_value(name, body), by="example", examined=1, total=1)
+        name: Measurement(quantity=name, value=_value(name, body), by="example", at=_at(body), examined=1, total=1)
         for name, body in evidence.items()
     }
+
+
+def _at(body: Any) -> str:
+    return str(body.get("at", ""))
 
 
 def _value(name: str, body: Any) -> Value:

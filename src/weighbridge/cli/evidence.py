@@ -9,6 +9,9 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json
+from weighbridge.contract.here import contracts_here
+from weighbridge.contract.resolved import digests
+from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.evidence.verify import Against, Answers, verify
@@ -41,7 +44,10 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
     """
     ledger = bundle.resolve().parent.parent / "ledger"
     recorded = Ledger(ledger).causes() if ledger.is_dir() else None
-    answers = verify(bundle, Against(now=dt.datetime.now(dt.UTC), recorded=recorded, anchored=require_anchor))
+    against = Against(
+        now=dt.datetime.now(dt.UTC), recorded=recorded, contract=_contract_now(bundle), anchored=require_anchor
+    )
+    answers = verify(bundle, against)
     if as_json:
         print_json({"id": answers.id, **{name: _answer(answers, name) for name in QUESTIONS}})
     else:
@@ -52,6 +58,16 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
             for detail in answer.details:
                 click.echo(f"  {'':<25} {detail}")
     sys.exit(answers.exit_code)
+
+
+def _contract_now(bundle: Path) -> str | None:
+    """Digest the bundle's contract as it stands here now, where it stands here at all."""
+    try:
+        stated = unseal(bundle).contract.id
+    except WeighbridgeError:
+        return None  # whatever is wrong with the bundle, the five answers say it
+    loaded = contracts_here().get(stated)
+    return digests(loaded.contract).whole if loaded else None
 
 
 def _answer(answers: Answers, name: str) -> Json:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 
 from weighbridge.amendment.tally import standings, tally
 from weighbridge.cli.options import as_json, print_json
+from weighbridge.contract.here import contracts_here
+from weighbridge.contract.load import LoadedContract
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
-from weighbridge.ledger import Place, Standing, lowest
+from weighbridge.ledger import Place, Standing, lowest, stale
 from weighbridge.ledger_store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.model import Status
+from weighbridge.model import Json, Status
 from weighbridge.report.terminal import STATUS_WORDS
 
 LEDGER = click.option(
@@ -39,10 +42,11 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     found = standings(Ledger(folder))
+    why_stale = staleness(found)
     if as_json:
-        print_json([_json(place, standing) for place, standing in found.items()])
+        print_json([_json(place, standing, why_stale[place]) for place, standing in found.items()])
         return
-    for line in _table(found):
+    for line in _table(found, why_stale):
         click.echo(line)
 
 
@@ -66,7 +70,20 @@ def why(folder: Path, gate: str) -> None:
             click.echo(f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}")
 
 
-def _table(found: dict[Place, Standing]) -> Iterator[str]:
+def staleness(found: Mapping[Place, Standing]) -> dict[Place, tuple[str, ...]]:
+    """Say why each standing is STALE: computed when shown, from the contracts that stand here now, never stored."""
+    now, contracts = dt.datetime.now(dt.UTC), contracts_here() if found else {}
+    return {place: _stale(place, standing, contracts.get(place.contract), now) for place, standing in found.items()}
+
+
+def _stale(place: Place, standing: Standing, loaded: LoadedContract | None, now: dt.datetime) -> tuple[str, ...]:
+    if loaded is None:
+        return ()
+    gate = next((gate for gate in loaded.contract.gates if gate.id == place.gate), None)
+    return stale(standing, gate, digests(loaded.contract).whole, now)
+
+
+def _table(found: Mapping[Place, Standing], why_stale: Mapping[Place, tuple[str, ...]]) -> Iterator[str]:
     if not found:
         yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
         return
@@ -75,7 +92,10 @@ def _table(found: dict[Place, Standing]) -> Iterator[str]:
         gates[place.contract, place.gate].append((place, standing))
     wide = [max(map(len, words)) for words in zip(*gates, strict=True)]
     for (contract, gate), members in sorted(gates.items()):
-        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {_word(_shown(members)):<12}  {_instances(members)}".rstrip()
+        reasons = sorted({why for place, _ in members for why in why_stale[place]})
+        remarks = _instances(members) + (f" STALE: {', '.join(reasons)}" if reasons else "")
+        status = _word(_shown(members))
+        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {status:<12}  {remarks.strip()}".rstrip()
     counted = tally(found)
     told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
     yield f"gates: {counted.gates}, of which {told}"
@@ -95,9 +115,10 @@ def _word(status: Status | None) -> str:
     return STATUS_WORDS[status] if status else "none"
 
 
-def _json(place: Place, standing: Standing) -> dict[str, str | bool | int]:
+def _json(place: Place, standing: Standing, why_stale: tuple[str, ...]) -> dict[str, Json]:
     at = standing.evidence_at.astimezone(dt.UTC).isoformat() if standing.evidence_at else ""
     return {
         "contract": place.contract, "gate": place.gate, "instance": place.instance,
         "status": str(standing.status), "diverged": standing.diverged, "evidence_at": at, "seq": standing.seq,
+        "stale": why_stale,
     }  # fmt: skip

@@ -137,7 +137,7 @@ def _slack(progress: Fields, limits: Limits, passes: int) -> float:
 def _coverage(progress: Fields) -> Iterator[Offence]:
     over = _number(progress["tokens"]) > _number(progress["corpus_tokens"])
     for told in _list(progress, "coverage"):
-        at_full = told["full"] is not None and told["last"] is not None and told["last"] == told["full"]
+        at_full = told["full"] is not None and told["last"] == told["full"]
         if over and at_full and _number(told["still"]) > 1:
             figures = {**told, "tokens": progress["tokens"], "corpus_tokens": progress["corpus_tokens"]}
             yield Offence(place="coverage", code="clamped-coverage", figures=figures)
