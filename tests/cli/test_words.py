@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
@@ -72,6 +74,17 @@ def test_a_kind_is_explained_with_bounds_and_with_what_can_be_measured(cli: Cli)
     )
 
 
+def test_without_a_word_every_kind_is_listed_with_what_it_asks(cli: Cli) -> None:
+    ended = cli("explain")
+    assert (ended.code, [line.split()[0] for line in ended.lines if not line.startswith(" ")]) == (0, list(KINDS))
+    assert max(map(len, ended.lines)) <= 100
+
+
+def test_a_word_that_nothing_is_called_is_sent_to_the_list(cli: Cli) -> None:
+    told = "unknown-word nothing is called 'zzzz'\n  `weighbridge explain` lists the gate kinds\n"
+    assert (cli("explain", "zzzz").code, cli("explain", "zzzz").err) == (2, told)
+
+
 def test_hints_stand_on_lines_of_their_own(cli: Cli) -> None:
     checkpoints = SPECIMENS / "checkpoints"
     lines = cli("compare", checkpoints / "source.safetensors", checkpoints / "mislabelled.gguf").lines
@@ -111,3 +124,22 @@ def test_a_torn_line_says_its_column_once(cli: Cli) -> None:
     ended = cli("inspect", SPECIMENS / "runs" / "torn-middle.jsonl")
     assert ended.code == 4
     assert "log-syntax not a row of JSON: unterminated string starting at column 13\n" in ended.err
+
+
+def test_a_draft_gives_counts_no_unit_figures_their_unit_and_nothing_empty(cli: Cli, workplace: Path) -> None:
+    run = SPECIMENS / "runs" / "report.json"
+    cli("verify", "builtin:training-run", "--subject", f"run={run}", "--param", "tokens_per_step=8192")
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    lines = cli("amend", "draft", "--bundle", bundle, "--gate", "GATE-RUN-004").lines
+    for figure, value, unit in (("counted", "30", ""), ("of", "30", ""), ("measured", "265.953", " ms")):
+        assert any(re.fullmatch(rf"- {figure}: `{value}` \[ev:[^ ]+\]{unit}", line) for line in lines), figure
+    assert not [line for line in lines if re.search("(?<!`)``(?!`)", line)]
+    assert any(line.endswith(f"report.json`, {run.stat().st_size} bytes") for line in lines)
+
+
+def test_the_size_of_a_subject_is_that_of_all_its_files(cli: Cli, workplace: Path) -> None:
+    run = SPECIMENS / "runs" / "wrapped"
+    cli("verify", "builtin:training-run", "--subject", f"run={run}")
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    (subject,) = json.loads((bundle / "statement.json").read_bytes())["predicate"]["subjects"]
+    assert subject["size"] == sum(path.stat().st_size for path in run.iterdir())

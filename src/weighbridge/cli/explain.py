@@ -22,19 +22,29 @@ _HANGING: Final[dict[str, Any]] = {"initial_indent": "  ", "subsequent_indent": 
 
 
 @click.command(
-    "explain", epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain unknown-key"
+    "explain",
+    short_help="Explain a gate kind or a code.",
+    epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain unknown-key",
 )
-@click.argument("word")
-def command(word: str) -> None:
-    """Explain a gate KIND or a CODE, in words for people."""
-    lines = list(_kind(word) if word in KINDS else _code(word))
-    if not lines:
+@click.argument("word", required=False)
+def command(word: str | None) -> None:
+    """Explain a gate kind or a code, in words for people; without WORD, list the gate kinds."""
+    if word is None:
+        lines = [line for name in KINDS for line in _listed(name)]
+    else:
+        lines = list(_kind(word) if word in KINDS else _code(word))
+    if word is not None and not lines:
         known = {*KINDS, *CODES, *COMMON, *CHECKPOINT_CODES, *(code for kind in KINDS.values() for code in kind.codes)}
         near = difflib.get_close_matches(word, known, n=1)
         suggestion = f"; did you mean {near[0]!r}?" if near else ""
-        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}")
+        remedy = "" if near else "`weighbridge explain` lists the gate kinds"
+        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}", remedy=remedy)
     for line in lines:
         click.echo(line)
+
+
+def _listed(name: str) -> list[str]:
+    return textwrap.wrap(f"{name:<24} {gate_card(name).asks}", WIDTH, subsequent_indent=" " * 25)
 
 
 def _kind(name: str) -> Iterator[str]:
