@@ -17,6 +17,7 @@ from weighbridge.evidence.redact import Redactor, host_pseudonym
 from weighbridge.evidence.seal import Draft, seal
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.evidence.unseal import Bundle
+from weighbridge.files import is_file
 from weighbridge.model import Fields, Origin
 from weighbridge.runner import Weighed
 
@@ -64,7 +65,7 @@ def _subject(item: Bound, weighed: Weighed, redactor: Redactor) -> BoundSubject:
 
 def _size(item: Bound) -> int:
     path = Path(item.target)
-    return path.stat().st_size if item.kind not in EXECUTED and path.is_file() else 0
+    return path.stat().st_size if item.kind not in EXECUTED and is_file(path) else 0
 
 
 def environment() -> Fields:
