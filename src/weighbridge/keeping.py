@@ -17,6 +17,7 @@ from weighbridge.evidence.redact import Redactor, host_pseudonym
 from weighbridge.evidence.seal import Draft, seal
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.evidence.unseal import Bundle
+from weighbridge.files import is_file
 from weighbridge.model import Fields, Origin
 from weighbridge.runner import Weighed
 
@@ -65,8 +66,8 @@ def _subject(item: Bound, weighed: Weighed, redactor: Redactor) -> BoundSubject:
 def _size(item: Bound, digests: Mapping[str, str]) -> int:
     """Sum the bytes of a subject's files; what is executed is no file of its own."""
     path = Path(item.target)
-    files = [path] if path.is_file() else [path / name for name in digests]
-    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if file.is_file())
+    files = [path] if is_file(path) else [path / name for name in digests]
+    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
 
 
 def environment() -> Fields:

@@ -12,6 +12,7 @@ from weighbridge.amendment.tally import markdown, standings, tally
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.evidence.unseal import unseal
+from weighbridge.files import is_folder
 from weighbridge.ledger_store import Ledger
 
 STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
@@ -47,7 +48,7 @@ def find(bundle: str) -> Path:
     Raises:
         UsageError: `unknown-bundle` or `ambiguous-bundle`.
     """
-    if Path(bundle).is_dir():
+    if is_folder(Path(bundle)):
         return Path(bundle)
     found = sorted(_starting(bundle)) if len(bundle) >= SHORTEST else []
     if len(found) == 1:

@@ -16,6 +16,7 @@ from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.evidence.verify import Against, Answers, verify
 from weighbridge.exit_code import ExitCode
+from weighbridge.files import is_folder
 from weighbridge.ledger_store import Ledger
 from weighbridge.model import Json
 from weighbridge.report.terminal import block, heading
@@ -43,7 +44,7 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
     Exit 0: it holds; 1: it does not; 3: it cannot be judged again here; 4: unreadable.
     """
     ledger = bundle.resolve().parent.parent / "ledger"
-    recorded = Ledger(ledger).causes() if ledger.is_dir() else None
+    recorded = Ledger(ledger).causes() if is_folder(ledger) else None
     against = Against(
         now=dt.datetime.now(dt.UTC), recorded=recorded, contract=_contract_now(bundle), anchored=require_anchor
     )

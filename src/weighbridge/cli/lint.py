@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.versions import reused
@@ -42,7 +42,7 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for line in (*map(str, problems), *map(str, warnings)):
             click.echo(line, err=True)
-        click.echo(f"{len(loaded)} of {len(names)} contracts are usable")
+        tell([f"{len(loaded)} of {len(names)} contracts are usable"])
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, render
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, numbers, render
 from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
+from weighbridge.printable import printable
 
 TOLD = 8
 
@@ -27,7 +28,7 @@ def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
     """Put a finding into words."""
     card = gate_card(finding.kind)
     words = _words(finding)
-    figures = dict(finding.verdict.figures) | _first(finding.verdict.offences)
+    figures = numbers(finding.verdict) | _first(finding.verdict.offences)
     return Said(
         lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
@@ -53,12 +54,12 @@ def _not_measured(verdict: Verdict, measured: Mapping[str, Measured]) -> Unmeasu
 
 def _unmeasured(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     item = _not_measured(verdict, measured)
-    return [f"{item.why} ({item.code})"] if item else []
+    return [printable(f"{item.why} ({item.code})")] if item else []
 
 
 def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     item = _not_measured(verdict, measured)
-    return [item.remedy] if item and item.remedy else []
+    return [printable(item.remedy)] if item and item.remedy else []
 
 
 def _hints(words: CodeCard, figures: Mapping[str, object]) -> list[str]:
