@@ -6,29 +6,19 @@ lies about how much it looked at, so that its canary, its extent and the judge's
 
 from __future__ import annotations
 
-import ast
-import copy
 import dataclasses
-import importlib
-import inspect
-import sys
-import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.verifiers.blinding import ANSWERS, Blinding, columns, events, frozen, of_places, rows, tensors
 from tests.verifiers.weighing import CASES, Case, outcome
 
-import weighbridge.verifiers as package
 from weighbridge import runner
-from weighbridge.model import Fields, Measurement, Outcome, Record, Rows, Series, SubjectKind, Unmeasured
+from weighbridge.model import Outcome, SubjectKind
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.base import Verifier, Views
+from weighbridge.verifiers.base import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
-Measured = Measurement | Unmeasured
-Measure = Callable[[Views, Fields], Measured]
 
 RUN, CHECKPOINT = SubjectKind.RUN, SubjectKind.CHECKPOINT
 KEYS: dict[str, Key] = {
@@ -73,125 +63,37 @@ def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: 
     assert outcome(case.weigh(tmp_path)) == (Outcome.PASS, "pass")
 
 
-# --- Answers that are cut, or always the same -------------------------------------------------------------------------
+# --- Answers and looks that are cut -----------------------------------------------------------------------------------
 
-
-def frozen(measure: Measure) -> Measure:
-    """Answer the first measurement for ever."""
-    kept: list[Measured] = []
-
-    def look(views: Views, options: Fields) -> Measured:
-        kept.append(measure(views, options)) if not kept else None
-        return kept[0]
-
-    return look
-
-
-def keeping(part: slice) -> Callable[[Measure], Measure]:
-    """Keep a part of the answer, and say that all was looked at."""
-
-    def blinded(measure: Measure) -> Measure:
-        def look(views: Views, options: Fields) -> Measured:
-            found = measure(views, options)
-            return dataclasses.replace(found, value=_cut(found.value, part)) if isinstance(found, Measurement) else found
-
-        return look
-
-    return blinded
-
-
-def _cut(value: Any, part: slice) -> Any:
-    match value:
-        case Rows(key, rows):
-            return Rows(key, rows[part])
-        case Series(step, values):
-            return Series(step[part], values[part])
-        case Record(fields):
-            return Record(dict(list(fields.items())[part]))
-
-
-def repeating(at: int) -> Callable[[Measure], Measure]:
-    """Look at one place, and say the same of every other."""
-
-    def blinded(measure: Measure) -> Measure:
-        def look(views: Views, options: Fields) -> Measured:
-            found = measure(views, options)
-            return dataclasses.replace(found, value=_spread(found.value, at)) if isinstance(found, Measurement) else found
-
-        return look
-
-    return blinded
-
-
-def _spread(value: Any, at: int) -> Any:
-    match value:
-        case Rows(key, rows) if rows:
-            return Rows(key, tuple({**rows[at], key: row[key]} for row in rows))
-        case Series(step, values) if values:
-            return Series(step, [values[at]] * len(values))
-        case _:
-            return Record({})
-
-
-BLINDED: dict[str, Callable[[Measure], Measure]] = {
-    "a constant": frozen,
-    "the first place only": keeping(slice(1)),
-    "the last place only": keeping(slice(-1, None)),
-    "all but the last place": keeping(slice(-1)),
-    "all but the first place": keeping(slice(1, None)),
-    "the first place for all": repeating(0),
-    "the last place for all": repeating(-1),
+RECORDS = {"facts-checkpoint", "facts-run", "corpus_progress", "host", "command_outcome"}  # one place each
+LOOKS: dict[str, dict[str, Blinding]] = {
+    "tensor_pairs": of_places(tensors, "tensor"),
+    "tensor_pairs, widened": of_places(tensors, "tensor"),
+    "facts-checkpoint": of_places(tensors, "tensor"),
+    "step_columns": of_places(rows, "row") | of_places(columns, "column"),
+    "step_series": of_places(rows, "row"),
+    "corpus_progress": of_places(rows, "row"),
+    "corpus_passes": of_places(rows, "row") | of_places(events, "event"),
+    "device_evidence": of_places(events, "event"),
+    "facts-run": of_places(rows, "row"),
 }
+BLINDED = [
+    (name, how, blinding)
+    for name in CASES
+    for how, blinding in ({"a constant": frozen} | ({} if name in RECORDS else ANSWERS) | LOOKS.get(name, {})).items()
+]
 
 
-@pytest.mark.parametrize("how", BLINDED)
-@pytest.mark.parametrize(("case", "name"), [(name, name) for name in CASES], indirect=["case"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "name", "blinding"),
+    [(name, name, blinding) for name, _, blinding in BLINDED],
+    indirect=["case"],
+    ids=[f"{name}-{how}" for name, how, _ in BLINDED],
+)
 def test_a_blinded_instrument_lets_no_pass_come_out(
-    case: Case, name: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, name: str, blinding: Blinding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = VERIFIERS[KEYS[name]]
-    with_instrument(monkeypatch, KEYS[name], dataclasses.replace(real, measure=BLINDED[how](real.measure)))
+    with_instrument(monkeypatch, KEYS[name], dataclasses.replace(real, measure=blinding(real.measure)))
     assert refused(case, tmp_path)
-
-
-# --- Looks that are cut -----------------------------------------------------------------------------------------------
-
-
-def seeing(look: Callable[[Any], Any]) -> Callable[[Measure], Measure]:
-    """Measure a part of every view, and say that all was looked at."""
-
-    def blinded(measure: Measure) -> Measure:
-        def short(views: Views, options: Fields) -> Measured:
-            found = measure(tuple(look(view) for view in views), options)
-            full = measure(views, options)
-            assert isinstance(full, Measurement)
-            return dataclasses.replace(found, examined=full.examined) if isinstance(found, Measurement) else found
-
-        return short
-
-    return blinded
-
-
-def rows(part: slice) -> Callable[[Any], Any]:
-    return lambda view: dataclasses.replace(view.cut(list(range(view.rows))[part]), events=view.events)
-
-
-def columns(part: slice) -> Callable[[Any], Any]:
-    def look(view: Any) -> Any:
-        names = ["step", *[name for name in view.cells if name != "step"][part]]
-        return dataclasses.replace(view, cells={name: view.cells[name] for name in names})
-
-    return look
-
-
-def events(part: slice) -> Callable[[Any], Any]:
-    return lambda view: view.with_events(list(view.events)[part])
-
-
-PARTS = {"first": slice(1), "last": slice(-1, None), "all but the last": slice(-1), "the first half": slice(60)}
-LOOKS: dict[str, Callable[[Any], Any]] = {
-    **{f"{name} row": rows(part) for name, part in PARTS.items()},
-    **{f"{name} column": columns(part) for name, part in PARTS.items()},
-    **{f"{name} event": events(part) for name, part in PARTS.items() if name != "the first half"},
-}
-OF_RUNS = [name for name, key in KEYS.items() if key[1] == (RUN,)]

@@ -38,7 +38,7 @@ REFUSING = "import sys; print('DEVICE_UNAVAILABLE', file=sys.stderr); sys.exit(3
 
 def recorded(folder: Path) -> Path:
     """Write a run of 120 steps of 32 tokens that wraps its corpus once, at step 80, and was probed at three steps."""
-    drawn = random.Random(7)  # noqa: S311
+    drawn = random.Random(7)
     rows = []
     for step in range(STEPS):
         position = (step + 1) * TOKENS
@@ -59,7 +59,7 @@ def recorded(folder: Path) -> Path:
 def checkpoints(folder: Path) -> tuple[Path, Path, Path]:
     """Write three tensors, the last of more than one step, in BF16: twice the same, and once widened to F32."""
     folder.mkdir()
-    drawn = random.Random(7)  # noqa: S311
+    drawn = random.Random(7)
     words = {name: drawn.randbytes(2 * size) for name, size in (("a", 64), ("m", 300), ("z", 300_000))}
     narrow = {name: ("BF16", [len(data) // 2], data) for name, data in words.items()}
     wide = {name: ("F32", [len(data) // 2], _widened(data)) for name, data in words.items()}

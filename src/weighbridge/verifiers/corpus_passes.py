@@ -161,9 +161,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement) or not isinstance(again.value, Rows) or not again.value.rows:
             return False
-        final = again.value.rows[-1]
-        fell = not falls or final["first_step"] == _steps(few)[-1]
-        return final["stray_steps"] == [last + CANARY_ROWS * 2] and fell
+        rows = again.value.rows
+        fell = not falls or (len(rows) > 1 and rows[-1]["first_step"] == _steps(few)[-1])
+        in_turn = [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+        quiet = all(not row["events"] and not row["stray"] for row in rows[:-1])
+        return rows[-1]["stray_steps"] == [last + CANARY_ROWS * 2] and fell and in_turn and quiet
 
     return Canary(name="a wrap event too many", place="events, last", views=(laid,), seen=seen)
 

@@ -161,7 +161,10 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
         if not isinstance(result, Measurement) or not isinstance(result.value, Rows):
             return False
         rows = result.value.rows
-        return len(rows) == max(len(kept), 1) and expected.items() <= dict(rows[-1]).items()
+        if len(rows) != max(len(kept), 1) or not expected.items() <= dict(rows[-1]).items():
+            return False
+        others = zip(rows[:-1], kept[:-1], strict=True)
+        return all(row[name] == probe.get(name) for row, probe in others for name in COUNTS)
 
     return Canary(
         name="a probe that found everything elsewhere",
