@@ -60,7 +60,7 @@ def checkpoints(folder: Path) -> tuple[Path, Path, Path]:
     """Write three tensors, the last of more than one step, in BF16: twice the same, and once widened to F32."""
     folder.mkdir()
     drawn = random.Random(7)
-    words = {name: drawn.randbytes(2 * size) for name, size in (("a", 64), ("m", 300), ("z", 300_000))}
+    words = {name: drawn.randbytes(2 * size) for name, size in (("a", 64), ("m", 300), ("z", 1_100_000))}
     narrow = {name: ("BF16", [len(data) // 2], data) for name, data in words.items()}
     wide = {name: ("F32", [len(data) // 2], _widened(data)) for name, data in words.items()}
     return (
@@ -160,7 +160,7 @@ BUDGET = {"statistic": "median", "steps": [20, 119], "below_ms": 20}
 CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_pairs": of_checkpoints("byte-identity", 1),
     "tensor_pairs, widened": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
-    "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 300_364}),
+    "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),
     "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),
     "step_series": of_a_run("wall-time-budget", **{"with": BUDGET}),
     "corpus_progress": of_a_run("corpus-wrap-around"),
