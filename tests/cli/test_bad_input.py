@@ -16,6 +16,8 @@ import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
+from weighbridge.data import data_path
+
 PARITY = "builtin:forward-parity"
 IMPORT = "builtin:checkpoint-import"
 REFUSAL = """
@@ -306,3 +308,71 @@ def test_a_report_that_cannot_be_written_is_told(cli: Cli, workplace: Path) -> N
     ended = cli("verify", "c.yaml", "--subject", "run=good.jsonl", "--report", f"junit:{workplace}")
     assert ended.code == 4
     assert ended.err.startswith(f"{workplace}: disk the report was not written: Is a directory (EISDIR)")
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+
+HEAD = {
+    "schema": "weighbridge.run/v0",
+    "requested_device": "cpu",
+    "resolved_device": "cpu",
+    "pid": 12,
+    "host": "host-aaaaaaaaaaaa",
+    "commit": "abc",
+}
+DEVICE = """
+weighbridge: contract/v0
+id: device
+version: 1.0.0
+title: Device
+owner: o
+subjects: {run: {kind: run}}
+gates:
+  - id: G-1
+    title: device
+    kind: no-silent-cpu-fallback
+    subjects: {run: run}
+    with: {requested: cpu}
+  - id: G-2
+    title: metrics
+    kind: step-metrics
+    subjects: {run: run}
+    with: {required: [loss]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ('{"$num": 3}', "a mapping whose only key is '$num' would be read back as a number"),
+        ('{"cpu": 1' + "0" * 90 + "}", "not strict JSON: an integer of 91 digits"),
+        ('{"password=hunter2hunter2": 1, "password=hunter3hunter3": 2}', "two names become the same once redacted"),
+    ],
+)
+def test_what_no_bundle_can_hold_breaks_its_own_gate_alone(
+    cli: Cli, workplace: Path, parameters: str, why: str
+) -> None:
+    (workplace / "c.yaml").write_text(DEVICE)
+    (workplace / "run").mkdir()
+    (workplace / "run/run.json").write_text(json.dumps(HEAD))
+    rows = ({"step": step, "loss": 5 - step / 9} for step in range(12))
+    (workplace / "run/steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (workplace / "run/events.jsonl").write_text(
+        '{"event": "device", "step": 0, "ops": {"cpu": 1}, "optimizer": {"cpu": 1}, "dispatch": "audited", '
+        f'"witnesses": [], "why": {{}}, "allocated_bytes": 0, "parameters": {parameters}}}\n'
+    )
+    ended = cli("verify", "c.yaml", "--subject", "run=run")
+    assert ended.code == 4
+    assert f"    what was measured cannot be sealed: {why} (not-sealable)" in ended.lines
+    assert "PASS     G-2  metrics" in ended.lines
+    assert "hunter" not in ended.out + ended.err
+
+
+def test_nothing_tried_is_no_passed_selftest(cli: Cli, workplace: Path) -> None:
+    (workplace / "gates").mkdir()
+    (workplace / "verifiers").mkdir()
+    card = Path(data_path("verifiers") / "step_series.yaml").read_text("utf-8").partition("specimens:")[0]
+    specimen = "specimens: [{name: a, subjects: [a], needs: no_such_package, expects: {step: []}}]\n"
+    (workplace / "verifiers/step_series.yaml").write_text(card + specimen)
+    ended = cli("selftest", "--cards", workplace)
+    assert (ended.code, ended.lines[-1]) == (1, "0 of 1 hold, 0 wrong, 1 not tried")
