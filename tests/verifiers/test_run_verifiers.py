@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,8 @@ def test_columns_logged_in_other_rows_are_correlated_on_the_rows_they_share(tmp_
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     value = measured("step_columns", open_run(path)).value
     assert isinstance(value, Rows)
-    found = {row["column"]: (row["correlated_with"], row["rank_correlation_root_n"]) for row in value.rows}
+    found: dict[Any, Any] = {
+        row["column"]: (row["correlated_with"], row["rank_correlation_root_n"]) for row in value.rows
+    }
     assert found["b"] == ("step", pytest.approx(math.sqrt(10)))
     assert found["a"] == ("step", pytest.approx(math.sqrt(20)))
