@@ -107,11 +107,9 @@ def of_places(what: Callable[[slice], Blinding], name: str) -> dict[str, Blindin
 
 # --- Loops of the source ----------------------------------------------------------------------------------------------
 
-CUTS = {"first only": ":1", "last only": "-1:", "all but the last": ":-1", "all but the first": "1:"}
-
 
 def short_sighted(verifier: types.ModuleType, helper: str = "") -> Iterator[tuple[str, Verifier]]:
-    """Cut one loop of an instrument short, or of a module that it measures with."""
+    """End one loop of an instrument, or of a module that it measures with, after its first turn."""
     module = importlib.import_module(f"{package.__name__}.{helper}") if helper else verifier
     tree = ast.parse(inspect.getsource(module))
     names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -120,13 +118,12 @@ def short_sighted(verifier: types.ModuleType, helper: str = "") -> Iterator[tupl
     for index, node in enumerate(ast.walk(tree)):
         if not isinstance(node, (ast.For, ast.comprehension)) or _holder(tree, node) not in functions:
             continue
-        for what, part in CUTS.items():
-            weakened = copy.deepcopy(tree)
-            loop: Any = list(ast.walk(weakened))[index]
-            loop.iter = ast.parse(f"list({ast.unparse(loop.iter)})[{part}]", mode="eval").body
-            name = f"{_holder(tree, node)}: {what}: {ast.unparse(node).strip().partition(chr(10))[0]}"
-            seen[name] = seen.get(name, 0) + 1
-            yield name if seen[name] == 1 else f"{name} #{seen[name]}", _verifier(weakened, module, verifier)
+        weakened = copy.deepcopy(tree)
+        loop: Any = list(ast.walk(weakened))[index]
+        loop.iter = ast.parse(f"list({ast.unparse(loop.iter)})[:1]", mode="eval").body
+        name = f"{_holder(tree, node)}: {ast.unparse(node).strip().partition(chr(10))[0]}"
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name} #{seen[name]}", _verifier(weakened, module, verifier)
 
 
 def _methods(tree: ast.Module) -> list[str]:
