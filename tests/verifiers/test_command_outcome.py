@@ -197,4 +197,4 @@ def test_a_folder_that_its_maker_closed_is_looked_into(tmp_path: Path, monkeypat
         return listed(path)
 
     monkeypatch.setattr(Path, "iterdir", refusing)
-    assert {"path": "closed/run", "what": "run-directory"} in left_behind(tmp_path)
+    assert {"path": "closed/run", "what": "run-directory"} in list[object](left_behind(tmp_path))
