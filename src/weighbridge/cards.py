@@ -117,9 +117,13 @@ def read_card(cls: type[T], path: Path) -> T:
 def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
     """Build the evidence of an example, by need: a table, a record or a series."""
     return {
-        name: Measurement(quantity=name, value=_value(name, body), by="example", examined=1, total=1)
+        name: Measurement(quantity=name, value=_value(name, body), by="example", at=_at(body), examined=1, total=1)
         for name, body in evidence.items()
     }
+
+
+def _at(body: Any) -> str:
+    return str(body.get("at", ""))
 
 
 def _value(name: str, body: Any) -> Value:
@@ -154,10 +158,12 @@ class _Words(string.Formatter):
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()  # as it is written in YAML
     if isinstance(value, (list, tuple)):
         return ", ".join(str(_shown(item)) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in sorted(value.items()))
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     return "none" if value is None else value
@@ -228,6 +234,11 @@ COMMON: Mapping[str, CodeCard] = {
         says="the instrument {instrument} did not see a known damage laid at {place}",
         cause="the verifier does not look where it says",
         look="the verifier's module, and `weighbridge selftest`",
+    ),
+    "not-sealable": CodeCard(
+        says="what was measured cannot be sealed",
+        cause="names that become the same once secrets are taken out, or numbers that no JSON reader takes",
+        look="odd names and numbers in the subject",
     ),
     "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
     "requires": CodeCard(

@@ -12,7 +12,7 @@ import click
 
 from weighbridge import __version__
 from weighbridge.cli.options import colourless, leave_unread
-from weighbridge.errors import WeighbridgeError
+from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
@@ -36,6 +36,17 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse a verb that is not there with the nearest one that is."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            from weighbridge.limits import nearest
+
+            what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
+            raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a verb; where its reader left early, it has told all that anybody wanted."""
         try:
@@ -55,7 +66,7 @@ def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = group.main(standalone_mode=False, color=False if colourless() else None)
+        code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
         click.echo("interrupted: what was under way is not kept", err=True)
         code = ExitCode.INTERRUPTED

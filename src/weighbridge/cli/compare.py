@@ -33,7 +33,11 @@ from weighbridge.runner import Weighed, weigh
 GATE = "compare"
 
 
-@click.command("compare", epilog="Example: weighbridge compare model.safetensors model.gguf --policy lossless")
+@click.command(
+    "compare",
+    short_help="Compare imports with their source, bit by bit.",
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy lossless",
+)
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
@@ -90,8 +94,7 @@ def _told(source: str, path: str, policy: str, weighed: Weighed, *, limit: int) 
     if one_file(source, path):
         yield "  both names lead to one file, which always agrees with itself"
     yield from (f"  {line}" for line in capped(said.lines, limit))
-    if said.hint:
-        yield click.style(f"  {said.hint}", dim=True)
+    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
     yield click.style(_answer(finding, weighed.measured), fg=COLOURS[outcome], bold=True)
 
 

@@ -25,7 +25,11 @@ TENSORS_SHOWN = 20
 RUN_FILES = ("run.json", "steps.jsonl")
 
 
-@click.command("inspect", epilog="Example: weighbridge inspect model.gguf; weighbridge inspect runs/a")
+@click.command(
+    "inspect",
+    short_help="Tell what one checkpoint or run log holds.",
+    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="List every tensor.")
 @as_json

@@ -15,7 +15,11 @@ from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
 
 
-@click.command("lint", epilog="Example: weighbridge lint contracts/*.yaml")
+@click.command(
+    "lint",
+    short_help="Say everything that is wrong with contracts.",
+    epilog="\b\nExample: weighbridge lint contracts/*.yaml",
+)
 @click.argument("contracts", nargs=-1)
 @as_json
 def command(contracts: tuple[str, ...], *, as_json: bool) -> None:

@@ -9,12 +9,17 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 from weighbridge.selftest import Check, selftest
 
 
-@click.command("selftest", epilog="Example: weighbridge selftest --cards ../another-implementation")
+@click.command(
+    "selftest",
+    short_help="Show that this installation works.",
+    epilog="\b\nExample: weighbridge selftest --cards ../another-implementation",
+)
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A folder with gates/ and verifiers/ cards to try instead of the shipped ones.",
@@ -24,6 +29,10 @@ from weighbridge.selftest import Check, selftest
 def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
     """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
     checks = list(selftest(cards))
+    if not checks:
+        raise UsageError(
+            "no-cards", "there is no card in gates/ or verifiers/", where=str(cards), remedy="name another"
+        )
     wrong = [check for check in checks if check.wrong]
     held = [check for check in checks if not check.wrong and not check.skipped]
     if as_json:

@@ -27,10 +27,12 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
-EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
+EXAMPLE = (
+    "\b\nExample: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
+)
 
 
-@click.command("verify", epilog=EXAMPLE)
+@click.command("verify", short_help="Weigh subjects against contracts, and seal the evidence.", epilog=EXAMPLE)
 @click.argument("contracts", nargs=-1)
 @click.option("--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET", help="Bind a subject.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; moves no status.")

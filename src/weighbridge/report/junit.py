@@ -54,7 +54,7 @@ def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
     case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
     verdict = finding.verdict
     text = "\n".join(
-        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), said.hint)
+        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), *said.hints)
     )
     if verdict.outcome is Outcome.PASS:
         ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"

@@ -20,7 +20,7 @@ class Said:
     uncounted: tuple[str, ...] = ()
     besides: str = ""
     enough: str = ""
-    hint: str = ""
+    hints: tuple[str, ...] = ()
     trials: str = ""
 
 
@@ -34,7 +34,7 @@ def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, finding.verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hint=_hint(words, figures) if words else _remedy(finding.verdict, measured),
+        hints=tuple(_hints(words, figures) if words else _remedy(finding.verdict, measured)),
         trials=trials_told(finding.trials),
     )
 
@@ -57,14 +57,14 @@ def _unmeasured(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]
     return [printable(f"{item.why} ({item.code})")] if item else []
 
 
-def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> str:
+def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     item = _not_measured(verdict, measured)
-    return printable(item.remedy) if item else ""
+    return [printable(item.remedy)] if item and item.remedy else []
 
 
-def _hint(words: CodeCard, figures: Mapping[str, object]) -> str:
+def _hints(words: CodeCard, figures: Mapping[str, object]) -> list[str]:
     named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)
+    return [f"{label}: {fill(text, figures)}" for label, text in named if text]
 
 
 def trials_told(trials: Sequence[Trial]) -> str:

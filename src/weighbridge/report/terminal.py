@@ -43,7 +43,7 @@ def block(finding: Finding, title: str, position: str, measured: Mapping[str, Me
         ]
     lines += [f"{INDENT}{said.besides}"] if said.besides else []
     lines += [f"{INDENT}enough: {said.enough}"] if said.enough else []
-    lines += [f"{INDENT}{click.style(said.hint, dim=True)}"] if said.hint else []
+    lines += [f"{INDENT}{click.style(hint, dim=True)}" for hint in said.hints]
     if finding.verdict.outcome is Outcome.PASS:
         lines += [f"{INDENT}{click.style(f'trials: {said.trials}', dim=True)}"]
     elif position:

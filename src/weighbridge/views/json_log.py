@@ -44,7 +44,7 @@ def decode(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as problem:
-        raise ValueError(f"{problem.msg.lower()} at column {problem.colno}") from None
+        raise ValueError(f"{problem.msg.lower().removesuffix(' at')} at column {problem.colno}") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -165,7 +165,7 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
                 return start, document
             problem, reached = "text after the end of the JSON", end
         except json.JSONDecodeError as error:
-            problem, reached = error.msg.lower(), error.pos
+            problem, reached = error.msg.lower().removesuffix(" at"), error.pos
             spent += reached // COUNTED  # the error counted the lines from the start of the text
         except (ValueError, RecursionError) as error:
             problem, reached = "nested too deep" if isinstance(error, RecursionError) else str(error), len(text)
