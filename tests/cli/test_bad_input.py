@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -376,3 +378,37 @@ def test_nothing_tried_is_no_passed_selftest(cli: Cli, workplace: Path) -> None:
     (workplace / "verifiers/step_series.yaml").write_text(card + specimen)
     ended = cli("selftest", "--cards", workplace)
     assert (ended.code, ended.lines[-1]) == (1, "0 of 1 hold, 0 wrong, 1 not tried")
+
+
+# --- Terminals --------------------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> bytes:
+    """Run on a terminal of its own, and give all that is shown there."""
+    ours, theirs = pty.openpty()
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    words = [sys.executable, "-m", "weighbridge", *arguments]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env={**plain, **environment})
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is gone once its last process is
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    process.wait(timeout=30)
+    return shown
+
+
+@pytest.mark.slow
+def test_colour_and_progress_are_for_terminals_that_want_them(workplace: Path) -> None:
+    assert workplace == Path.cwd()
+    a, b = checkpoint("a.safetensors"), checkpoint("b.safetensors", 3.0)
+    assert b"\x1b[31m" in on_a_terminal("compare", a, b, TERM="xterm")
+    assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="xterm", NO_COLOR="1")
+    assert b"\x1b" not in on_a_terminal("compare", a, b, TERM="dumb")
+
+
+def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> None:
+    ended = cli("ledger", "check", "--ledger", workplace / "typo")
+    assert ended.code == 2
+    assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger to be checked")

@@ -84,9 +84,9 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
     process = _start(argv, work, environment(os.environ, view, scratch))
     tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
     threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         exit_code = _wait(process, timeout_s)
         wall_seconds = time.monotonic() - started
     finally:
