@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
 from weighbridge.views import formats, sharded, strided
 from weighbridge.views.mapped_file import MappedFile
@@ -136,7 +137,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
-    path = sharded.checkpoint_in(Path(path)) if Path(path).is_dir() else Path(path)
+    path = sharded.checkpoint_in(Path(path)) if is_folder(Path(path)) else Path(path)
     file = MappedFile(path)
     files = {file.name: file}
     if formats.looks_like_json(file):

@@ -1,4 +1,4 @@
-"""What the codes mean with which a checkpoint is refused as unreadable; `weighbridge explain CODE` prints them.
+"""What the codes mean with which a subject is refused as unreadable; `weighbridge explain CODE` prints them.
 
 Only words: nothing here decides or reads.
 """
@@ -98,9 +98,47 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
     "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
-    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning: numpy.save"
-    " writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were. Save those as safetensors.",
+    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
+    " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were.",
     "npy-byteorder": "The array is big-endian.",
     "npy-shape": "The array has more than 32 dimensions.",
     "npy-span": "Shape times dtype is not the number of bytes behind the header.",
+}
+
+RUN_CODES: Mapping[str, str] = {
+    "not-found": "There is no file or directory of that name.",
+    "not-readable": "The operating system refuses to open the log.",
+    "not-a-file": "The name is that of a FIFO, socket or device. Only regular files are read, so nothing hangs.",
+    "not-a-run": "The directory holds no steps.jsonl, so it is no run directory.",
+    "run-schema": "run.json names another schema than the one that is read, or none.",
+    "empty-file": "The log has no bytes.",
+    "no-rows": "The log has no row, so no step can be looked at.",
+    "not-utf8": "The log is not UTF-8 text.",
+    "line-too-long": "A line is longer than 1 MiB, which no row of a log is.",
+    "too-large": "The log has more bytes, rows, columns or cells than are read; nothing was cut off silently.",
+    "column-name": "A column's name is no line of printable characters, or too long for one.",
+    "log-syntax": "A line or a file is not of its form; only a last line without its end may be torn.",
+}
+
+EXECUTED_CODES: Mapping[str, str] = {
+    "command-form": "The command cannot be split into words: a quote is open.",
+    "no-command": "The command has no words.",
+    "command-not-found": "The command's first word is no program that can be run here.",
+    "factory-spec": "The target names no factory; one is module:function or path/to/file.py:function.",
+    "no-file": "There is no file where the factory should be.",
+    "no-factory": "The module or file has no function of that name.",
+    "factory-raised": "The factory, or importing it, raised; `--debug` shows the traceback.",
+    "not-a-forward": "What the factory returned is no forward subject: see spec/forward-subject.md.",
+    "forward-raised": "The forward pass raised; `--debug` shows the traceback.",
+    "point-id": "The id of a capture point does not say its state, as `L0.attn.q.post_bias` does.",
+    "point-shape": "A capture point holds something other than float64 values [sequences, tokens, channels].",
+    "tap": "A tap names no place in a module; it is a path, path:in or path:out, with [from:to] for channels.",
+    "no-submodule": "A tap names a submodule that the module does not have.",
+    "captured-twice": "One forward pass reached a capture point twice, so there is no one value to compare.",
+}
+
+SUBJECT_CODES: Mapping[str, Mapping[str, str]] = {
+    "a checkpoint that cannot be read": CHECKPOINT_CODES,
+    "a run that cannot be read": RUN_CODES,
+    "a command or model that cannot be used": EXECUTED_CODES,
 }

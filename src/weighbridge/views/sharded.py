@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
+from weighbridge.files import exists
 from weighbridge.views import formats
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
@@ -28,12 +29,12 @@ def checkpoint_in(directory: Path) -> Path:
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
     """
-    if (directory / INDEX).exists():
+    if exists(directory / INDEX):
         return directory / INDEX
     found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
-    older = next((name for name in TORCH_NAMES if (directory / name).exists()), "")
+    older = next((name for name in TORCH_NAMES if exists(directory / name)), "")
     if older and not found:
         return directory / older
     code = "checkpoint-ambiguous" if found else "checkpoint-none"
@@ -97,7 +98,7 @@ def _weight_map(index: MappedFile) -> dict[str, str]:
 def _shard(name: str, directory: Path, index: MappedFile) -> MappedFile:
     if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
         _refuse("index", f"{quoted(name)} is not a plain file name", index)
-    if not (directory / name).exists():
+    if not exists(directory / name):
         _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
     return MappedFile(directory / name)
 
