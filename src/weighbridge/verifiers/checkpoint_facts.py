@@ -9,7 +9,12 @@ from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "facts"
-REPORTED = {"general.architecture": "architecture", "general.file_type": "file_type", "format": "written_by"}
+REPORTED = {
+    "general.architecture": "architecture",
+    "general.file_type": "file_type",
+    "format": "written_by",
+    "apr.dtype_codes": "dtype_codes",
+}
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
