@@ -78,7 +78,7 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "torch-dtype": "A storage or tensor has a dtype that is not known here.",
     "torch-expanded": "Views show more bytes than the file holds (expand). Save a contiguous copy, or the original.",
     "torch-nested": "Dictionaries and lists are nested more than 64 deep, or one holds itself.",
-    "torch-name": "A key of a dictionary is neither text nor number.",
+    "torch-name": "A key of a dictionary is neither text nor number, or the names are longer than any that are needed.",
     "torch-twice": "Two tensors have the same name once the names of nested dictionaries are joined with dots.",
     "apr-version": "The APR version is not 2.",
     "apr-checksum": "The header does not have the CRC-32 that it gives: bits have changed since.",
