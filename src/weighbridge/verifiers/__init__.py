@@ -16,6 +16,7 @@ from weighbridge.verifiers import (
     run_facts,
     step_columns,
     step_series,
+    tensor_bits,
     tensor_pairs,
 )
 from weighbridge.verifiers.base import Verifier
@@ -31,6 +32,7 @@ _ALL: tuple[Verifier, ...] = (
     run_facts.VERIFIER,
     step_columns.VERIFIER,
     step_series.VERIFIER,
+    tensor_bits.VERIFIER,
     tensor_pairs.VERIFIER,
 )
 
