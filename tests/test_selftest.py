@@ -17,8 +17,9 @@ from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Views
 
 
-def wrong(prefix: str) -> list[Check]:
-    return [check for check in selftest.selftest() if check.wrong and check.name.startswith(prefix)]
+def wrong(prefix: str) -> Check | None:
+    """Find the first check that went wrong, and look no further."""
+    return next((check for check in selftest.selftest() if check.wrong and check.name.startswith(prefix)), None)
 
 
 @pytest.mark.parametrize("name", KINDS)

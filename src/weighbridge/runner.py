@@ -5,8 +5,10 @@ The runner never judges, and judging never sees anything but what the sealed byt
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -93,10 +95,13 @@ class Scale:
 
     def _guarded(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
         try:
-            return self._measured(item, bound)
+            with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
+                return self._measured(item, bound)
         except SubjectError as error:
             return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
-        except Exception as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
             if self.debug:
                 traceback.print_exc()
             return Faulted(

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from weighbridge.canonical import dumps, loads
 from weighbridge.cards import VerifierCard, read_card
 from weighbridge.gates.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Measurement, Record, Rows, SubjectKind
 from weighbridge.selftest import check_verifier_card
+from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Canary
 from weighbridge.views.run import RunView, open_run
@@ -69,3 +71,23 @@ def test_invented_utilisation_is_noise_and_nothing_else_is() -> None:
     found = {str(row["column"]): basis_of(row).basis for row in table.rows}
     assert [name for name, basis in found.items() if basis is ColumnBasis.NOISE] == ["gpu_util_pct"]
     assert [name for name, basis in found.items() if basis is ColumnBasis.DERIVED] == ["lr", "tokens_per_sec"]
+
+
+@pytest.mark.parametrize("quantity", ["step_series", "step_columns"])
+def test_a_column_of_nan_alone_is_measured_and_its_canary_is_seen(quantity: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "wall_ms": NaN}}\n' for step in range(12)))
+    verifier, view = VERIFIERS[quantity, (SubjectKind.RUN,)], open_run(path)
+    canary = verifier.canary((view,), {}, measured(quantity, view))
+    assert isinstance(canary, Canary)
+    assert canary.seen(verifier.measure(canary.views, {}))
+
+
+def test_steps_that_no_whole_number_holds_are_measured_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step": 1e300, "loss": 1}\n{"step": 99999999999999999999999, "loss": 2}\n')
+    value = measured("step_columns", open_run(path)).value
+    assert isinstance(value, Rows)
+    steps = value.rows[0]
+    assert (steps["first_step"], steps["last_step"]) == (1e23, 1e300)
+    assert loads(dumps(plain(steps))) == plain(steps)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import click
 
-from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
+from weighbridge.binding import Bound, one_file
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
@@ -24,6 +25,7 @@ from weighbridge.model import (
     SubjectDecl,
     SubjectKind,
 )
+from weighbridge.printable import printable
 from weighbridge.report.lines import capped, say
 from weighbridge.report.terminal import COLOURS
 from weighbridge.runner import Weighed, weigh
@@ -31,7 +33,11 @@ from weighbridge.runner import Weighed, weigh
 GATE = "compare"
 
 
-@click.command("compare", epilog="Example: weighbridge compare model.safetensors model.gguf --policy lossless")
+@click.command(
+    "compare",
+    short_help="Compare imports with their source, bit by bit.",
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy lossless",
+)
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
@@ -54,7 +60,7 @@ def command(
         print_json([_json(source, path, policy, weighed) for path, weighed in answers])
     else:
         for path, weighed in answers:
-            _print(source, path, policy, weighed, limit=sys.maxsize if everything else 20)
+            tell(_told(source, path, policy, weighed, limit=sys.maxsize if everything else 20))
     code = exit_code(findings)
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
@@ -80,16 +86,16 @@ def _weigh(source: str, path: str, policy: str, *, debug: bool) -> Weighed:
         end_progress()
 
 
-def _print(source: str, path: str, policy: str, weighed: Weighed, *, limit: int) -> None:
+def _told(source: str, path: str, policy: str, weighed: Weighed, *, limit: int) -> Iterator[str]:
     finding = weighed.findings[0]
     said = say(finding, weighed.measured)
     outcome = finding.verdict.outcome
-    click.echo(click.style(f"{source} -> {path}", bold=True) + f"   policy: {policy}")
-    for line in capped(said.lines, limit):
-        click.echo(f"  {line}")
-    if said.hint:
-        click.echo(click.style(f"  {said.hint}", dim=True))
-    click.echo(click.style(_answer(finding, weighed.measured), fg=COLOURS[outcome], bold=True))
+    yield click.style(printable(f"{source} -> {path}"), bold=True) + f"   policy: {policy}"
+    if one_file(source, path):
+        yield "  both names lead to one file, which always agrees with itself"
+    yield from (f"  {line}" for line in capped(said.lines, limit))
+    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
+    yield click.style(_answer(finding, weighed.measured), fg=COLOURS[outcome], bold=True)
 
 
 def _answer(finding: Finding, measured: dict[str, Measured] | object) -> str:

@@ -13,9 +13,11 @@ from weighbridge.binding import Bound
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
+from weighbridge.files import exists, is_file, is_folder
 from weighbridge.gates.column_basis import basis_of
 from weighbridge.judging import DEFAULT
 from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
+from weighbridge.printable import printable
 from weighbridge.report.lines import capped
 from weighbridge.verifiers import VERIFIERS
 
@@ -23,7 +25,11 @@ TENSORS_SHOWN = 20
 RUN_FILES = ("run.json", "steps.jsonl")
 
 
-@click.command("inspect", epilog="Example: weighbridge inspect model.gguf; weighbridge inspect runs/a")
+@click.command(
+    "inspect",
+    short_help="Tell what one checkpoint or run log holds.",
+    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="List every tensor.")
 @as_json
@@ -39,7 +45,7 @@ def command(file: Path, *, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(file), "kind": kind, "facts": facts, "table": table})
         return
-    click.echo(click.style(f"{file}: {kind}", bold=True))
+    click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
     for name, fact in facts.items():
         click.echo(f"  {name:<18} {_fact(fact)}")
     lines = list(_lines(kind, table))
@@ -49,8 +55,8 @@ def command(file: Path, *, everything: bool, as_json: bool) -> None:
 
 def kind_of(path: Path) -> SubjectKind:
     """Tell a checkpoint from a run log by what is in it, not by its name."""
-    if path.is_dir():
-        run = any((path / name).exists() for name in RUN_FILES)
+    if is_folder(path):
+        run = any(exists(path / name) for name in RUN_FILES)
         return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or _looks_like_a_checkpoint(path):
         return SubjectKind.CHECKPOINT
@@ -58,7 +64,7 @@ def kind_of(path: Path) -> SubjectKind:
 
 
 def _looks_like_a_checkpoint(path: Path) -> bool:
-    if not path.is_file():
+    if not is_file(path):
         return path.name.endswith(".safetensors.index.json")
     with path.open("rb") as file:
         head = file.read(9)

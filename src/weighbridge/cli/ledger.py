@@ -16,12 +16,20 @@ from weighbridge.ledger_record import reconcile
 from weighbridge.ledger_store import Ledger
 
 
-@click.group("ledger", epilog="Example: weighbridge ledger check --base origin/main")
+@click.group(
+    "ledger",
+    short_help="Check the ledger; reconcile what diverged.",
+    epilog="\b\nExample: weighbridge ledger check --base origin/main",
+)
 def command() -> None:
     """Check the ledger, and reconcile what two branches appended apart."""
 
 
-@command.command("check", epilog="Example: weighbridge ledger check --base origin/main")
+@command.command(
+    "check",
+    short_help="Check every entry and every move.",
+    epilog="\b\nExample: weighbridge ledger check --base origin/main",
+)
 @LEDGER
 @click.option("--base", metavar="REF", help="Demand that since REF evidence was only added to.")
 def check_ledger(folder: Path, base: str | None) -> None:
@@ -31,7 +39,7 @@ def check_ledger(folder: Path, base: str | None) -> None:
     for problem in problems:
         click.echo(f"{problem.path}: {problem.code} {problem.what}")
     if problems:
-        click.echo(f"{len(problems)} problems")
+        click.echo(f"problems: {len(problems)}")
         sys.exit(ExitCode.FAILED)
     places = ledger.places()
     count = sum(len(ledger.read(place)) for place in places)
@@ -40,7 +48,8 @@ def check_ledger(folder: Path, base: str | None) -> None:
 
 @command.command(
     "reconcile",
-    epilog="Example: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
+    short_help="Join two heads of a gate into one.",
+    epilog="\b\nExample: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
 )
 @LEDGER
 @click.argument("contract")

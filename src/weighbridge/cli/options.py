@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -26,7 +27,21 @@ def debug(command: F) -> F:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON."""
-    click.echo(dumps(value).decode().rstrip("\n"))
+    tell([dumps(value).decode().rstrip("\n")])
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Print lines; a reader that leaves early, as `head` does, changes nothing about the exit code."""
+    try:
+        for line in lines:
+            click.echo(line)
+    except BrokenPipeError:
+        leave_unread()
+
+
+def leave_unread() -> None:
+    """Send what is still to be printed nowhere: nobody reads standard output any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def progress() -> Callable[[str], None]:

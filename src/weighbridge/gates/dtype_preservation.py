@@ -99,7 +99,7 @@ def accepts(limits: Limits, row: Fields) -> bool:
 
 def mechanism(offenders: Sequence[Fields]) -> str:
     """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
-    if not any(row["nonzero"] and row["elements"] for row in offenders):
+    if not any(row["nonzero"] for row in offenders):
         return UNEXPLAINED
     full = (name for name in MECHANISMS if all(_reproduced(row).get(name) == row["elements"] for row in offenders))
     return next(full, UNEXPLAINED)

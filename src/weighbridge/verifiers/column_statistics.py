@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
 
 RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
+LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
 PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all
 
 
@@ -66,11 +67,16 @@ def counts(column: Dense, steps: Dense) -> Fields:
     }
 
 
-def _first(steps: Dense, where: Marks) -> int | None:
+def _first(steps: Dense, where: Marks) -> int | float | None:
     import numpy as np
 
     rows = np.flatnonzero(where & steps.known)
-    return int(steps.values[rows[0]]) if len(rows) else None
+    return _step(steps.values[rows[0]]) if len(rows) else None
+
+
+def _step(value: float) -> int | float:
+    """Give a step as a whole number, where it is one that a float64 holds exactly."""
+    return int(value) if abs(value) <= LARGEST_STEP else float(value)
 
 
 def _steps_without(numbers: Marks, steps: Dense) -> Fields:
@@ -81,7 +87,7 @@ def _steps_without(numbers: Marks, steps: Dense) -> Fields:
     without = np.setdiff1d(held, steps.values[steps.known & numbers]) if len(held) else held
     return {
         "steps_missing": len(without),
-        "first_missing_step": int(without[0]) if len(without) else None,
+        "first_missing_step": _step(without[0]) if len(without) else None,
     }
 
 
@@ -104,15 +110,15 @@ def order(steps: Dense) -> Fields:
     widest = int(gaps.argmax()) if len(gaps) else -1
     return {
         "steps": len(every),
-        "first_step": int(every[0]) if len(every) else None,
-        "last_step": int(every[-1]) if len(every) else None,
+        "first_step": _step(every[0]) if len(every) else None,
+        "last_step": _step(every[-1]) if len(every) else None,
         "fractional": int((held != np.floor(held)).sum()),
         "repeated_steps": int((times > 1).sum()),
-        "first_repeated_step": int(every[times > 1][0]) if (times > 1).any() else None,
+        "first_repeated_step": _step(every[times > 1][0]) if (times > 1).any() else None,
         "backward_steps": len(backward),
-        "first_backward_step": int(held[backward[0] + 1]) if len(backward) else None,
-        "largest_gap": int(gaps[widest]) if widest >= 0 else 0,
-        "largest_gap_after_step": int(every[widest]) if widest >= 0 else None,
+        "first_backward_step": _step(held[backward[0] + 1]) if len(backward) else None,
+        "largest_gap": _step(gaps[widest]) if widest >= 0 else 0,
+        "largest_gap_after_step": _step(every[widest]) if widest >= 0 else None,
     }
 
 

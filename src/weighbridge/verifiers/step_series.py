@@ -78,7 +78,7 @@ def spread(rows: int) -> list[int]:
 def stranger(view: RunView, column: str) -> float:
     """Give a number (a whole one in a column of whole ones) larger than every number in a column."""
     finite = [value for value in view.dense(column).values if math.isfinite(value)]
-    largest = max(0.0, *finite)
+    largest = max([0.0, *finite])
     return 2 * largest + 2 if largest < HUGE else math.nextafter(largest, math.inf)
 
 

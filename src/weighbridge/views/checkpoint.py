@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
+from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
 from weighbridge.views import gguf_file, safetensors_file, sharded
 from weighbridge.views.mapped_file import MappedFile
@@ -128,7 +129,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
-    path = sharded.checkpoint_in(Path(path)) if Path(path).is_dir() else Path(path)
+    path = sharded.checkpoint_in(Path(path)) if is_folder(Path(path)) else Path(path)
     file = MappedFile(path)
     if file.read(0, 4) == gguf_file.MAGIC:
         return _view("gguf", *gguf_file.parse(file), {file.name: file})

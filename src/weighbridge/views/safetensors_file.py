@@ -125,11 +125,11 @@ def _require_cover(tensors: Iterable[Tensor], start: int, file: MappedFile) -> N
         if tensor.offset > cursor:
             _refuse("hole", f"{tensor.offset - cursor} bytes before {quoted(tensor.name)} belong to none", file, cursor)
         if tensor.offset < cursor:
-            what = f"{quoted(tensor.name)} overlaps the tensor before it by {cursor - tensor.offset} bytes"
+            what = f"{quoted(tensor.name)} begins at byte {tensor.offset}, the tensor before it ends at {cursor}"
             _refuse("overlap", what, file, tensor.offset)
         cursor = tensor.offset + tensor.nbytes
         if cursor > file.size:
-            what = f"{quoted(tensor.name)} ends {cursor - file.size} bytes beyond the end of the file"
+            what = f"{quoted(tensor.name)} ends at byte {cursor}, the file at byte {file.size}"
             _refuse("truncated", what, file, tensor.offset)
     if cursor < file.size:
         _refuse("trailing", f"{file.size - cursor} bytes after the last tensor", file, cursor)

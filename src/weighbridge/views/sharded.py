@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
+from weighbridge.files import exists
 from weighbridge.model import Scalar
 from weighbridge.views import safetensors_file
 from weighbridge.views.mapped_file import MappedFile
@@ -36,7 +37,7 @@ def checkpoint_in(directory: Path) -> Path:
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
     """
-    if (directory / INDEX).exists():
+    if exists(directory / INDEX):
         return directory / INDEX
     found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
@@ -93,7 +94,7 @@ def _weight_map(index: MappedFile) -> dict[str, str]:
 def _shard(name: str, directory: Path, index: MappedFile) -> MappedFile:
     if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
         _refuse("index", f"{quoted(name)} is not a plain file name", index)
-    if not (directory / name).exists():
+    if not exists(directory / name):
         _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
     return MappedFile(directory / name)
 
