@@ -97,6 +97,37 @@ def bits() -> bytes:
     )
 
 
+def unhealthy() -> bytes:
+    """Lay out tensors that were written over in the ways that a look at values alone shows."""
+    words = bf16((1.0, float("inf"), float("-inf"), float("nan")))
+    return safetensors(
+        {
+            "../a": ("BF16", (4,), words),
+            "b.q": ("U8", (3, 4), bytes((1, 2, 3, 4, 5, 6, 7)) + bytes(5)),
+            "c.zero": ("F32", (2, 2), bytes(16)),
+            "d.ones": ("F32", (2,), f32((1.0, 1.0))),
+            "e.ones": ("F32", (2,), f32((1.0, 1.0))),
+            "f": ("F32", (2,), f32((1.0, 2.0))),
+            "g": ("F32", (2,), f32((1.0, 2.0))),
+            "h.fp8": ("F8_E4M3", (4,), bytes((0x38, 0x7F, 0x7E, 0x01))),
+        }
+    )
+
+
+def sharded(first: bytes, second: bytes, folder: str, total: int) -> dict[str, bytes]:
+    """Lay out two shards and their index."""
+    names = [f"model-{shard:05}-of-00002.safetensors" for shard in (1, 2)]
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {"embed": names[0], "model.norm.weight": names[1]},
+    }
+    return {
+        f"{folder}/{names[0]}": first,
+        f"{folder}/{names[1]}": second,
+        f"{folder}/model.safetensors.index.json": json.dumps(index, indent=2).encode() + b"\n",
+    }
+
+
 def good() -> dict[str, bytes]:
     """Make the specimens that can be read, by file name."""
     embed: Entry = ("F32", (2, 4), f32(EXACT))
@@ -122,19 +153,10 @@ def good() -> dict[str, bytes]:
         "bits.safetensors": bits(),
         "import.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (30, (6,), norm[2])}),
         "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
-        "sharded/model-00001-of-00002.safetensors": safetensors({"embed": embed}),
-        "sharded/model-00002-of-00002.safetensors": safetensors({"model.norm.weight": norm}),
-        "sharded/model.safetensors.index.json": json.dumps(
-            {
-                "metadata": {"total_size": 44},
-                "weight_map": {
-                    "embed": "model-00001-of-00002.safetensors",
-                    "model.norm.weight": "model-00002-of-00002.safetensors",
-                },
-            },
-            indent=2,
-        ).encode()
-        + b"\n",
+        "unhealthy.safetensors": unhealthy(),
+        **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "sharded", 44),
+        **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "left-over", 56),
+        "left-over/model.safetensors": safetensors({"embed": embed}),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from weighbridge.gates import (
     byte_identity,
+    checkpoint_integrity,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
@@ -22,6 +23,7 @@ KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        checkpoint_integrity.KIND,
         corpus_wrap_around.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,

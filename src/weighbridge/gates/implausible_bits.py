@@ -140,6 +140,14 @@ def _plain(row: Fields, limits: Limits, **more: Any) -> Fields | None:
     return _words(row, limits, **{"label": 0.0, "other": FAR, **more})
 
 
+def _no_better(row: Fields, limits: Limits) -> Fields | None:
+    label = limits.fits_below_bits / 2
+    other = label + limits.apart_above_bits
+    while other - label > limits.apart_above_bits:
+        other = _below(other)
+    return _words(row, limits, label=label, other=other)
+
+
 def _doubtful(name: str, **more: Callable[[int, Limits], int]) -> tuple[Falsifier[Limits], ...]:
     """Leave too little to tell from, in words that would be plausible otherwise, and in words that would be swapped."""
 
@@ -181,7 +189,7 @@ UNDECIDABLE = (
     *_doubtful("almost all positive", negative=lambda nonzero, limits: nonzero - _one_sign(nonzero, limits)),
     _undecidable("all zeros", lambda row, limits: _plain(row, limits, as_stored=None, byte_swapped=None)),
     _undecidable("not like weights", lambda row, limits: _words(row, limits, label=limits.fits_below_bits, other=FAR)),
-    _undecidable("no reading better", lambda row, limits: _plain(row, limits, other=limits.apart_above_bits)),
+    _undecidable("no reading better", _no_better),
     _undecidable(
         "the other reading not good enough",
         lambda row, limits: _words(row, limits, label=limits.implausible_above_bits, other=limits.fits_below_bits),
