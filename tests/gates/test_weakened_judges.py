@@ -28,6 +28,7 @@ from weighbridge.gates import (
     label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_statistics,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -42,6 +43,7 @@ MODULES: Mapping[str, types.ModuleType] = {
     "label-plausibility": label_plausibility,
     "no-silent-cpu-fallback": no_silent_cpu_fallback,
     "step-metrics": step_metrics,
+    "tensor-statistics": tensor_statistics,
     "wall-time-budget": wall_time_budget,
 }
 BASIS = (column_basis, called_by_judge(column_basis, ["basis_of"]))
@@ -62,6 +64,7 @@ TELLING: Mapping[str, set[str]] = {
     "label-plausibility": {"_offence", "_figures", "_precision", "_unread"},
     "no-silent-cpu-fallback": {"_offence", "_stray_ops", "_summary"},
     "step-metrics": {"_told", "_words"},
+    "tensor-statistics": {"_figures", "_offence"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
@@ -202,6 +205,12 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "_holds: Gt: over >= RELATED_SAMPLES": TOO_FEW_FOR_NOISE,
         **IN_BASIS,
         **shown("judge: limits.min_steps #2", "_rate: limits.rate_tolerance"),
+    },
+    "tensor-statistics": {
+        "judge: first only: for offence in _broken(row, bound)": NOT_GREENER,
+        "judge: last only: for offence in _broken(row, bound)": NOT_GREENER,
+        "judge: first only: for row, _ in named": LOOKED,
+        "judge: last only: for row, _ in named": LOOKED,
     },
     "wall-time-budget": {
         "judge: first only: for value in values": WORDS,

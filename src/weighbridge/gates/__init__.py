@@ -15,6 +15,7 @@ from weighbridge.gates import (
     label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_statistics,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -31,6 +32,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         label_plausibility.KIND,
         no_silent_cpu_fallback.KIND,
         step_metrics.KIND,
+        tensor_statistics.KIND,
         wall_time_budget.KIND,
     )
 }

@@ -19,6 +19,7 @@ from weighbridge.verifiers import (
     step_series,
     tensor_bits,
     tensor_health,
+    tensor_moments,
     tensor_pairs,
 )
 from weighbridge.verifiers.base import Verifier
@@ -37,6 +38,7 @@ _ALL: tuple[Verifier, ...] = (
     step_series.VERIFIER,
     tensor_bits.VERIFIER,
     tensor_health.VERIFIER,
+    tensor_moments.VERIFIER,
     tensor_pairs.VERIFIER,
 )
 
