@@ -109,17 +109,22 @@ def _refuse_unlooked(contract: Contract, bound: tuple[Bound, ...]) -> None:
 
 def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
     """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
+    for gate, one, other in _compared(contract, bound):
+        if one_file(one.target, other.target):
+            raise UsageError(
+                "same-subject",
+                f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}",
+                remedy="bind the two that are to be compared",
+            )
+
+
+def _compared(contract: Contract, bound: tuple[Bound, ...]) -> Iterator[tuple[GateDecl, Bound, Bound]]:
+    """Give each two files that stand side by side under a gate."""
     for gate in contract.gates:
         for instance in instances(gate, bound):
-            found = [find(bound, name, instance) for name in gate.subjects.values()]
-            pairs = itertools.combinations([item for item in found if item and item.kind not in EXECUTED], 2)
-            for one, other in pairs:
-                if one_file(one.target, other.target):
-                    raise UsageError(
-                        "same-subject",
-                        f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}",
-                        remedy="bind the two that are to be compared",
-                    )
+            found = (find(bound, name, instance) for name in gate.subjects.values())
+            files = [item for item in found if item is not None and item.kind not in EXECUTED]
+            yield from ((gate, one, other) for one, other in itertools.combinations(files, 2))
 
 
 def one_file(one: str, other: str) -> bool:

@@ -235,6 +235,11 @@ COMMON: Mapping[str, CodeCard] = {
         cause="the verifier does not look where it says",
         look="the verifier's module, and `weighbridge selftest`",
     ),
+    "not-sealable": CodeCard(
+        says="what was measured cannot be sealed",
+        cause="names that become the same once secrets are taken out, or numbers that no JSON reader takes",
+        look="odd names and numbers in the subject",
+    ),
     "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
     "requires": CodeCard(
         says="the gate requires {requirement}: {needed} on this host, found {found}",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from weighbridge.data import data_path
@@ -16,7 +15,6 @@ from weighbridge.model import Measurement, Rows
 from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.file_structure import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.mapped_file import MappedFile
 
 SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"
 
@@ -73,49 +71,30 @@ def test_a_tensor_that_is_taken_away_is_seen_and_a_constant_is_blind(tmp_path: P
     assert isinstance(VERIFIER.canary((view.cut([]),), {}, found), NoCanary)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sum:
-    """A checksum as the readers of formats that carry some give it."""
-
-    place: str
-    file: str
-    parts: tuple[tuple[int, int], ...]
-    stored: int
-
-    def found(self, file: MappedFile) -> int:
-        return zlib.crc32(b"".join(bytes(file.read(start, stop)) for start, stop in self.parts))
+def archive(folder: Path, *, flipped: bool = False) -> CheckpointView:
+    np.savez(folder / "x.npz", a=np.arange(3.0), b=np.arange(500.0), c=-np.arange(7.0))
+    data = bytearray((folder / "x.npz").read_bytes())
+    if flipped:
+        data[data.index((-np.arange(7.0)).tobytes()[8:]) + 3] ^= 1
+    (folder / "x.npz").write_bytes(data)
+    return open_checkpoint(folder / "x.npz")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summed(CheckpointView):
-    checksums: tuple[Sum, ...] = ()
+def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -> None:
+    row = rows_of(archive(tmp_path))["file x.npz"]
+    assert (row["checksums"], row["wrong_checksums"]) == (3, [])
+    (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"]["wrong_checksums"]
+    assert wrong["place"] == "c.npy"
+    assert wrong["stored"] != wrong["computed"]
 
 
-def summed(*wrong: int) -> Summed:
-    plain = open_checkpoint(SPECIMENS / "source.safetensors")
-    (file,) = plain.files.values()
-    parts = ((0, 8), (8, 100), (0, file.size))
-    right = [Sum(place=f"part {at}", file=file.name, parts=(part,), stored=0) for at, part in enumerate(parts)]
-    sums = [dataclasses.replace(one, stored=one.found(file) ^ 2 * (at in wrong)) for at, one in enumerate(right)]
-    kept = {item.name: getattr(plain, item.name) for item in dataclasses.fields(plain)}
-    return Summed(**{**kept, "checksums": tuple(sums)})
-
-
-def test_checksums_that_do_not_agree_are_told_with_both_values() -> None:
-    assert rows_of(summed())["file source.safetensors"]["wrong_checksums"] == []
-    row = rows_of(summed(1))["file source.safetensors"]
-    (wrong,) = row["wrong_checksums"]
-    assert (row["checksums"], wrong["place"]) == (3, "part 1")
-    assert int(wrong["stored"], 16) == int(wrong["computed"], 16) ^ 2
-
-
-@pytest.mark.parametrize("wrong", [(), (1,)])
-def test_a_contradicted_checksum_is_seen(wrong: tuple[int, ...]) -> None:
-    view = summed(*wrong)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_contradicted_checksum_is_seen(tmp_path: Path, flipped: bool) -> None:
+    view = archive(tmp_path, flipped=flipped)
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
-    assert len(canary.views[0].checksums) == 2
+    assert [checksum.place for checksum in canary.views[0].checksums] == ["a.npy", "c.npy"]
     assert canary.seen(VERIFIER.measure(canary.views, {}))
     assert not canary.seen(found)

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from weighbridge import __version__
-from weighbridge.cli.options import leave_unread
+from weighbridge.cli.options import colourless, leave_unread
 from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
@@ -66,7 +66,7 @@ def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = group.main(prog_name="weighbridge", standalone_mode=False)
+        code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
         click.echo("interrupted: what was under way is not kept", err=True)
         code = ExitCode.INTERRUPTED

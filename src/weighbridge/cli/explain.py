@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import textwrap
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from weighbridge.contract.codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import fields
-from weighbridge.views.codes import CHECKPOINT_CODES
+from weighbridge.views.codes import SUBJECT_CODES
 
 WIDTH = 100
 _HANGING: Final[dict[str, Any]] = {"initial_indent": "  ", "subsequent_indent": "      ", "break_long_words": False}
@@ -34,13 +35,18 @@ def command(word: str | None) -> None:
     else:
         lines = list(_kind(word) if word in KINDS else _code(word))
     if word is not None and not lines:
-        known = {*KINDS, *CODES, *COMMON, *CHECKPOINT_CODES, *(code for kind in KINDS.values() for code in kind.codes)}
-        near = difflib.get_close_matches(word, known, n=1)
+        near = difflib.get_close_matches(word, sorted(_known()), n=1)
         suggestion = f"; did you mean {near[0]!r}?" if near else ""
         remedy = "" if near else "`weighbridge explain` lists the gate kinds"
         raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}", remedy=remedy)
     for line in lines:
         click.echo(line)
+
+
+def _known() -> set[str]:
+    """Collect every word that can be explained."""
+    codes = itertools.chain(CODES, COMMON, *SUBJECT_CODES.values(), *(kind.codes for kind in KINDS.values()))
+    return {*KINDS, *codes}
 
 
 def _listed(name: str) -> list[str]:
@@ -82,9 +88,10 @@ def _code(code: str) -> Iterator[str]:
     if code in CODES:
         yield click.style(code, bold=True)
         yield from str(CODES[code]).splitlines()
-    if code in CHECKPOINT_CODES:
-        yield click.style(f"{code} (a checkpoint that cannot be read)", bold=True)
-        yield from textwrap.wrap(CHECKPOINT_CODES[code], WIDTH)
+    for of, codes in SUBJECT_CODES.items():
+        if code in codes:
+            yield click.style(f"{code} ({of})", bold=True)
+            yield from textwrap.wrap(codes[code], WIDTH)
     if code in COMMON:
         yield from _words("any gate", COMMON[code])
     for kind in KINDS.values():

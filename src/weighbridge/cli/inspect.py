@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKi
 from weighbridge.printable import printable
 from weighbridge.report.lines import capped
 from weighbridge.verifiers import VERIFIERS
+from weighbridge.views import formats
 
 TENSORS_SHOWN = 20
 RUN_FILES = ("run.json", "steps.jsonl")
@@ -66,11 +66,10 @@ def kind_of(path: Path) -> SubjectKind:
 def _looks_like_a_checkpoint(path: Path) -> bool:
     if not is_file(path):
         return path.name.endswith(".safetensors.index.json")
-    with path.open("rb") as file:
-        head = file.read(9)
-    if head.startswith(b"GGUF") or path.name.endswith(".safetensors.index.json"):
+    if path.name.endswith(".safetensors.index.json"):
         return True
-    return len(head) == 9 and head[8:] == b"{" and struct.unpack_from("<Q", head)[0] < path.stat().st_size
+    with path.open("rb") as file:
+        return formats.reader_of(file.read(formats.HEAD)) is not None
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Fields:

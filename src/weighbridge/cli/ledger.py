@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.status import LEDGER
+from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
+from weighbridge.files import is_folder
 from weighbridge.ledger import Place
 from weighbridge.ledger_check import check
 from weighbridge.ledger_record import reconcile
@@ -33,7 +35,10 @@ def command() -> None:
 @LEDGER
 @click.option("--base", metavar="REF", help="Demand that since REF evidence was only added to.")
 def check_ledger(folder: Path, base: str | None) -> None:
-    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not."""
+    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not; 2: there is none."""
+    if not is_folder(folder):
+        remedy = "name its folder with --ledger, or make the first entry with verify --record"
+        raise UsageError("no-ledger", "there is no ledger to be checked", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     problems = check(ledger, Path(), base)
     for problem in problems:

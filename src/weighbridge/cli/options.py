@@ -44,14 +44,19 @@ def leave_unread() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def colourless() -> bool:
+    """Tell whether this person wants no colour: NO_COLOR is set (no-color.org), or the terminal can show none."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def progress() -> Callable[[str], None]:
     """Tell what is going on, on a terminal only, and on standard error, so that it never mixes with the answer."""
-    if not sys.stderr.isatty():
+    if colourless() or not sys.stderr.isatty():
         return lambda _text: None
     return lambda text: click.echo(f"\r\x1b[2K{click.style(text, dim=True)}…", nl=False, err=True)
 
 
 def end_progress() -> None:
     """Clear the line that `progress` wrote."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not colourless():
         click.echo("\r\x1b[2K", nl=False, err=True)

@@ -34,14 +34,14 @@ def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
             "no-cards", "there is no card in gates/ or verifiers/", where=str(cards), remedy="name another"
         )
     wrong = [check for check in checks if check.wrong]
+    held = [check for check in checks if not check.wrong and not check.skipped]
     if as_json:
         print_json([{"name": check.name, "wrong": check.wrong, "skipped": check.skipped} for check in checks])
     else:
         tell(line for check in checks for line in _told(check, verbose=verbose))
-        skipped = sum(bool(check.skipped) for check in checks)
-        held = len(checks) - len(wrong) - skipped
-        tell([f"{held} of {len(checks)} hold, {len(wrong)} wrong, {skipped} not tried"])
-    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
+        untried = len(checks) - len(wrong) - len(held)
+        tell([f"{len(held)} of {len(checks)} hold, {len(wrong)} wrong, {untried} not tried"])
+    sys.exit(ExitCode.PASSED if held and not wrong else ExitCode.FAILED)
 
 
 def _told(check: Check, *, verbose: bool) -> Iterator[str]:

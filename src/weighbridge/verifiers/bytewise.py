@@ -47,7 +47,8 @@ def _unequal(
     """Walk over the pieces that differ, with their offsets in the tensor."""
     piece = PIECE // unit * unit
     # Never all of a larger tensor at once, so that an instrument which stops after one stretch is seen to do so.
-    stretch = max(min(STRETCH, candidate.tensor(name).nbytes // 4) // unit * unit, piece)
+    quarter = -(-candidate.tensor(name).nbytes // (4 * unit)) * unit
+    stretch = max(min(STRETCH // unit * unit, quarter), piece)
     at = 0
     for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), strict=True):
         if not equal(old, new):

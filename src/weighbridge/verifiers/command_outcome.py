@@ -33,8 +33,8 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE
 
 KNOWN = """
 import pathlib, sys, time
-run = pathlib.Path("runs/known"); run.mkdir(parents=True)
-(run / "run.json").write_text("{}")
+for run, file in ("known", "run.json"), ("steps", "steps.jsonl"):
+    (pathlib.Path("runs") / run).mkdir(parents=True); (pathlib.Path("runs") / run / file).touch()
 print("weighbridge canary says", flush=True); print("weighbridge canary complains", file=sys.stderr, flush=True)
 time.sleep(0.05)
 sys.exit(7)
@@ -84,9 +84,9 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
     process = _start(argv, work, environment(os.environ, view, scratch))
     tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
     threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         exit_code = _wait(process, timeout_s)
         wall_seconds = time.monotonic() - started
     finally:
@@ -206,8 +206,10 @@ def _seen(result: Measurement | Unmeasured) -> bool:
     said = ("weighbridge canary says\n", "weighbridge canary complains\n")
     left = [
         {"path": "runs/known", "what": "run-directory"},
+        {"path": "runs/steps", "what": "run-directory"},
         {"path": "runs", "what": "directory"},
         {"path": "runs/known/run.json", "what": "file"},
+        {"path": "runs/steps/steps.jsonl", "what": "file"},
     ]
     return (
         (fields["exit_code"], fields["timed_out"]) == (7, False)

@@ -7,18 +7,17 @@ the readers' business: what overlaps, leaves a hole or ends too soon is never op
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.views.checkpoint import CheckpointView
-from weighbridge.views.safetensors_file import strict_json
+from weighbridge.views.checkpoint import CheckpointView, Checksum
+from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
 INDEX = ".index.json"
-WEIGHTS = ".safetensors"
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
@@ -49,12 +48,12 @@ def _own(view: CheckpointView, name: str) -> Fields:
         held = sum(tensor.nbytes for tensor in view.tensors.values())
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=held, declared_bytes=_declared(view, name))
     held = sum(tensor.nbytes for tensor in view.tensors.values() if tensor.file == name)
-    own = [checksum for checksum in _checksums(view) if checksum.file == name]
+    own = [checksum for checksum in view.checksums if checksum.file == name]
     wrong = [told for checksum in own if (told := _wrong(view, checksum))]
     return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong_checksums=wrong)
 
 
-def _wrong(view: CheckpointView, checksum: Any) -> Json:
+def _wrong(view: CheckpointView, checksum: Checksum) -> Json:
     """Compute one checksum, and tell both values where they differ."""
     found = checksum.found(view.files[checksum.file])
     if found == checksum.stored:
@@ -76,19 +75,15 @@ def _declared(view: CheckpointView, name: str) -> Json:
     return total if type(total) in (int, float) else None
 
 
-def _checksums(view: CheckpointView) -> tuple[Any, ...]:
-    """List the checksums that the files carry of their own content; most formats carry none."""
-    return tuple(getattr(view, "checksums", ()))
-
-
 def _beside(view: CheckpointView) -> list[Path]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
     index = next((Path(name) for name in view.files if name.endswith(INDEX)), None)
     own = {Path(name).name for name in view.files}
-    if index is not None:
-        found: Iterable[Path] = index.parent.glob("*" + WEIGHTS)
+    if index is None:
+        found: Iterable[Path] = (Path(name + INDEX) for name in view.files)
     else:
-        found = (Path(name + INDEX) for name in view.files if name.endswith(WEIGHTS))
+        suffixes = {Path(name).suffix for name in view.files} - {index.suffix}
+        found = (path for suffix in suffixes for path in index.parent.glob(f"*{suffix}"))
     return sorted(path for path in found if path.name not in own and path.is_file())
 
 
@@ -100,8 +95,8 @@ def extent(views: Views, _options: Fields) -> int:
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Contradict the last of two checksums, or take the last tensor away where the files carry none."""
     view: CheckpointView = views[0]
-    if _checksums(view):
-        return _contradicted(view, _checksums(view))
+    if view.checksums:
+        return _contradicted(view)
     names = view.names()
     if not names:
         return NoCanary("there is no tensor to take away")
@@ -115,12 +110,12 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     return Canary(name="the last tensor taken away", place=f"file {Path(last.file).name}", views=(kept,), seen=seen)
 
 
-def _contradicted(view: CheckpointView, checksums: Sequence[Any]) -> Canary:
+def _contradicted(view: CheckpointView) -> Canary:
     """Keep the two checksums that cost least, and say that the last of them should be another."""
-    few = sorted(checksums, key=lambda one: sum(stop - start for start, stop in one.parts))[:2]
+    few = sorted(view.checksums, key=lambda one: sum(stop - start for start, stop in one.parts))[:2]
     computed = few[-1].found(view.files[few[-1].file])
     wrong = dataclasses.replace(few[-1], stored=computed ^ 1)
-    damaged: Any = dataclasses.replace(view, checksums=(*few[:-1], wrong))  # type: ignore[call-arg]
+    damaged = dataclasses.replace(view, checksums=(*few[:-1], wrong))
     place = f"file {Path(wrong.file).name}"
 
     def seen(found: Measurement | Unmeasured) -> bool:
