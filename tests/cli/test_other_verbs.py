@@ -59,7 +59,7 @@ def test_an_unknown_word_is_2_with_a_suggestion(cli: Cli) -> None:
 
 
 def test_inspect_tells_a_checkpoint(cli: Cli) -> None:
-    ended = cli("inspect", SPECIMENS / "checkpoints" / "import.gguf", "--json")
+    ended = cli("inspect", SPECIMENS / "checkpoints" / "import.gguf", "--headers", "--json")
     told = json.loads(ended.out)
     assert told["kind"] == "checkpoint"
     assert told["table"]["embed"] == {"bytes": 32, "dtype": "F32", "shape": [2, 4]}

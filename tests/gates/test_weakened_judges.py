@@ -19,25 +19,31 @@ from weighbridge.cards import gate_card
 from weighbridge.gates import (
     KINDS,
     byte_identity,
+    checkpoint_integrity,
     column_basis,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
+    label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_statistics,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
 
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
+    "checkpoint-integrity": checkpoint_integrity,
     "corpus-wrap-around": corpus_wrap_around,
     "device-refusal": device_refusal,
     "dtype-preservation": dtype_preservation,
     "forward-parity": forward_parity,
+    "label-plausibility": label_plausibility,
     "no-silent-cpu-fallback": no_silent_cpu_fallback,
     "step-metrics": step_metrics,
+    "tensor-statistics": tensor_statistics,
     "wall-time-budget": wall_time_budget,
 }
 BASIS = (column_basis, called_by_judge(column_basis, ["basis_of"]))
@@ -50,12 +56,15 @@ SHARED: Mapping[str, tuple[types.ModuleType, list[str]]] = {
 # Called when the outcome is decided: they choose figures and words.
 TELLING: Mapping[str, set[str]] = {
     "byte-identity": {"_offence", "_size"},
+    "checkpoint-integrity": {"_offence", "_figures"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
     "dtype-preservation": {"mechanism", "_not_compared", "_figures", "_summary"},
     "forward-parity": {"_over", "_within", "_share", "_setting", "_asked", "_figures", "detectable"},
+    "label-plausibility": {"_offence", "_figures", "_precision", "_unread"},
     "no-silent-cpu-fallback": {"_offence", "_stray_ops", "_summary"},
     "step-metrics": {"_told", "_words"},
+    "tensor-statistics": {"_figures", "_offence"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
@@ -79,6 +88,8 @@ IN_BASIS = {
     "_comes_first: LtE: _rank(partner) < _rank(column)": NO_RANK_TWICE,
 }
 TOO_FEW_FOR_NOISE = "so few samples are never called noise, so a formula is told or not, and passes all the same"
+WHOLE_ELEMENTS = "elements are counted whole, and a share of them does not lie so near to the limit"
+LAST_OF_ALL = "every other verdict sorts before undecided"
 CPU_COMES_FIRST = "no device that a run can ask for sorts before cpu"
 
 
@@ -90,6 +101,19 @@ def shown(*limits: str) -> dict[str, str]:
 
 HARMLESS: Mapping[str, Mapping[str, str]] = {
     "byte-identity": {},
+    "checkpoint-integrity": {
+        **{
+            f"judge: {what} only: for code in {of}(row, limits)": NOT_GREENER
+            for what in ("first", "last")
+            for of in ("_file_codes", "_tensor_codes")
+        },
+        "judge: first only: for row in (*files, *tensors)": LOOKED,
+        "judge: last only: for row in (*files, *tensors)": LOOKED,
+        "judge: without *files: (*files, *tensors)": LOOKED,
+        "judge: without *tensors: (*files, *tensors)": LOOKED,
+        "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
+        "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,
+    },
     "corpus-wrap-around": {
         "judge: never: if code and placeholders:": NOT_GREENER,
         "judge: without operand 0: code and placeholders": WORDS,
@@ -146,6 +170,14 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "_code: LtE: row['candidate_error'] == 0": SAME,
         **shown("judge: limits.min_points", "_unclear: limits.min_points #2"),
     },
+    "label-plausibility": {
+        "judge: Lt: decision.verdict != UNDECIDED": LAST_OF_ALL,
+        "_refused: Lt: verdict != UNDECIDED": LAST_OF_ALL,
+        "_refused: without *refused: (*refused, 'implausible')": NOT_GREENER,
+        "_refused: a little more: limits.implausible_at_most_share": WHOLE_ELEMENTS,
+        "_refused: a little more: limits.wrong_at_most_share": WHOLE_ELEMENTS,
+        "_doubt: a little more: limits.one_sign_at_most_share": WHOLE_ELEMENTS,
+    },
     "no-silent-cpu-fallback": {
         "judge: first only: for row in rows": LOOKED,
         "judge: last only: for row in rows": LOOKED,
@@ -173,6 +205,12 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "_holds: Gt: over >= RELATED_SAMPLES": TOO_FEW_FOR_NOISE,
         **IN_BASIS,
         **shown("judge: limits.min_steps #2", "_rate: limits.rate_tolerance"),
+    },
+    "tensor-statistics": {
+        "judge: first only: for offence in _broken(row, bound)": NOT_GREENER,
+        "judge: last only: for offence in _broken(row, bound)": NOT_GREENER,
+        "judge: first only: for row, _ in named": LOOKED,
+        "judge: last only: for row, _ in named": LOOKED,
     },
     "wall-time-budget": {
         "judge: first only: for value in values": WORDS,

@@ -11,11 +11,15 @@ from weighbridge.verifiers import (
     corpus_passes,
     corpus_progress,
     device_evidence,
+    file_structure,
     forward_errors,
     host,
     run_facts,
     step_columns,
     step_series,
+    tensor_bits,
+    tensor_health,
+    tensor_moments,
     tensor_pairs,
 )
 from weighbridge.verifiers.base import Verifier
@@ -26,11 +30,15 @@ _ALL: tuple[Verifier, ...] = (
     corpus_passes.VERIFIER,
     corpus_progress.VERIFIER,
     device_evidence.VERIFIER,
+    file_structure.VERIFIER,
     forward_errors.VERIFIER,
     host.VERIFIER,
     run_facts.VERIFIER,
     step_columns.VERIFIER,
     step_series.VERIFIER,
+    tensor_bits.VERIFIER,
+    tensor_health.VERIFIER,
+    tensor_moments.VERIFIER,
     tensor_pairs.VERIFIER,
 )
 

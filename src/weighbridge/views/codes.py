@@ -99,7 +99,8 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
     "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
     "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
-    " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were.",
+    " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were."
+    " Save those as safetensors.",
     "npy-byteorder": "The array is big-endian.",
     "npy-shape": "The array has more than 32 dimensions.",
     "npy-span": "Shape times dtype is not the number of bytes behind the header.",
