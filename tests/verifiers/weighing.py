@@ -10,15 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.verifiers.stacks import MODELS
 from tests.views.files import safetensors
 
 from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
+from weighbridge.data import data_path
 from weighbridge.model import Measurement, Outcome, Record
 from weighbridge.runner import Weighed, weigh
 from weighbridge.verifiers import host
 
+MODELS = data_path("verifiers") / "specimens" / "models"
 STEPS, CORPUS, TOKENS = 120, 2560, 32  # 40 steps short of half a second pass
 DEVICE = {
     "parameters": {"cuda:0": 6600}, "buffers": {}, "gradients": {"cuda:0": 6600}, "optimizer": {"cuda:0": 13200},

@@ -249,6 +249,34 @@ def test_a_pickle_is_data(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", archive({"archive/data.pkl": data})).startswith(message)
 
 
+def test_a_step_that_is_never_taken_may_be_anything(tmp_path: Path) -> None:
+    view = replaced(ONE, shape=(4, 1, 2), steps=(1, 2**70, 4))
+    (tmp_path / "x").write_bytes(of({"w": view}))
+    found = open_checkpoint(tmp_path / "x")
+    words = [EMBED[at * 4 : at * 4 + 4] for at in (0, 4, 1, 5, 2, 6, 3, 7)]
+    assert b"".join(bytes(chunk) for chunk in found.chunks("w", 5)) == b"".join(words)
+
+
+MANY = 1 << 16
+LIST_OF_MANY = b"](" + b"N" * MANY + b"eq\0"
+
+
+def test_a_long_list_that_is_referred_to_many_times_costs_little(tmp_path: Path) -> None:
+    data = b"\x80\x02]" + LIST_OF_MANY + b"0](" + b"h\0" * MANY + b"e."
+    message = refusal(tmp_path / "x", archive({"archive/data.pkl": data}))
+    assert message.startswith("torch-nested lists refer to more than 16777216 elements")
+
+
+def test_long_keys_and_names_are_refused(tmp_path: Path) -> None:
+    message = refusal(tmp_path / "x", of({"k" * 70000: ONE}))
+    assert message == "torch-name a key under 'tensor' has 70000 characters, more than 65536"
+    many = b"".join(opcodes(str(at)) + b"h\1" for at in range(40))
+    deep = b"}q\1(" + opcodes("k" * 60000) + b"N" + b"u" + b"0}(" + many + b"u"
+    inner = b"\x80\x02" + deep + b"q\1" + b"".join(b"0}(" + many + b"uq\1" for _ in range(2)) + b"."
+    message = refusal(tmp_path / "x", archive({"archive/data.pkl": inner}))
+    assert message == "torch-name the names together have more than 67108864 characters"
+
+
 def test_a_memo_entry_far_away_takes_no_memory(tmp_path: Path) -> None:
     data = b"\x80\x02}r\xff\xff\xff\xff."
     (tmp_path / "x").write_bytes(archive({"archive/data.pkl": data}))

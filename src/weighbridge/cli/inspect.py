@@ -24,6 +24,7 @@ from weighbridge.verifiers import VERIFIERS
 from weighbridge.views import formats
 
 TENSORS_SHOWN = 20
+INDEXES = ".safetensors.index.json", ".bin.index.json"
 RUN_FILES = ("run.json", "steps.jsonl")
 
 
@@ -91,10 +92,8 @@ def kind_of(path: Path) -> SubjectKind:
 
 
 def _looks_like_a_checkpoint(path: Path) -> bool:
-    if not is_file(path):
-        return path.name.endswith(".safetensors.index.json")
-    if path.name.endswith(".safetensors.index.json"):
-        return True
+    if not is_file(path) or path.name.endswith(INDEXES):
+        return path.name.endswith(INDEXES)
     with path.open("rb") as file:
         return formats.reader_of(file.read(formats.HEAD)) is not None
 

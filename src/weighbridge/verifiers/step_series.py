@@ -13,6 +13,7 @@ from weighbridge.views.run import STEP, RunView
 QUANTITY = "step_series"
 CANARY_ROWS = 8
 HUGE = 1e300
+WHOLE = 2.0**53  # beyond it a float no longer tells one step from the next
 UNITS = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 
 
@@ -63,8 +64,8 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     strange = stranger(few, name)
     laid = few.overlaid(few.rows - 1, name, strange)
     held, steps = laid.dense(name), laid.dense(STEP)
-    pairs = zip(held.values, held.state, steps.state, strict=True)
-    known = array("d", [value for value, *states in pairs if states == [NUMBER, NUMBER]])
+    cells = zip(held.values, held.state, steps.values, steps.state, strict=True)
+    known = array("d", [value for value, state, step, placed in cells if _is_sample(state, step, placed)])
 
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement) or not isinstance(again.value, Series):
@@ -72,6 +73,10 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
         return again.examined == few.rows and array("d", again.value.value).tobytes() == known.tobytes()
 
     return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
+
+
+def _is_sample(state: int, step: float, step_state: int) -> bool:
+    return state == step_state == NUMBER and step.is_integer() and abs(step) <= WHOLE
 
 
 def spread(rows: int) -> list[int]:

@@ -105,15 +105,14 @@ def _header(file: MappedFile) -> _Header:
     if told[3] & COLUMN_MAJOR:
         _refuse("flags", "the file says that it is column-major, which no reader of the format takes", file, 6)
     header = _Header(told[4], told[5], told[6], told[7], told[8])
-    end = file.size - FOOTER
-    if (
-        not HEADER.size
-        <= header.metadata_at
-        <= header.metadata_at + header.metadata_size
-        <= header.index_at
-        <= header.data_at
-        <= end
-    ):
+    sections = (
+        HEADER.size,
+        header.metadata_at,
+        header.metadata_at + header.metadata_size,
+        header.index_at,
+        header.data_at,
+    )
+    if list(sections) != sorted(sections) or header.data_at > file.size - FOOTER:
         _refuse("truncated", "metadata, index and data do not follow each other before the end of the file", file, 12)
     return header
 

@@ -78,7 +78,7 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "torch-dtype": "A storage or tensor has a dtype that is not known here.",
     "torch-expanded": "Views show more bytes than the file holds (expand). Save a contiguous copy, or the original.",
     "torch-nested": "Dictionaries and lists are nested more than 64 deep, or one holds itself.",
-    "torch-name": "A key of a dictionary is neither text nor number.",
+    "torch-name": "A key of a dictionary is neither text nor number, or the names are longer than any that are needed.",
     "torch-twice": "Two tensors have the same name once the names of nested dictionaries are joined with dots.",
     "apr-version": "The APR version is not 2.",
     "apr-checksum": "The header does not have the CRC-32 that it gives: bits have changed since.",
@@ -98,8 +98,9 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
     "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
-    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning: numpy.save"
-    " writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were. Save those as safetensors.",
+    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
+    " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were."
+    " Save those as safetensors.",
     "npy-byteorder": "The array is big-endian.",
     "npy-shape": "The array has more than 32 dimensions.",
     "npy-span": "Shape times dtype is not the number of bytes behind the header.",

@@ -180,7 +180,8 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
 
 def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:
     """Say where a line that begins like JSON stops being it, whatever follows; most lines of a banner do."""
-    line = text[start : start + MAX_BANNER_LINE].partition("\n")[0].rstrip()
+    end = text.find("\n", start, start + MAX_BANNER_LINE)
+    line = text[start : end if end >= 0 else start + MAX_BANNER_LINE].rstrip()
     try:
         _DECODER.raw_decode(line)
     except json.JSONDecodeError as error:

@@ -112,7 +112,7 @@ def _require_content(found: os.stat_result, name: str) -> None:
             "file-kind",
             f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
             where=name,
-            remedy="bind a .safetensors file, its directory or index, or a .gguf file",
+            remedy="bind a checkpoint file, or its directory or index",
         )
     if found.st_size == 0:
         raise SubjectError(

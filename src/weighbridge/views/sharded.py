@@ -34,7 +34,7 @@ def checkpoint_in(directory: Path) -> Path:
     found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
-    older = next((name for name in TORCH_NAMES if (directory / name).exists()), "")
+    older = next((name for name in TORCH_NAMES if exists(directory / name)), "")
     if older and not found:
         return directory / older
     code = "checkpoint-ambiguous" if found else "checkpoint-none"

@@ -61,18 +61,18 @@ class TableBuilder:
         Raises:
             SubjectError: `too-large` or `column-name`.
         """
+        rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
+        if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
+            raise SubjectError(
+                "too-large",
+                f"{rows} rows of {columns} columns and more",
+                where=self.where,
+                remedy=f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read",
+            )
         for name in names:
             if name not in self.columns:
                 self._check_name(name)
                 self.columns[name] = Cells(self.rows)
-        rows = self.rows + more
-        if len(self.columns) > MAX_COLUMNS or rows > MAX_ROWS or rows * len(self.columns) > MAX_CELLS:
-            raise SubjectError(
-                "too-large",
-                f"{rows} rows of {len(self.columns)} columns and more",
-                where=self.where,
-                remedy=f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read",
-            )
 
     def _check_name(self, name: str) -> None:
         if len(name) > MAX_NAME or not name.isprintable():

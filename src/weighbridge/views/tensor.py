@@ -159,7 +159,9 @@ def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None
     told = zip(shape, steps, row_major(shape), strict=True)
     if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
         return None
-    return Strides(shape=shape, steps=steps)
+    # The step of a dimension of one is never taken, and may be anything.
+    taken = tuple(step if size > 1 else 0 for size, step in zip(shape, steps, strict=True))
+    return Strides(shape=shape, steps=taken)
 
 
 def span(dtype: str, shape: tuple[int, ...]) -> int | None:

@@ -21,7 +21,10 @@ from weighbridge.views.tensor import UNITS, Tensor, quoted, span, strides_of
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
 MAX_RANK = 32  # NumPy before 2 reads no more
 MAX_DEPTH = 64
-MAX_VISITS = 1 << 20
+MAX_VISITS = 1 << 20  # of dictionaries, lists and their entries, each as often as it is referred to
+MAX_ELEMENTS = 1 << 24  # of lists, likewise
+MAX_KEY = 1 << 16  # characters
+MAX_NAMES = 1 << 26  # characters in all names together
 MAX_TEXT = 1 << 10
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
 
@@ -104,6 +107,8 @@ class _Walk:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)
     visits: int = 0
+    elements: int = 0
+    characters: int = 0
 
     def refuse(self, code: str, what: str) -> NoReturn:
         raise SubjectError(f"torch-{code}", what, where=self.file.name, remedy=SAVE_AGAIN)
@@ -113,17 +118,14 @@ class _Walk:
         waiting, seen = [root], set[int]()
         while waiting:
             value = waiting.pop()
-            if isinstance(value, (list, tuple)):
-                parts: list[object] = list(value)
-            elif isinstance(value, Made):
-                parts = [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
-                if id(value) not in seen:
-                    yield value
-            else:
+            if not isinstance(value, (list, tuple, Made)) or id(value) in seen:
                 continue
-            if id(value) not in seen:
-                seen.add(id(value))
-                waiting.extend(parts)
+            seen.add(id(value))
+            if isinstance(value, Made):
+                yield value
+                waiting += [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
+            else:
+                waiting += value
 
     def visit(self, path: tuple[str, ...], value: object, depth: int) -> None:
         """Note the tensors and scalars at and under one place."""
@@ -133,6 +135,9 @@ class _Walk:
         if isinstance(value, Made):
             self._visit_made(path, value, depth)
         elif isinstance(value, (list, tuple)) and not isinstance(value, Global):
+            self.elements += len(value)
+            if self.elements > MAX_ELEMENTS:
+                self.refuse("nested", f"lists refer to more than {MAX_ELEMENTS} elements, at {_shown(path)}")
             for at, part in enumerate(value):
                 if isinstance(part, (Made, list, tuple)):
                     self.visit((*path, str(at)), part, depth + 1)
@@ -156,7 +161,7 @@ class _Walk:
             before = len(self.tensors)
             self.visit(path, value, depth + 1)
             if len(self.tensors) == before:
-                self.metadata[".".join(path)] = _scalar(value)
+                self.metadata[self._named(path)] = _scalar(value)
         else:
             self.visit(path, value, depth + 1)
 
@@ -191,7 +196,16 @@ class _Walk:
     def _key(self, key: object, path: tuple[str, ...]) -> str:
         if not isinstance(key, (str, int, float, bool)) and key is not None:
             self.refuse("name", f"a key under {_shown(path)} is neither text nor number")
+        if isinstance(key, str) and len(key) > MAX_KEY:
+            self.refuse("name", f"a key under {_shown(path)} has {len(key)} characters, more than {MAX_KEY}")
         return str(key)
+
+    def _named(self, path: tuple[str, ...]) -> str:
+        name = ".".join(path) if path else WHOLE
+        self.characters += len(name)
+        if self.characters > MAX_NAMES:
+            self.refuse("name", f"the names together have more than {MAX_NAMES} characters")
+        return name
 
     def _add(self, path: tuple[str, ...], tensor: Tensor) -> None:
         if tensor.name in self.tensors:
@@ -273,7 +287,7 @@ class _Walk:
         if nbytes > self.file.size:
             what = f"{_shown(path)}: {nbytes} bytes out of a storage of {storage.nbytes}"
             self.refuse("expanded", f"{what}: an expanded view, whose elements are not stored")
-        name = ".".join(path) if path else WHOLE
+        name = self._named(path)
         offset = storage.start + (first * size if nbytes else 0)
         tensor = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name)
         return dataclasses.replace(tensor, strides=strides) if strides else tensor
