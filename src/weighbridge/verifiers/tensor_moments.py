@@ -70,8 +70,8 @@ class Moments:
         import numpy as np
 
         with np.errstate(all="ignore"):
-            values = found.astype(np.float64)
-            values = values[np.isfinite(values)]
+            finite = np.isfinite(found)
+            values = (found if finite.all() else found[finite]).astype(np.float64)
             if len(values):
                 self._merge(values)
 
