@@ -200,6 +200,13 @@ def test_what_the_layout_forbids_is_refused(tmp_path: Path, data: bytes, message
     assert refusal(tmp_path / "x", data).startswith(message)
 
 
+def test_metadata_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weighbridge.views.apr_file.MAX_METADATA", 9)
+    message = refusal(tmp_path / "x", apr({}, metadata=b'{"a":"bc"}'))
+    assert message == "at byte 20: apr-metadata 10 bytes of metadata, more than the 9 that are read"
+    assert view_of(tmp_path / "x", apr({}, metadata=b'{"a":"b"}')).metadata["a"] == "b"
+
+
 def test_version_1_is_named(tmp_path: Path) -> None:
     assert "is an APR file of version 1" in refusal(tmp_path / "x", b"APRN" + bytes(100))
 

@@ -283,6 +283,36 @@ def test_a_memo_entry_far_away_takes_no_memory(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path / "x").names() == ()
 
 
+PAIRS = "torch-tensor a dictionary is made from what is no list of pairs"
+
+
+@pytest.mark.parametrize(
+    "dictionary",
+    [
+        called("collections.OrderedDict", [("w", ONE), ["n", 3]]),
+        called("collections.Counter", {"w": ONE, "n": 3}),
+        Raw(
+            called("collections.OrderedDict", ()).opcodes + b"(" + opcodes("w") + opcodes(ONE) + opcodes("n") + b"K\3u"
+        ),
+    ],
+    ids=["pairs", "dictionary", "items"],
+)
+def test_a_dictionary_may_be_made_from_its_entries(tmp_path: Path, dictionary: Raw) -> None:
+    (tmp_path / "x").write_bytes(of(dictionary))
+    view = open_checkpoint(tmp_path / "x")
+    assert (view.names(), view.metadata) == (("w",), {"n": 3})
+
+
+@pytest.mark.parametrize("args", [([("w", ONE), 3],), ([("w", ONE, 3)],), (3,), ([("w", ONE)], [("v", ONE)])], ids=str)
+def test_a_dictionary_made_from_anything_else_is_refused(tmp_path: Path, args: tuple[Any, ...]) -> None:
+    assert refusal(tmp_path / "x", of(called("collections.OrderedDict", *args))) == PAIRS
+
+
+def test_a_big_endian_file_is_refused(tmp_path: Path) -> None:
+    data = torch_zip(STATE, {"0": EMBED, "1": NORM}, order=b"big")
+    assert refusal(tmp_path / "x", data) == "torch-byteorder its byte order is 'big', not 'little'"
+
+
 def test_a_storage_that_no_tensor_looks_into_is_refused(tmp_path: Path) -> None:
     message = refusal(tmp_path / "x", of({"w": ONE}, **{"0": EMBED, "1": NORM}))
     assert message == "torch-unread no tensor looks into the storage 'archive/data/1'"
@@ -292,6 +322,22 @@ LEGACIES = {
     "big-endian": (
         torch_legacy(STATE, {"0": (8, EMBED), "1": (6, NORM)}, little=False),
         "torch-byteorder does not say that it is little-endian",
+    ),
+    "another protocol": (
+        LEGACY.replace(pickled(1001), pickled(1002)),
+        "torch-version the protocol is not 1001",
+    ),
+    "keys that are numbers": (
+        LEGACY.replace(pickled(["0", "1"]), pickled([0, 1])),
+        "torch-storage the keys of the storages are no list of different texts",
+    ),
+    "a key that is given twice": (
+        LEGACY.replace(pickled(["0", "1"]), pickled(["0", "0"])),
+        "torch-storage the keys of the storages are no list of different texts",
+    ),
+    "keys that are no list": (
+        LEGACY.replace(pickled(["0", "1"]), pickled(7)),
+        "torch-storage the keys of the storages are no list of different texts",
     ),
     "a byte too few": (LEGACY[:-1], "torch-truncated the storage '1' takes 12 bytes, 11 are left"),
     "no last storage": (LEGACY[:-20], "torch-truncated the size of the storage '1' is missing"),
