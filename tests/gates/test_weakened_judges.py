@@ -28,6 +28,7 @@ from weighbridge.gates import (
     label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_coverage,
     tensor_statistics,
     wall_time_budget,
 )
@@ -43,6 +44,7 @@ MODULES: Mapping[str, types.ModuleType] = {
     "label-plausibility": label_plausibility,
     "no-silent-cpu-fallback": no_silent_cpu_fallback,
     "step-metrics": step_metrics,
+    "tensor-coverage": tensor_coverage,
     "tensor-statistics": tensor_statistics,
     "wall-time-budget": wall_time_budget,
 }
@@ -64,6 +66,7 @@ TELLING: Mapping[str, set[str]] = {
     "label-plausibility": {"_offence", "_figures", "_precision", "_unread"},
     "no-silent-cpu-fallback": {"_offence", "_stray_ops", "_summary"},
     "step-metrics": {"_told", "_words"},
+    "tensor-coverage": {"_figures"},
     "tensor-statistics": {"_figures", "_offence"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
@@ -205,6 +208,11 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "_holds: Gt: over >= RELATED_SAMPLES": TOO_FEW_FOR_NOISE,
         **IN_BASIS,
         **shown("judge: limits.min_steps #2", "_rate: limits.rate_tolerance"),
+    },
+    "tensor-coverage": {
+        "judge: In: name not in rows": WORDS,
+        "judge: first only: for name in names #2": WORDS,
+        "judge: last only: for name in names #2": WORDS,
     },
     "tensor-statistics": {
         "judge: first only: for offence in _broken(row, bound)": NOT_GREENER,

@@ -10,7 +10,15 @@ from weighbridge.selftest import check_gate_card, check_verifier_card
 
 
 @pytest.mark.parametrize(
-    "kind", ["dtype-preservation", "byte-identity", "label-plausibility", "checkpoint-integrity", "tensor-statistics"]
+    "kind",
+    [
+        "dtype-preservation",
+        "byte-identity",
+        "label-plausibility",
+        "checkpoint-integrity",
+        "tensor-statistics",
+        "tensor-coverage",
+    ],
 )
 def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
     checks = list(check_gate_card(read_card(GateCard, data_path("gates") / f"{kind}.yaml")))

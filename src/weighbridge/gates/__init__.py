@@ -15,6 +15,7 @@ from weighbridge.gates import (
     label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_coverage,
     tensor_statistics,
     wall_time_budget,
 )
@@ -32,6 +33,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         label_plausibility.KIND,
         no_silent_cpu_fallback.KIND,
         step_metrics.KIND,
+        tensor_coverage.KIND,
         tensor_statistics.KIND,
         wall_time_budget.KIND,
     )

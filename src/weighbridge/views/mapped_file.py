@@ -15,7 +15,7 @@ from pathlib import Path
 from weighbridge.errors import SubjectError
 
 WINDOW = 8 << 20  # bytes that stay mapped behind the reader
-FAULT_AROUND = 64 << 10  # the kernel maps this much around a touched page; give all of it back
+FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
 class MappedFile:
