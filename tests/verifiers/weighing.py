@@ -76,7 +76,8 @@ def healthy(folder: Path) -> Path:
     """Write two shards of normally distributed weights in F16, each tensor of more than one step, with their index."""
     folder.mkdir()
     drawn, shards = np.random.default_rng(7), {"a": ("d", "k"), "b": ("m", "z")}
-    size, weights = 300_000, {}
+    size = 300_000
+    weights: dict[str, str] = {}
     for shard, names in shards.items():
         data = {name: (0.02 * drawn.standard_normal(size)).astype("<f2").tobytes() for name in names}
         safetensors(folder / f"{shard}.safetensors", {name: ("F16", [300, 1000], data[name]) for name in names})
