@@ -30,7 +30,7 @@ HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetenso
 
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
-    {"model", "limits", "canonical", "errors"},
+    {"model", "limits", "canonical", "errors", "printable"},
     {"gates", "structure"},
     {"contract", "data", "files"},
     {"judging"},

@@ -68,7 +68,7 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_name_that_is_no_path_is_refused() -> None:
-    assert refusal(Path("a\0b")) == "P: file-unreadable cannot be read: not a path\n  check path and permissions"
+    assert refusal(Path("a\0b")) == "a\\x00b: file-unreadable cannot be read: not a path\n  check path and permissions"
 
 
 def test_a_name_too_long_is_refused(tmp_path: Path) -> None:

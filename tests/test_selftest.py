@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from weighbridge import selftest
+from weighbridge.cards import VerifierCard, read_card
+from weighbridge.data import data_path
 from weighbridge.gates import KINDS
 from weighbridge.gates.base import passed
 from weighbridge.model import Fields, Measurement, Record, Rows, Series, Unmeasured
@@ -17,8 +19,9 @@ from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Views
 
 
-def wrong(prefix: str) -> list[Check]:
-    return [check for check in selftest.selftest() if check.wrong and check.name.startswith(prefix)]
+def wrong(prefix: str) -> Check | None:
+    """Find the first check that went wrong, and look no further."""
+    return next((check for check in selftest.selftest() if check.wrong and check.name.startswith(prefix)), None)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,3 +77,12 @@ def test_an_instrument_that_is_a_constant_or_looks_at_its_first_place_is_noticed
         selftest, "VERIFIERS", {**VERIFIERS, key: dataclasses.replace(real, measure=damage(real.measure))}
     )
     assert wrong(key[0])
+
+
+def test_a_specimen_that_expects_nothing_shows_nothing() -> None:
+    card = read_card(VerifierCard, data_path("verifiers") / "step_series.yaml")
+    specimen = dataclasses.replace(next(each for each in card.specimens if not each.error), expects={})
+    (check,) = selftest.check_verifier_card(
+        dataclasses.replace(card, specimens=(specimen,)), data_path("verifiers") / "specimens"
+    )
+    assert check.wrong == ("expects nothing, so it shows nothing",)

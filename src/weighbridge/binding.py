@@ -5,14 +5,15 @@ Commands and factories run only when the person at the keyboard bound them; a co
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError, UsageError
+from weighbridge.files import exists
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
@@ -32,7 +33,7 @@ class Bound:
     kind: SubjectKind
     target: str
     by_hand: bool
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def open(self) -> Any:
         """Open the view of this subject.
@@ -50,9 +51,9 @@ class Bound:
 
                 return open_run(Path(self.target), self.columns)
             case SubjectKind.COMMAND:
-                from weighbridge.views.command import CommandView
+                from weighbridge.views.command import open_command
 
-                return CommandView(tuple(shlex.split(self.target)))
+                return open_command(self.target)
             case SubjectKind.MODEL:
                 from weighbridge.views.model import open_model
 
@@ -71,7 +72,8 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Boun
     """Bind the subjects of a contract from `NAME[@INSTANCE]=TARGET` arguments, and by `path:` beside the contract.
 
     Raises:
-        UsageError: for an argument that is not of that form, names no subject, or binds the same one twice.
+        UsageError: for an argument that is not of that form, names no subject, binds one twice, or is never looked at,
+            and where a gate would compare a file with itself.
     """
     bound: dict[tuple[str, str], Bound] = {}
     for argument in arguments:
@@ -85,7 +87,49 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Boun
     for name, declared in contract.subjects.items():
         if name not in by_hand and declared.kind not in EXECUTED:
             bound |= {(name, item.instance): item for item in _declared(name, declared, base)}
+    _refuse_unlooked(contract, tuple(bound.values()))
+    _refuse_itself(contract, tuple(bound.values()))
     return tuple(bound.values())
+
+
+def _refuse_unlooked(contract: Contract, bound: tuple[Bound, ...]) -> None:
+    """Refuse what is bound beside named instances of the same subject, so that no gate would ever look at it."""
+    looked: set[Bound | None] = set()
+    for gate in contract.gates:
+        looked |= {find(bound, name, one) for one in instances(gate, bound) for name in gate.subjects.values()}
+    wanted = {name for gate in contract.gates for name in gate.subjects.values()}
+    idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
+    if idle is not None:
+        raise UsageError(
+            "never-looked-at",
+            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere",
+            remedy=f"name its instance, {idle.subject}@NAME=…, or leave it out",
+        )
+
+
+def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
+    """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
+    for gate, one, other in _compared(contract, bound):
+        if one_file(one.target, other.target):
+            raise UsageError(
+                "same-subject",
+                f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}",
+                remedy="bind the two that are to be compared",
+            )
+
+
+def _compared(contract: Contract, bound: tuple[Bound, ...]) -> Iterator[tuple[GateDecl, Bound, Bound]]:
+    """Give each two files that stand side by side under a gate."""
+    for gate in contract.gates:
+        for instance in instances(gate, bound):
+            found = (find(bound, name, instance) for name in gate.subjects.values())
+            files = [item for item in found if item is not None and item.kind not in EXECUTED]
+            yield from ((gate, one, other) for one, other in itertools.combinations(files, 2))
+
+
+def one_file(one: str, other: str) -> bool:
+    """Tell whether two paths lead to one and the same file."""
+    return exists(Path(one)) and exists(Path(other)) and Path(one).samefile(other)
 
 
 def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:

@@ -21,7 +21,7 @@ from weighbridge.model import Json
 
 NUM = "$num"
 SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-MAX_DEPTH = 64
+MAX_DIGITS = 64
 NPY_MAGIC = b"\x93NUMPY\x01\x00"
 NPY_TYPES = {"<f8": "d", "<i8": "q"}
 
@@ -96,7 +96,7 @@ def _finite(text: str) -> float:
 
 
 def _bounded(text: str) -> int:
-    if len(text) > MAX_DEPTH:
+    if len(text) > MAX_DIGITS:
         raise ValueError(f"an integer of {len(text)} digits")
     return int(text)
 

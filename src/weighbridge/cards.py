@@ -17,6 +17,7 @@ from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.limits import Doc, LimitsError, read
 from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Record, Rows, Series, Value, Verdict
+from weighbridge.printable import printable
 
 T = TypeVar("T")
 
@@ -116,9 +117,13 @@ def read_card(cls: type[T], path: Path) -> T:
 def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
     """Build the evidence of an example, by need: a table, a record or a series."""
     return {
-        name: Measurement(quantity=name, value=_value(name, body), by="example", examined=1, total=1)
+        name: Measurement(quantity=name, value=_value(name, body), by="example", at=_at(body), examined=1, total=1)
         for name, body in evidence.items()
     }
+
+
+def _at(body: Any) -> str:
+    return str(body.get("at", ""))
 
 
 def _value(name: str, body: Any) -> Value:
@@ -153,10 +158,12 @@ class _Words(string.Formatter):
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()  # as it is written in YAML
     if isinstance(value, (list, tuple)):
         return ", ".join(str(_shown(item)) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in sorted(value.items()))
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     return "none" if value is None else value
@@ -164,26 +171,26 @@ def _shown(value: Any) -> Any:
 
 def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
-    text = _Words().vformat(template, (), dict(figures))
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return printable(_Words().vformat(template, (), dict(figures)))
 
 
 def render(card: GateCard, verdict: Verdict) -> list[str]:
     """Say a verdict in the card's words: a line for each offence, or one for a pass or a block."""
-    numbers = _numbers(verdict)
+    figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
-        return [fill(card.passes, numbers)]
+        return [fill(card.passes, figures)]
     if verdict.offences:
-        return [_offence(card, offence, numbers) for offence in verdict.offences]
-    return [_block(card, verdict, numbers)]
+        return [_offence(card, offence, figures) for offence in verdict.offences]
+    return [_block(card, verdict, figures)]
 
 
 def besides(card: GateCard, verdict: Verdict) -> str:
     """Say what a FAIL tells besides its offences, or nothing."""
-    return fill(card.besides, _numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
+    return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
 
 
-def _numbers(verdict: Verdict) -> dict[str, Json]:
+def numbers(verdict: Verdict) -> dict[str, Json]:
+    """Name every number of a verdict, as a card's words call it."""
     named: dict[str, Json] = {
         "counted": verdict.counted, "of": verdict.of, "measured": verdict.measured, "limit": verdict.limit,
         "enough": verdict.enough, "unit": verdict.unit, "headroom": _headroom(verdict),
@@ -198,15 +205,15 @@ def _headroom(verdict: Verdict) -> str:
     return "none"
 
 
-def _offence(card: GateCard, offence: Offence, numbers: Fields) -> str:
+def _offence(card: GateCard, offence: Offence, shared: Fields) -> str:
     words = card.codes.get(offence.code)
-    figures = {**numbers, **offence.figures, "place": offence.place}
+    figures = {**shared, **offence.figures, "place": offence.place}
     return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
 
 
-def _block(card: GateCard, verdict: Verdict, numbers: Fields) -> str:
+def _block(card: GateCard, verdict: Verdict, figures: Fields) -> str:
     words = card.codes.get(verdict.code) or COMMON.get(verdict.code)
-    return fill(words.says, numbers) if words else verdict.code
+    return fill(words.says, figures) if words else verdict.code
 
 
 # What any gate can come to, whatever its kind.
@@ -227,6 +234,11 @@ COMMON: Mapping[str, CodeCard] = {
         says="the instrument {instrument} did not see a known damage laid at {place}",
         cause="the verifier does not look where it says",
         look="the verifier's module, and `weighbridge selftest`",
+    ),
+    "not-sealable": CodeCard(
+        says="what was measured cannot be sealed",
+        cause="names that become the same once secrets are taken out, or numbers that no JSON reader takes",
+        look="odd names and numbers in the subject",
     ),
     "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
     "requires": CodeCard(

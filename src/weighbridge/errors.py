@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weighbridge.printable import printable
+
 
 class WeighbridgeError(Exception):
     """A problem that a person can act on: what was found, where, and what to do.
@@ -19,9 +21,9 @@ class WeighbridgeError(Exception):
         super().__init__(code, what, where, remedy)
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
-        remedy = f"\n  {self.remedy}" if self.remedy else ""
-        return f"{place}{self.code} {self.what}{remedy}"
+        place = f"{printable(self.where)}: " if self.where else ""
+        remedy = f"\n  {printable(self.remedy)}" if self.remedy else ""
+        return f"{place}{self.code} {printable(self.what)}{remedy}"
 
 
 class ContractError(WeighbridgeError):

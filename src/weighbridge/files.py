@@ -1,4 +1,4 @@
-"""Read whole small files that may be anything: never hang on a FIFO, never read a device, never exceed a limit."""
+"""Ask about and read files that may be anything: never hang on a FIFO, never read a device, never exceed a limit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,21 @@ _KINDS: Final = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether a path is a folder; one that the system refuses to answer for, as a name too long, is none."""
+    return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir raises what the system refuses
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether a path is a regular file; one that the system refuses to answer for is none."""
+    return os.path.isfile(path)  # noqa: PTH113 -- Path.is_file raises what the system refuses
+
+
+def exists(path: Path) -> bool:
+    """Tell whether something is at a path; where the system refuses to answer, nothing is."""
+    return os.path.exists(path)  # noqa: PTH110 -- Path.exists raises what the system refuses
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:

@@ -17,6 +17,7 @@ from weighbridge.evidence.redact import Redactor, host_pseudonym
 from weighbridge.evidence.seal import Draft, seal
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.evidence.unseal import Bundle
+from weighbridge.files import is_file
 from weighbridge.model import Fields, Origin
 from weighbridge.runner import Weighed
 
@@ -58,13 +59,15 @@ def _subject(item: Bound, weighed: Weighed, redactor: Redactor) -> BoundSubject:
         path=redactor.text(item.target),
         origin=weighed.origins.get(key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
-        size=_size(item),
+        size=_size(item, found),
     )
 
 
-def _size(item: Bound) -> int:
+def _size(item: Bound, digests: Mapping[str, str]) -> int:
+    """Sum the bytes of a subject's files; what is executed is no file of its own."""
     path = Path(item.target)
-    return path.stat().st_size if item.kind not in EXECUTED and path.is_file() else 0
+    files = [path] if is_file(path) else [path / name for name in digests]
+    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
 
 
 def environment() -> Fields:

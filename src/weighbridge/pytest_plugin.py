@@ -127,12 +127,14 @@ class GateItem(pytest.Item):
         return next(f for f in contract.weighed().findings if (f.gate, f.instance) == self.key)
 
     def _lines(self) -> Iterator[str]:
+        import click
+
         from weighbridge.report.terminal import block
 
         contract = self.parent
         assert isinstance(contract, ContractFile)
         title = next(g.title for g in contract.weighed().contract.gates if g.id == self.key[0])
-        yield from block(self.finding(), title, "", contract.weighed().measured)
+        yield from map(click.unstyle, block(self.finding(), title, "", contract.weighed().measured))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show what the gate found; a traceback only where something broke."""

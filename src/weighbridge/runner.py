@@ -5,8 +5,10 @@ The runner never judges, and judging never sees anything but what the sealed byt
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from typing import Any
 
 from weighbridge.binding import Bound, find, origin
 from weighbridge.canonical import dumps, loads
-from weighbridge.errors import SubjectError
+from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
 from weighbridge.judging import NOT_HERE, Wanted, all_wanted, judge_contract, wanted_host
@@ -93,10 +95,13 @@ class Scale:
 
     def _guarded(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
         try:
-            return self._measured(item, bound)
+            with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
+                return self._measured(item, bound)
         except SubjectError as error:
             return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
-        except Exception as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
             if self.debug:
                 traceback.print_exc()
             return Faulted(
@@ -209,7 +214,16 @@ def _not_here(lacking: str, item: Wanted, bound: Sequence[Bound]) -> Unmeasured:
 
 
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
-    """Give what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ."""
-    body, arrays = encode_measured(item)
-    told = redact_json(body, redactor) if redactor else body
-    return decode_measured(loads(dumps(told)), arrays)
+    """Give what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ.
+
+    What cannot be sealed was not measured: a hostile subject may hold names or numbers that no bundle can.
+    """
+    try:
+        body, arrays = encode_measured(item)
+        told = redact_json(body, redactor) if redactor else body
+        return decode_measured(loads(dumps(told)), arrays)
+    except (WeighbridgeError, RecursionError) as error:
+        what = error.what if isinstance(error, WeighbridgeError) else "it is nested too deep"
+        why = f"what was measured cannot be sealed: {what}"
+        remedy = "look for odd names and numbers in the subject"
+        return Faulted(code="not-sealable", why=redactor.text(why) if redactor else why, remedy=remedy)

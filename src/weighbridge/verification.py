@@ -57,7 +57,7 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     """
     loaded = load_all(asked.contracts, asked.params)
     bound = bind_all(loaded, asked.subjects)
-    _check_gates(loaded, (*asked.gates, *asked.expect_blocked))
+    _check_gates(loaded, asked)
     targets = (item.target for items in bound for item in items)
     named = (*command_line(), *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
@@ -124,11 +124,14 @@ def _for(argument: str, subjects: Mapping[str, object]) -> bool:
     return match is None or match["name"] in subjects
 
 
-def _check_gates(loaded: Sequence[LoadedContract], named: Sequence[str]) -> None:
+def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:
+    """Refuse a glob that chooses no gate, and an expected block, by its very id, of a gate that is not judged."""
     known = [gate.id for contract in loaded for gate in contract.contract.gates]
-    for name in named:
-        if not any(fnmatch.fnmatchcase(gate, name) for gate in known):
-            raise UsageError("unknown-gate", f"no gate is called {name!r}{nearest(name, known)}")
+    unmatched = (glob for glob in asked.gates if not any(_wanted(gate, (glob,)) for gate in known))
+    judged = {gate for gate in known if _wanted(gate, asked.gates)}
+    for name in (*unmatched, *sorted(asked.expect_blocked - judged)):
+        among = " that is judged" if name in known else ""
+        raise UsageError("unknown-gate", f"no gate{among} is called {name!r}{nearest(name, known)}")
 
 
 def _wanted(gate: str, globs: Sequence[str]) -> bool:

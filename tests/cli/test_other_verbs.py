@@ -14,6 +14,7 @@ from weighbridge.contract.codes import CODES
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
 from weighbridge.gates import KINDS
+from weighbridge.views.codes import EXECUTED_CODES, RUN_CODES
 
 SPECIMENS = data_path("verifiers") / "specimens"
 
@@ -44,7 +45,7 @@ def test_the_starter_contracts_are_usable_and_obey_the_schema(cli: Cli) -> None:
         jsonschema.Draft202012Validator(schema).validate(document)
 
 
-@pytest.mark.parametrize("word", [*KINDS, *CODES, "vacuous", "blind", "requires"])
+@pytest.mark.parametrize("word", [*KINDS, *CODES, *RUN_CODES, *EXECUTED_CODES, "vacuous", "blind", "requires"])
 def test_every_kind_and_code_is_explained(cli: Cli, word: str) -> None:
     ended = cli("explain", word)
     assert ended.code == 0
@@ -58,7 +59,7 @@ def test_an_unknown_word_is_2_with_a_suggestion(cli: Cli) -> None:
 
 
 def test_inspect_tells_a_checkpoint(cli: Cli) -> None:
-    ended = cli("inspect", SPECIMENS / "checkpoints" / "import.gguf", "--json")
+    ended = cli("inspect", SPECIMENS / "checkpoints" / "import.gguf", "--headers", "--json")
     told = json.loads(ended.out)
     assert told["kind"] == "checkpoint"
     assert told["table"]["embed"] == {"bytes": 32, "dtype": "F32", "shape": [2, 4]}

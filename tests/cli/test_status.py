@@ -39,7 +39,7 @@ def test_a_standing_is_shown_by_gate_and_counted(cli: Cli, recorded: Path) -> No
     assert recorded.is_dir()
     (row, count) = cli("status").lines
     assert row.split() == ["mine", "GATE-IMPORT-001", "live"]
-    assert count == "1 gates: 1 live"
+    assert count == "gates: 1, of which 1 live"
 
 
 def test_a_contract_that_changed_since_makes_a_standing_stale_without_moving_it(
@@ -50,7 +50,7 @@ def test_a_contract_that_changed_since_makes_a_standing_stale_without_moving_it(
     weaken(workplace)
     (first, *_) = json.loads(cli("status", "--json").out)
     assert (first["status"], first["stale"]) == ("ACTIVE_WITH_LIVE_EVIDENCE", ["the contract has changed since"])
-    assert "live           STALE: the contract has changed since" in cli("status").out
+    assert "live          STALE: the contract has changed since" in cli("status").out
     assert sorted((workplace / "evidence" / "ledger").rglob("*.json")) == ledger
     assert recorded.is_dir()
 

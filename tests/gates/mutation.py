@@ -8,28 +8,33 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import weighbridge.gates as package
 from weighbridge.gates.base import Kind
 from weighbridge.judging import falsify
 from weighbridge.limits import read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult
 
 Passing = tuple[Mapping[str, object], Mapping[str, Measurement]]  # limits as in a contract, evidence by need
+Change = tuple[str, Any]  # what changes, and how to change the node
 
 SWAPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq, ast.GtE, ast.LtE),
-    ast.NotEq: (ast.Eq,),
+    ast.NotEq: (ast.Eq, ast.Gt, ast.Lt),
     ast.Lt: (ast.LtE,),
     ast.LtE: (ast.Lt,),
     ast.Gt: (ast.GtE,),
     ast.GtE: (ast.Gt,),
     ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
     ast.Is: (ast.IsNot,),
     ast.IsNot: (ast.Is,),
 }
+OTHER_CALL = {"any": "all", "all": "any", "max": "min", "min": "max"}
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
@@ -39,24 +44,69 @@ def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
     return {"pairs": measured}
 
 
-def mutants(module: types.ModuleType, functions: Sequence[str]) -> dict[str, Kind[Any]]:
-    """Build every weakened kind, by `function:line what`."""
+def called_by_judge(module: types.ModuleType, entries: Sequence[str] = ("judge",)) -> list[str]:
+    """Name every function of a module that its judge comes to call, the judge included."""
     tree = ast.parse(inspect.getsource(module))
-    found: dict[str, Kind[Any]] = {}
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    reached, ahead = [], list(entries)
+    while ahead:
+        name = ahead.pop(0)
+        if name in functions and name not in reached:
+            reached.append(name)
+            ahead += [node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)]
+    return reached
+
+
+def mutants(
+    kind: types.ModuleType, functions: Sequence[str], of: types.ModuleType | None = None
+) -> Iterator[tuple[str, Kind[Any]]]:
+    """Build every weakened kind, by `function: what: where`; `of` is the module of the functions, if not the kind's."""
+    module = of or kind
+    tree = ast.parse(inspect.getsource(module))
+    seen: dict[str, int] = {}
     for function in functions:
         at = next(i for i, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef) and node.name == function)
         for what, body in _changed(tree.body[at]):
             mutant = copy.copy(tree)
             mutant.body = [*tree.body[:at], body, *tree.body[at + 1 :]]
-            found[f"{function} {len(found)} {what}"] = _kind(mutant, module)
+            name = f"{function}: {what}"
+            seen[name] = seen.get(name, 0) + 1
+            yield name if seen[name] == 1 else f"{name} #{seen[name]}", _kind(mutant, module, kind)
+
+
+def _kind(tree: ast.Module, module: types.ModuleType, kind: types.ModuleType) -> Kind[Any]:
+    weakened = _run(tree, module)
+    if module is not kind:
+        weakened = _over(weakened, kind)
+    found: Kind[Any] = weakened.KIND
     return found
 
 
-def _kind(tree: ast.Module, module: types.ModuleType) -> Kind[Any]:
-    weakened = types.ModuleType(module.__name__)
+def unweakened(kind: types.ModuleType) -> Kind[Any]:
+    """Load a kind's module as mutants are loaded, unchanged: it must get through all its trials, as a mutant might."""
+    return _kind(ast.parse(inspect.getsource(kind)), kind, kind)
+
+
+def _run(tree: ast.Module, module: types.ModuleType) -> types.ModuleType:
+    weakened = types.ModuleType(f"{module.__name__}_weakened")
+    sys.modules[weakened.__name__] = weakened  # where `read` looks for the types that its dataclasses name
+    weakened.__dict__["a_little"] = a_little
     exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), weakened.__dict__)
-    kind: Kind[Any] = weakened.KIND
-    return kind
+    return weakened
+
+
+def _over(weakened: types.ModuleType, kind: types.ModuleType) -> types.ModuleType:
+    """Load a kind's module anew over a weakened module that it imports."""
+    name = weakened.__name__.removesuffix("_weakened")
+    short = name.rpartition(".")[2]
+    real = sys.modules[name]
+    sys.modules[name] = weakened
+    setattr(package, short, weakened)
+    try:
+        return _run(ast.parse(inspect.getsource(kind)), kind)
+    finally:
+        sys.modules[name] = real
+        setattr(package, short, real)
 
 
 def _changed(function: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
@@ -64,33 +114,86 @@ def _changed(function: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
         for what, change in _changes(node):
             weakened = copy.deepcopy(function)
             change(list(ast.walk(weakened))[index])
-            line = ast.unparse(node).partition("\n")[0]
+            line = ast.unparse(node).strip().partition("\n")[0]
             yield f"{what}: {line}", weakened
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[str, Any]]:
+def _changes(node: ast.AST) -> Iterator[Change]:
+    yield from _conditions(node)
+    yield from _terms(node)
+    yield from _parts(node)
+
+
+def _conditions(node: ast.AST) -> Iterator[Change]:
     match node:
         case ast.If() | ast.IfExp():
             yield "never", lambda n: setattr(n, "test", ast.Constant(False))
             yield "always", lambda n: setattr(n, "test", ast.Constant(True))
-        case ast.Compare(ops=[op]):
-            for swap in SWAPS.get(type(op), ()):
-                yield swap.__name__, lambda n, swap=swap: setattr(n, "ops", [swap()])
         case ast.BoolOp(op=op, values=values):
             neutral = ast.Constant(isinstance(op, ast.And))
             for at in range(len(values)):
                 yield f"without operand {at}", lambda n, at=at: n.values.__setitem__(at, neutral)
         case ast.UnaryOp(op=ast.Not()):
             yield "without not", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))
-        case ast.comprehension():
-            yield from _shortened(node)
-        case ast.Call(func=ast.Name(id="any")):
-            yield "all", lambda n: setattr(n.func, "id", "all")
 
 
-def _shortened(node: ast.comprehension) -> Iterator[tuple[str, Any]]:
-    if node.ifs:
-        yield "without its filter", lambda n: n.ifs.clear()
+def _terms(node: ast.AST) -> Iterator[Change]:
+    match node:
+        case ast.Compare(ops=ops):
+            for at, op in enumerate(ops):
+                for swap in SWAPS.get(type(op), ()):
+                    yield swap.__name__, lambda n, at=at, swap=swap: n.ops.__setitem__(at, swap())
+            if len(ops) == 2:
+                yield "without its lower bound", lambda n: n.__dict__.update(_half(n, 1))
+                yield "without its upper bound", lambda n: n.__dict__.update(_half(n, 0))
+        case ast.BinOp(op=ast.Add()):
+            yield "the other sign", lambda n: setattr(n, "op", ast.Sub())
+        case ast.BinOp(op=ast.Sub()):
+            yield "the other sign", lambda n: setattr(n, "op", ast.Add())
+        case ast.Attribute(value=ast.Name(id="limits"), attr=_):
+            for sign in (1, -1):
+                what = "a little more" if sign > 0 else "a little less"
+                yield what, lambda n, sign=sign: setattr(n, "value", _moved(n.attr, sign))
+        case ast.Call(func=ast.Name(id=name)) if name in OTHER_CALL:
+            yield OTHER_CALL[name], lambda n: setattr(n.func, "id", OTHER_CALL[n.func.id])
+
+
+def _parts(node: ast.AST) -> Iterator[Change]:
+    match node:
+        case ast.comprehension(ifs=ifs):
+            if ifs:
+                yield "without its filter", lambda n: n.ifs.clear()
+            yield from _shortened()
+        case ast.For():
+            yield from _shortened()
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            for at, element in enumerate(elts):
+                if isinstance(element, (ast.Starred, ast.Tuple)):
+                    yield f"without {ast.unparse(element)}", lambda n, at=at: n.elts.pop(at)
+        case ast.Expr(value=ast.Call()):
+            yield "dropped", lambda n: setattr(n, "value", ast.Constant(None))
+
+
+def _moved(limit: str, sign: int) -> ast.expr:
+    call = ast.parse(f"a_little({limit!r}, {sign}, limits)", mode="eval")
+    return call.body
+
+
+def a_little(name: str, sign: int, limits: object) -> types.SimpleNamespace:
+    """Give one limit a little off. One that is no number raises, and so does a judge that reads it."""
+    value = getattr(limits, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(name)
+    moved = value + sign if isinstance(value, int) else value * (1 + sign * 2.0**-40)
+    return types.SimpleNamespace(**{name: moved})
+
+
+def _half(compared: ast.Compare, at: int) -> dict[str, Any]:
+    terms = (compared.left, *compared.comparators)
+    return {"left": terms[at], "ops": [compared.ops[at]], "comparators": [terms[at + 1]]}
+
+
+def _shortened() -> Iterator[Change]:
     first, last = ast.Slice(upper=ast.Constant(1)), ast.Slice(lower=ast.Constant(-1))
     for what, part in (("first only", first), ("last only", last)):
         yield what, lambda n, part=part: setattr(n, "iter", _part(n.iter, part))

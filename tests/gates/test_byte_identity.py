@@ -1,4 +1,4 @@
-"""byte-identity keeps its promise, and no clause of it can be weakened without its trials noticing."""
+"""byte-identity keeps its promise."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.gates.mutation import Passing, mutants, table, unnoticed
+from tests.gates.mutation import Passing, table
 
-from weighbridge.gates import byte_identity
 from weighbridge.gates.byte_identity import KIND
 from weighbridge.judging import falsify
 from weighbridge.limits import read
@@ -35,7 +34,6 @@ PASSING: dict[str, Passing] = {
     ),
     "one": ({"tensors": ["a"]}, table([row("a"), row("b", source_dtype="")])),
 }
-MUTANTS = mutants(byte_identity, ("judge", "_code"))
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -51,11 +49,6 @@ def test_passes_and_every_trial_is_caught_or_does_not_apply(name: str) -> None:
 
 def test_every_code_has_a_falsifier() -> None:
     assert {falsifier.code for falsifier in KIND.falsifiers} == set(KIND.codes)
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_no_clause_can_be_weakened_unnoticed(name: str) -> None:
-    assert not unnoticed(MUTANTS[name], list(PASSING.values()))
 
 
 @pytest.mark.parametrize(

@@ -241,5 +241,5 @@ def test_the_defaults_are_the_published_ones() -> None:
 
 def test_the_card_says_every_code_and_its_examples_hold() -> None:
     checks = list(check_gate_card(gate_card("forward-parity")))
-    assert len(checks) == 2 + 17
+    assert len(checks) == 2 + 23
     assert [check for check in checks if check.wrong or check.skipped] == []

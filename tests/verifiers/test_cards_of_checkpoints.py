@@ -1,4 +1,4 @@
-"""The cards of the two tensor gates and of the checkpoint instruments hold, example by example."""
+"""The cards of the checkpoint gates and of the checkpoint instruments hold, example by example."""
 
 from __future__ import annotations
 
@@ -9,16 +9,38 @@ from weighbridge.data import data_path
 from weighbridge.selftest import check_gate_card, check_verifier_card
 
 
-@pytest.mark.parametrize("kind", ["dtype-preservation", "byte-identity", "value-preservation"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "dtype-preservation",
+        "byte-identity",
+        "value-preservation",
+        "label-plausibility",
+        "checkpoint-integrity",
+        "tensor-statistics",
+        "tensor-coverage",
+    ],
+)
 def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
     checks = list(check_gate_card(read_card(GateCard, data_path("gates") / f"{kind}.yaml")))
     assert [(check.name, check.wrong) for check in checks if check.wrong] == []
     assert len(checks) > 5
 
 
-@pytest.mark.parametrize("card", ["tensor_pairs", "tensor_values", "checkpoint_facts"])
+@pytest.mark.parametrize(
+    "card",
+    [
+        "tensor_pairs",
+        "tensor_values",
+        "checkpoint_facts",
+        "tensor_bits",
+        "tensor_health",
+        "file_structure",
+        "tensor_moments",
+    ],
+)
 def test_every_specimen_measures_as_told(card: str) -> None:
     folder = data_path("verifiers")
     checks = list(check_verifier_card(read_card(VerifierCard, folder / f"{card}.yaml"), folder / "specimens"))
     assert [(check.name, check.wrong, check.skipped) for check in checks if check.wrong or check.skipped] == []
-    assert len(checks) > 3
+    assert len(checks) >= 2

@@ -4,6 +4,7 @@ import dataclasses
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Record
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers.command_outcome import TAIL, VERIFIER
+from weighbridge.verifiers.command_outcome import TAIL, VERIFIER, left_behind
 from weighbridge.views.command import CommandView
 
 REFUSES = """
@@ -174,3 +175,26 @@ def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, 
 def test_the_environment_of_the_person_is_otherwise_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIGHBRIDGE_TEST", "kept")
     assert python("import os; print(os.environ['WEIGHBRIDGE_TEST'])")["stdout"] == "kept\n"
+
+
+def test_folders_nested_too_deep_to_look_into_are_no_clean_leaving(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["d"] * 18)
+    folder.mkdir(parents=True)
+    with pytest.raises(SubjectError, match="folders nested deeper than 16") as caught:
+        list(left_behind(tmp_path))
+    assert caught.value.code == "left-unlisted"
+
+
+def test_a_folder_that_its_maker_closed_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed" / "run").mkdir(parents=True)
+    (tmp_path / "closed" / "run" / "run.json").touch()
+    (tmp_path / "closed").chmod(0)
+    listed = Path.iterdir
+
+    def refusing(path: Path) -> Iterator[Path]:  # root is refused nothing
+        if path.stat().st_mode & 0o700 == 0:
+            raise PermissionError
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refusing)
+    assert {"path": "closed/run", "what": "run-directory"} in list(left_behind(tmp_path))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 import statistics
 from pathlib import Path
 
 import pytest
 
+from weighbridge.canonical import dumps, loads
 from weighbridge.cards import VerifierCard, read_card
 from weighbridge.gates.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Measurement, Record, Rows, SubjectKind
 from weighbridge.selftest import check_verifier_card
+from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Canary
 from weighbridge.views.run import RunView, open_run
@@ -69,3 +73,51 @@ def test_invented_utilisation_is_noise_and_nothing_else_is() -> None:
     found = {str(row["column"]): basis_of(row).basis for row in table.rows}
     assert [name for name, basis in found.items() if basis is ColumnBasis.NOISE] == ["gpu_util_pct"]
     assert [name for name, basis in found.items() if basis is ColumnBasis.DERIVED] == ["lr", "tokens_per_sec"]
+
+
+@pytest.mark.parametrize("quantity", ["step_series", "step_columns"])
+def test_a_column_of_nan_alone_is_measured_and_its_canary_is_seen(quantity: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "wall_ms": NaN}}\n' for step in range(12)))
+    verifier, view = VERIFIERS[quantity, (SubjectKind.RUN,)], open_run(path)
+    canary = verifier.canary((view,), {}, measured(quantity, view))
+    assert isinstance(canary, Canary)
+    assert canary.seen(verifier.measure(canary.views, {}))
+
+
+def test_steps_that_no_whole_number_holds_are_measured_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step": 1e300, "loss": 1}\n{"step": 99999999999999999999999, "loss": 2}\n')
+    value = measured("step_columns", open_run(path)).value
+    assert isinstance(value, Rows)
+    steps = value.rows[0]
+    assert (steps["first_step"], steps["last_step"]) == (1e23, 1e300)
+    assert loads(dumps(plain(steps))) == plain(steps)
+
+
+def test_the_partner_of_a_column_is_found_among_hundreds(tmp_path: Path) -> None:
+    path, columns = tmp_path / "a.csv", 300
+    rows = [[step, *(math.sin(step * (place + 2)) + 3 for place in range(columns))] for step in range(40)]
+    header = ["step", *(f"c{place}" for place in range(columns)), "twice"]
+    lines = [",".join(map(str, header)), *(",".join(map(str, [*row, 2 * row[-1]])) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    value = measured("step_columns", open_run(path)).value
+    assert isinstance(value, Rows)
+    last = value.rows[-1]
+    assert last["correlated_with"] == "c299"
+    assert last["rank_correlation_root_n"] == pytest.approx(math.sqrt(40))
+    relations = last["relations"]
+    assert isinstance(relations, list)
+    assert ("quotient", "c299", 2.0) in [(one["kind"], one["with"], one["constant"]) for one in relations]
+
+
+def test_columns_logged_in_other_rows_are_correlated_on_the_rows_they_share(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"step": step, "a": step * step, **({"b": -step} if step % 2 else {})} for step in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    value = measured("step_columns", open_run(path)).value
+    assert isinstance(value, Rows)
+    found = {row["column"]: row for row in value.rows}
+    assert [found[name]["correlated_with"] for name in "ab"] == ["step", "step"]
+    assert found["a"]["rank_correlation_root_n"] == pytest.approx(math.sqrt(20))
+    assert found["b"]["rank_correlation_root_n"] == pytest.approx(math.sqrt(10))

@@ -1,4 +1,4 @@
-"""The checkpoint specimens are what their script makes, and small."""
+"""The checkpoint specimens are what their scripts make, and small."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "verifiers" / "specimens"
 
 
+def kept_in(folder: str) -> dict[str, bytes]:
+    paths = [path for path in (FOLDER / folder).rglob("*") if path.is_file()]
+    return {path.relative_to(FOLDER / folder).as_posix(): path.read_bytes() for path in paths}
+
+
 def test_the_script_makes_the_very_files() -> None:
     made = runpy.run_path(str(FOLDER / "make_checkpoints.py"))
     files = made["good"]()
     files |= made["damaged"](files["source.safetensors"])
-    kept = {path.relative_to(FOLDER / "checkpoints").as_posix(): path.read_bytes()
-            for path in (FOLDER / "checkpoints").rglob("*") if path.is_file()}  # fmt: skip
-    assert kept == files
-    assert sum(map(len, kept.values())) < 100 << 10
+    assert kept_in("checkpoints") == files
+    assert sum(map(len, files.values())) < 100 << 10
+
+
+def test_the_script_of_further_formats_makes_the_very_files() -> None:
+    made = runpy.run_path(str(FOLDER / "make_formats.py"))
+    files = made["good"]() | made["damaged"]()
+    assert kept_in("formats") == files
+    assert sum(map(len, files.values())) < 100 << 10

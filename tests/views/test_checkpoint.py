@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.views.files import gguf_bytes, info, safetensors, safetensors_bytes
+from verifiers.specimens.make_formats import View, archive, torch_zip
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Origin
@@ -55,10 +58,41 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> No
     assert refused(tmp_path / "none" / "deeper") == "file-missing there is no such file"
     (tmp_path / "empty").touch()
     assert refused(tmp_path / "empty") == "empty-file the file has no bytes"
-    (tmp_path / "zip").write_bytes(b"PK\x03\x04" + bytes(30))
+    (tmp_path / "zip").write_bytes(archive({"a": b"", "b": b""}))
     assert refused(tmp_path / "zip") == (
-        "checkpoint-format is a ZIP archive (a PyTorch .pt or .bin?), neither safetensors nor GGUF"
+        "checkpoint-format is a ZIP archive of 2 members, not one that torch.save or numpy.savez wrote"
     )
+    (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}, protocol=4))
+    assert refused(tmp_path / "pickle") == (
+        "checkpoint-format is a Python pickle, but not of PyTorch;"
+        " safetensors, GGUF, PyTorch, APR and NumPy files are read"
+    )
+
+
+def test_a_header_whose_length_looks_like_a_pickle_s_beginning_is_safetensors(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "x", ONE, {"padding": ""})
+    missing = 0x280 - struct.unpack("<Q", path.read_bytes()[:8])[0]
+    safetensors(path, ONE, {"padding": " " * missing})
+    assert path.read_bytes()[:2] == b"\x80\x02"
+    assert open_checkpoint(path).names() == ("w",)
+
+
+def test_pytorch_shards_are_read_by_their_index(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        stored = View("Byte", "0", 8, (8,), (1,))
+        (tmp_path / f"{name}.bin").write_bytes(torch_zip({name: stored}, {"0": TWO[name][2]}))
+    index = {"weight_map": {"a": "a.bin", "b": "b.bin"}}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    view = open_checkpoint(tmp_path)
+    assert (view.format, view.names(), joined(view, "b")) == ("torch-sharded", ("a", "b"), bytes(range(8, 16)))
+    assert len(view.checksums) == 8
+
+
+def test_the_only_pytorch_file_of_a_directory_is_read_unless_there_is_safetensors(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(torch_zip({}, {}))
+    assert open_checkpoint(tmp_path).format == "torch"
+    safetensors(tmp_path / "model.safetensors", ONE)
+    assert open_checkpoint(tmp_path).format == "safetensors"
 
 
 def test_an_endless_symbolic_link_is_refused(tmp_path: Path) -> None:

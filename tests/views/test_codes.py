@@ -1,4 +1,4 @@
-"""Every code that a checkpoint can be refused with is explained, and no other."""
+"""Every code that a subject can be refused with is explained, and no other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from weighbridge import views
 from weighbridge.contract.codes import CODES
-from weighbridge.views.codes import CHECKPOINT_CODES
+from weighbridge.views.codes import CHECKPOINT_CODES, EXECUTED_CODES, RUN_CODES
 
 FOLDER = Path(next(iter(views.__path__)))
 
@@ -20,6 +20,29 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised = codes_in("safetensors_file.py", r'_refuse\("([a-z]+)"', "safetensors-")
     raised |= codes_in("gguf_file.py", r'\.refuse\("([a-z]+)"', "gguf-") | {"gguf-overlap", "gguf-hole"}
     raised |= codes_in("sharded.py", r'_refuse\("([a-z-]+)"|"(?:index)"') - {""} | {"index"}
-    raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("checkpoint.py", r'"(checkpoint-[a-z]+)"')
+    raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("formats.py", r'"(checkpoint-[a-z]+)"')
     raised |= codes_in("mapped_file.py", r'SubjectError\(\s*"([a-z-]+)"')
+    raised |= codes_in("zip_archive.py", r'refuse\("([a-z]+)"', "zip-")
+    raised |= codes_in("pickle_machine.py", r'refuse\("([a-z]+)"', "pickle-")
+    raised |= codes_in("torch_pickle.py", r'refuse\("([a-z]+)"', "torch-")
+    raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
+    raised |= codes_in("torch_legacy.py", r'refuse\("([a-z]+)"', "torch-")
+    raised |= codes_in("apr_file.py", r'_refuse\("([a-z]+)"', "apr-") | {"apr-trailing"}
+    raised |= codes_in("npy_file.py", r'_refuse\("([a-z]+)"', "npy-")
     assert raised - set(CODES) == set(CHECKPOINT_CODES)
+
+
+def raised_in(*modules: str) -> set[str]:
+    return set().union(*(codes_in(f"{module}.py", r'SubjectError\(\s*"([a-z0-9-]+)"') for module in modules))
+
+
+def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
+    raised = raised_in("log_file", "json_log", "csv_log", "table", "run_directory", "run", "cells")
+    assert raised == set(RUN_CODES)
+    page = (Path(__file__).resolve().parents[2] / "spec" / "run-directory.md").read_text(encoding="utf-8")
+    refused = page.partition("Refused, each with a code")[2]
+    assert raised <= set(re.findall(r"`([a-z0-9-]+)`", refused))
+
+
+def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
+    assert raised_in("command", "factory", "model", "torch_forward") == set(EXECUTED_CODES)

@@ -187,7 +187,7 @@ HOSTILE = {
     ),
     "cut by one byte": (
         gguf_bytes([], TWO, BODY[:-1]),
-        "at byte 160: gguf-truncated 'b' ends 1 bytes beyond the end of the file",
+        "at byte 160: gguf-truncated 'b' ends at byte 172, the file at byte 171",
     ),
     "trailing bytes": (
         gguf_bytes([], TWO, BODY + bytes(20) + b"x"),

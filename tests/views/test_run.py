@@ -124,3 +124,35 @@ def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text(LINES)
     with pytest.raises(SubjectError, match=r"run-schema schema 'weighbridge\.run/v9' is not known"):
         open_run(tmp_path)
+
+
+def test_a_banner_of_lines_that_begin_like_json_costs_no_more_than_its_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    banner = '{not json\n[2026-04-26 12:00] start\n{"a": 1}\n{"unclosed\n' * 25_000
+    path.write_text(banner + '[\n{"step": 1, "loss": 2.5}\n]')
+    view = open_run(path)
+    assert (view.rows, view.notes["banner_lines"]) == (1, 100_000)
+
+
+def test_openings_that_nothing_closes_are_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a":\nx\n' * 100_000)
+    with pytest.raises(SubjectError) as refused:
+        open_run(path)
+    assert (refused.value.code, refused.value.what) == ("log-syntax", "not a row of JSON: expecting value")
+
+
+def test_too_many_columns_of_csv_are_refused_by_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join(["1.5"] * 100_000) + "\n")
+    with pytest.raises(SubjectError) as refused:
+        open_run(path)
+    assert (refused.value.code, refused.value.what) == ("too-large", "0 rows of 100000 columns and more")
+
+
+def test_doubled_columns_of_csv_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step,loss,lr,loss\n1,2,3,4\n")
+    with pytest.raises(SubjectError) as refused:
+        open_run(path)
+    assert refused.value.what == "two columns are called 'loss'"

@@ -88,7 +88,7 @@ HOSTILE = {
     ),
     "payload cut by one byte": (
         safetensors_bytes(GOOD)[:-1],
-        "at byte 139: safetensors-truncated 'b' ends 1 bytes beyond the end of the file",
+        "at byte 139: safetensors-truncated 'b' ends at byte 141, the file at byte 140",
     ),
     "trailing bytes": (
         safetensors_bytes(GOOD) + b"xyz",
@@ -100,7 +100,7 @@ HOSTILE = {
     ),
     "overlap": (
         header({"a": entry(shape=[2], offsets=[0, 2]), "b": entry(offsets=[1, 2])}, b"12"),
-        "at byte 129: safetensors-overlap 'b' overlaps the tensor before it by 1 bytes",
+        "at byte 129: safetensors-overlap 'b' begins at byte 129, the tensor before it ends at 130",
     ),
     "shape and span disagree": (
         header({"a": entry("F32", [2], [0, 4])}, b"1234"),
@@ -159,7 +159,7 @@ def test_refuses_what_is_malformed_and_says_what_and_where(tmp_path: Path, case:
 
 def test_a_payload_cut_by_4_kib_is_refused(tmp_path: Path) -> None:
     data = safetensors_bytes({"w": ("U8", (5000,), bytes(5000))})
-    assert "ends 4096 bytes beyond the end of the file" in refusal(tmp_path / "x", data[:-4096])
+    assert f"ends at byte {len(data)}, the file at byte {len(data) - 4096}" in refusal(tmp_path / "x", data[:-4096])
 
 
 def test_a_header_larger_than_is_read_is_refused_before_it_is_parsed(tmp_path: Path) -> None:

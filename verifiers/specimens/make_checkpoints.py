@@ -6,6 +6,7 @@ Uses no checkpoint library, so that the readers are held against bytes that none
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,6 +121,63 @@ def converted() -> dict[str, bytes]:
     }
 
 
+def swapped(data: bytes, size: int) -> bytes:
+    """Store words with their bytes in the other order."""
+    return b"".join(data[at : at + size][::-1] for at in range(0, len(data), size))
+
+
+def bits() -> bytes:
+    """Lay out weights under right and wrong labels, and what cannot be told from its bits alone."""
+    source = random.Random(0)
+    weights = [source.gauss(0, 0.02) for _ in range(512)]
+    brain, half = bf16(weights), f16(weights)
+    return safetensors(
+        {
+            "a.bf16": ("BF16", (512,), brain),
+            "b.f16": ("F16", (512,), half),
+            "c.f32-of-bf16": ("F32", (16, 16), b"".join(bytes(2) + brain[at : at + 2] for at in range(0, 512, 2))),
+            "d.bf16-as-f16": ("F16", (512,), brain),
+            "e.f16-swapped": ("F16", (512,), swapped(half, 2)),
+            "f.int8-pairs": ("F16", (256,), bytes(round(1500 * weight) & 0xFF for weight in weights)),
+            "g.norm": ("F16", (300,), f16([1.0 + abs(weight) for weight in weights[:300]])),
+            "h.zeros": ("F32", (4,), bytes(16)),
+            "i.whole": ("I32", (2,), bytes(8)),
+            "z.few": ("F64", (2,), struct.pack("<2d", 1.0, -0.5)),
+        }
+    )
+
+
+def unhealthy() -> bytes:
+    """Lay out tensors that were written over in the ways that a look at values alone shows."""
+    words = bf16((1.0, float("inf"), float("-inf"), float("nan")))
+    return safetensors(
+        {
+            "../a": ("BF16", (4,), words),
+            "b.q": ("U8", (3, 4), bytes((1, 2, 3, 4, 5, 6, 7)) + bytes(5)),
+            "c.zero": ("F32", (2, 2), bytes(16)),
+            "d.ones": ("F32", (2,), f32((1.0, 1.0))),
+            "e.ones": ("F32", (2,), f32((1.0, 1.0))),
+            "f": ("F32", (2,), f32((1.0, 2.0))),
+            "g": ("F32", (2,), f32((1.0, 2.0))),
+            "h.fp8": ("F8_E4M3", (4,), bytes((0x38, 0x7F, 0x7E, 0x01))),
+        }
+    )
+
+
+def sharded(first: bytes, second: bytes, folder: str, total: int) -> dict[str, bytes]:
+    """Lay out two shards and their index."""
+    names = [f"model-{shard:05}-of-00002.safetensors" for shard in (1, 2)]
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {"embed": names[0], "model.norm.weight": names[1]},
+    }
+    return {
+        f"{folder}/{names[0]}": first,
+        f"{folder}/{names[1]}": second,
+        f"{folder}/model.safetensors.index.json": json.dumps(index, indent=2).encode() + b"\n",
+    }
+
+
 def good() -> dict[str, bytes]:
     """Make the specimens that can be read, by file name."""
     embed: Entry = ("F32", (2, 4), f32(EXACT))
@@ -142,24 +200,16 @@ def good() -> dict[str, bytes]:
         "swapped-and-turned.safetensors": safetensors(
             {"a": ("F32", (8,), f32(EXACT)), "b": values, "w": ("F32", (2, 2), turned)}
         ),
+        "bits.safetensors": bits(),
         "import.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (30, (6,), norm[2])}),
         "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
         **blocks(),
         **heads(),
         **converted(),
-        "sharded/model-00001-of-00002.safetensors": safetensors({"embed": embed}),
-        "sharded/model-00002-of-00002.safetensors": safetensors({"model.norm.weight": norm}),
-        "sharded/model.safetensors.index.json": json.dumps(
-            {
-                "metadata": {"total_size": 44},
-                "weight_map": {
-                    "embed": "model-00001-of-00002.safetensors",
-                    "model.norm.weight": "model-00002-of-00002.safetensors",
-                },
-            },
-            indent=2,
-        ).encode()
-        + b"\n",
+        "unhealthy.safetensors": unhealthy(),
+        **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "sharded", 44),
+        **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "left-over", 56),
+        "left-over/model.safetensors": safetensors({"embed": embed}),
     }
 
 

@@ -5,6 +5,7 @@ The fragment has no number; landing gives it one. It re-executes its premises an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from weighbridge.amendment.citations import cite, printed
@@ -13,7 +14,8 @@ from weighbridge.evidence import layout
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Record, Scalar, TrialResult
 
-FIGURES = ("counted", "of", "measured", "limit", "enough")
+COUNTS = ("counted", "of")
+FIGURES = ("measured", "limit", "enough")
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
 
 
@@ -59,23 +61,29 @@ def _figures(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
         yield f"On `{finding.instance}`: {outcome}, code {cite(bundle, f'{at}/code', verdict.code)}."
         yield ""
         unit = f" {verdict.unit}" if verdict.unit else ""
-        for name in FIGURES:
+        for name in (*COUNTS, *FIGURES):
             value: Scalar = getattr(verdict, name)
             if value is not None:
-                yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit}"
+                yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
         for name, fact in verdict.figures.items():
             yield from _flat(bundle, name, fact, f"{at}/figures/{_escaped(name)}")
         for name, fact in finding.facts.items():
             yield from _flat(bundle, name, fact, f"{at}/facts/{_escaped(name)}")
-        caught = sum(trial.result is TrialResult.CAUGHT for trial in finding.trials)
-        yield f"- trials: {caught} of {len(finding.trials)} caught"
+        yield f"- trials: {_trials(finding)}"
+
+
+def _trials(finding: Finding) -> str:
+    results = Counter(trial.result for trial in finding.trials)
+    skipped = results[TrialResult.NOT_APPLICABLE]
+    not_applicable = f", {skipped} had nothing to break" if skipped else ""
+    return f"{results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{not_applicable}"
 
 
 def _flat(bundle: Bundle, name: str, value: Json, pointer: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(bundle, f"{name}, {key}", item, f"{pointer}/{_escaped(key)}")
-    elif isinstance(value, (str, int, float)):
+    elif isinstance(value, (str, int, float)) and value != "":
         yield f"- {name}: {cite(bundle, pointer, value)}"
 
 
@@ -115,7 +123,8 @@ def _evidence(bundle: Bundle) -> Iterator[str]:
     yield f"- bundle `{bundle.id}`, finished {stated.finished}, by {stated.tool.name} {stated.tool.version}"
     yield f"- contract digest `{stated.contract.whole}`"
     for subject in stated.subjects:
-        yield f"- {subject.name}[{subject.instance}], {subject.origin}: `{subject.path}`, {subject.size} bytes"
+        size = f", {subject.size} bytes" if subject.size else ""
+        yield f"- {subject.name}[{subject.instance}], {subject.origin}: `{subject.path}`{size}"
         yield from (f"  - `{name}` sha256 `{digest}`" for name, digest in sorted(subject.digests.items()))
 
 

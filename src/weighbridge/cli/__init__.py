@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import traceback
+from typing import NoReturn
 
 import click
 
 from weighbridge import __version__
-from weighbridge.errors import WeighbridgeError
+from weighbridge.cli.options import colourless, leave_unread
+from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
+from weighbridge.printable import printable
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
@@ -32,6 +36,25 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse a verb that is not there with the nearest one that is."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            from weighbridge.limits import nearest
+
+            what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
+            raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a verb; where its reader left early, it has told all that anybody wanted."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            leave_unread()
+            return None
+
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="weighbridge")
@@ -41,9 +64,11 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = group.main(standalone_mode=False)
+        code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
+        click.echo("interrupted: what was under way is not kept", err=True)
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -51,19 +76,21 @@ def main() -> None:
     except WeighbridgeError as error:
         click.echo(str(error), err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = ExitCode.PASSED
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
         code = _fault(error)
     sys.exit(int(code or 0))
 
 
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    """End on SIGTERM as on Ctrl-C: what runs is stopped, what is half-written is removed."""
+    raise KeyboardInterrupt
+
+
 def _fault(error: Exception) -> int:
     if "--debug" in sys.argv:
         traceback.print_exception(error)
-    click.echo(
-        f"internal: the tool broke ({type(error).__name__}: {error})\n  run again with --debug for the traceback",
-        err=True,
-    )
+    what = f"internal: the tool broke ({type(error).__name__}: {error})"
+    if isinstance(error, OSError) and error.strerror:
+        what = f"system: {error.filename or 'standard output'}: {error.strerror}"
+    click.echo(f"{printable(what)}\n  run again with --debug for the traceback", err=True)
     return ExitCode.ERROR

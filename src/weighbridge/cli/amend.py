@@ -12,18 +12,27 @@ from weighbridge.amendment.tally import markdown, standings, tally
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.evidence.unseal import unseal
+from weighbridge.files import is_folder
 from weighbridge.ledger_store import Ledger
 
 STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
 SHORTEST = 6
 
 
-@click.group("amend", epilog="Example: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004")
+@click.group(
+    "amend",
+    short_help="Draft a section of a spec from a bundle.",
+    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004",
+)
 def command() -> None:
     """Draft amendments of a spec: every figure cites the evidence that it stands on."""
 
 
-@command.command("draft", epilog="Example: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004")
+@command.command(
+    "draft",
+    short_help="Write the section of one gate, and the tally.",
+    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004",
+)
 @click.option("--bundle", required=True, help="A bundle's folder, or the first digits of its id.")
 @click.option("--gate", required=True, help="The gate that the section is about.")
 @LEDGER
@@ -39,7 +48,7 @@ def find(bundle: str) -> Path:
     Raises:
         UsageError: `unknown-bundle` or `ambiguous-bundle`.
     """
-    if Path(bundle).is_dir():
+    if is_folder(Path(bundle)):
         return Path(bundle)
     found = sorted(_starting(bundle)) if len(bundle) >= SHORTEST else []
     if len(found) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -11,14 +12,15 @@ from pathlib import Path
 
 import click
 
-from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
+from weighbridge.binding import Bound, one_file
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
+from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Weighed, weigh
 
@@ -35,7 +37,11 @@ class Policy:
     why: str = ""
 
 
-@click.command("compare", epilog="Example: weighbridge compare model.safetensors model.gguf --policy rounded:F16")
+@click.command(
+    "compare",
+    short_help="Compare imports with their source, bit by bit.",
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
+)
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
@@ -71,10 +77,16 @@ def command(
         print_json([_json(source, path, chosen, weighed) for path, chosen, weighed in answers])
     else:
         for path, chosen, weighed in answers:
-            heading = click.style(f"{source} -> {path}", bold=True) + f"   policy: {chosen.told}{chosen.why}"
-            comparison.tell(heading, weighed, tensors=tensors, everything=everything, headers=headers)
+            shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
+            tell(itertools.chain(_heading(source, path, chosen), comparison.told(weighed, shown)))
     code = exit_code([weighed.findings[0] for *_, weighed in answers])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
+
+
+def _heading(source: str, path: str, policy: Policy) -> Iterator[str]:
+    yield click.style(printable(f"{source} -> {path}"), bold=True) + printable(f"   policy: {policy.told}{policy.why}")
+    if one_file(source, path):
+        yield "  both names lead to one file, which always agrees with itself"
 
 
 def _given(text: str) -> Policy:

@@ -13,7 +13,11 @@ from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 
 
-@click.command("demo", epilog="Example: weighbridge demo --dir /tmp/weighbridge-demo")
+@click.command(
+    "demo",
+    short_help="Train, import, compare and weigh a small model.",
+    epilog="\b\nExample: weighbridge demo --dir /tmp/weighbridge-demo",
+)
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
     help="A new folder to work in.  [default: .weighbridge/demo-TIME]",

@@ -9,6 +9,7 @@ import sys
 import click
 
 from weighbridge import __version__
+from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.data import data_path
 from weighbridge.model import Json, Measurement, Record
@@ -17,7 +18,11 @@ from weighbridge.verifiers import VERIFIERS
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "nvidia-ml-py", "PyYAML", "click")
 
 
-@click.command("doctor", epilog="Example: weighbridge doctor --json")
+@click.command(
+    "doctor",
+    short_help="Tell versions, folders, and whether there is CUDA.",
+    epilog="\b\nExample: weighbridge doctor --json",
+)
 @as_json
 def command(as_json: bool) -> None:
     """Tell versions, where the shipped cards and contracts are, and whether this host has CUDA."""
@@ -26,7 +31,7 @@ def command(as_json: bool) -> None:
         print_json(found)
         return
     for name, value in found.items():
-        click.echo(f"{name:<14} {value}")
+        click.echo(fill("{name:<14} {value}", {"name": name, "value": value}))
 
 
 def facts() -> dict[str, Json]:

@@ -16,6 +16,7 @@ from weighbridge.evidence.rejudge import other_versions, rejudge
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.evidence.verify import Against, Answers, verify
 from weighbridge.exit_code import ExitCode
+from weighbridge.files import is_folder
 from weighbridge.ledger_store import Ledger
 from weighbridge.model import Json
 from weighbridge.report.terminal import block, heading
@@ -24,12 +25,14 @@ BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
-@click.group("evidence", epilog="Example: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…")
+@click.group("evidence", epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…")
 def command() -> None:
     """Verify, show and re-judge evidence bundles. Tamper-evident after sealing; not proof of honest measuring."""
 
 
-@command.command("verify", epilog="Example: weighbridge evidence verify evidence/bundles/2026-04-26-… --require-anchor")
+@command.command(
+    "verify", epilog="\b\nExample: weighbridge evidence verify evidence/bundles/2026-04-26-… --require-anchor"
+)
 @BUNDLE
 @click.option(
     "--require-anchor", is_flag=True, help="Demand that the ledger beside the bundles names this bundle's id."
@@ -41,7 +44,7 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
     Exit 0: it holds; 1: it does not; 3: it cannot be judged again here; 4: unreadable.
     """
     ledger = bundle.resolve().parent.parent / "ledger"
-    recorded = Ledger(ledger).causes() if ledger.is_dir() else None
+    recorded = Ledger(ledger).causes() if is_folder(ledger) else None
     against = Against(
         now=dt.datetime.now(dt.UTC), recorded=recorded, contract=_contract_now(bundle), anchored=require_anchor
     )
@@ -73,7 +76,11 @@ def _answer(answers: Answers, name: str) -> Json:
     return {"held": str(answer.held), "says": answer.says, "details": list(answer.details)}
 
 
-@command.command("show", epilog="Example: weighbridge evidence show .weighbridge/bundles/2026-04-26-…")
+@command.command(
+    "show",
+    short_help="Say what a bundle holds, in words.",
+    epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
+)
 @BUNDLE
 def show(bundle: Path) -> None:
     """Say what BUNDLE holds: subjects, tool, host, and every finding in words."""
@@ -91,7 +98,7 @@ def show(bundle: Path) -> None:
             click.echo(line)
 
 
-@command.command("rejudge", epilog="Example: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
+@command.command("rejudge", epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
 @BUNDLE
 @click.option("--print", "printed", is_flag=True, help="Print the verdicts that judging again gives, byte for byte.")
 def rejudge_bundle(bundle: Path, *, printed: bool) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import json
 import textwrap
 from collections.abc import Iterator
+from typing import Any, Final
 
 import click
 
@@ -13,50 +16,82 @@ from weighbridge.contract.codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import fields
-from weighbridge.views.codes import CHECKPOINT_CODES
+from weighbridge.views.codes import SUBJECT_CODES
+
+WIDTH = 100
+_HANGING: Final[dict[str, Any]] = {"initial_indent": "  ", "subsequent_indent": "      ", "break_long_words": False}
 
 
-@click.command("explain", epilog="Example: weighbridge explain dtype-preservation; weighbridge explain unknown-key")
-@click.argument("word")
-def command(word: str) -> None:
-    """Explain a gate KIND or a CODE, in words for people."""
-    lines = list(_kind(word) if word in KINDS else _code(word))
-    if not lines:
-        known = {*KINDS, *CODES, *COMMON, *CHECKPOINT_CODES, *(code for kind in KINDS.values() for code in kind.codes)}
-        near = difflib.get_close_matches(word, known, n=1)
+@click.command(
+    "explain",
+    short_help="Explain a gate kind or a code.",
+    epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain unknown-key",
+)
+@click.argument("word", required=False)
+def command(word: str | None) -> None:
+    """Explain a gate kind or a code, in words for people; without WORD, list the gate kinds."""
+    if word is None:
+        lines = [line for name in KINDS for line in _listed(name)]
+    else:
+        lines = list(_kind(word) if word in KINDS else _code(word))
+    if word is not None and not lines:
+        near = difflib.get_close_matches(word, sorted(_known()), n=1)
         suggestion = f"; did you mean {near[0]!r}?" if near else ""
-        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}")
+        remedy = "" if near else "`weighbridge explain` lists the gate kinds"
+        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}", remedy=remedy)
     for line in lines:
         click.echo(line)
+
+
+def _known() -> set[str]:
+    """Collect every word that can be explained."""
+    codes = itertools.chain(CODES, COMMON, *SUBJECT_CODES.values(), *(kind.codes for kind in KINDS.values()))
+    return {*KINDS, *codes}
+
+
+def _listed(name: str) -> list[str]:
+    return textwrap.wrap(f"{name:<24} {gate_card(name).asks}", WIDTH, subsequent_indent=" " * 25)
 
 
 def _kind(name: str) -> Iterator[str]:
     card, kind = gate_card(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
-    yield from textwrap.wrap(card.asks, 100)
-    yield from textwrap.wrap(card.why, 100)
+    yield from textwrap.wrap(card.asks, WIDTH)
+    yield from textwrap.wrap(card.why, WIDTH)
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
-    limits: type = kind.limits
-    for item in fields(limits):
-        unit = f" [{item.doc.unit}]" if item.doc.unit else ""
-        default = "required" if item.required else f"default {item.default!r}"
-        yield f"  {item.key}{unit}: {item.doc.text} ({default})"
+    yield from _keys(kind.limits)
+    if fields(kind.measure):
+        yield "\noptions (measure:)"
+        yield from _keys(kind.measure)
     yield "\ncodes"
     for code, words in card.codes.items():
-        yield f"  {kind.codes[code]:<8} {code}: {words.says}"
+        yield from textwrap.wrap(f"{kind.codes[code]:<8} {code}: {words.says}", WIDTH, **_HANGING)
     yield "\nshown able to fail by"
-    yield from (f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
+    yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
+
+
+def _keys(keys: type) -> Iterator[str]:
+    """Tell each key with its unit, what it means, its bounds, and its default as it is written in YAML."""
+    for item in fields(keys):
+        doc = item.doc
+        unit = f" [{doc.unit}]" if doc.unit else ""
+        bounds = ((">", doc.gt), ("≥", doc.ge), ("<", doc.lt), ("≤", doc.le))
+        told = [f"{sign} {bound:g}" for sign, bound in bounds if bound is not None]
+        default = "required" if item.required else f"default {json.dumps(item.default, default=str)}"
+        text = f"{item.key}{unit}: {doc.text} ({', '.join((*told, default))})"
+        yield from textwrap.wrap(text, WIDTH, **_HANGING)
 
 
 def _code(code: str) -> Iterator[str]:
     if code in CODES:
         yield click.style(code, bold=True)
         yield from str(CODES[code]).splitlines()
-    if code in CHECKPOINT_CODES:
-        yield click.style(f"{code} (a checkpoint that cannot be read)", bold=True)
-        yield from textwrap.wrap(CHECKPOINT_CODES[code], 100)
+    for of, codes in SUBJECT_CODES.items():
+        if code in codes:
+            yield click.style(f"{code} ({of})", bold=True)
+            yield from textwrap.wrap(codes[code], WIDTH)
     if code in COMMON:
         yield from _words("any gate", COMMON[code])
     for kind in KINDS.values():
@@ -66,11 +101,12 @@ def _code(code: str) -> Iterator[str]:
 
 def _words(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
-    yield f"  says: {words.says}"
+    yield from textwrap.wrap(f"says: {words.says}", WIDTH, **_HANGING)
     named = (
         ("enough", words.enough),
         ("likely cause", words.cause),
         ("first knob", words.knob),
         ("look at", words.look),
     )
-    yield from (f"  {label}: {text}" for label, text in named if text)
+    for label, text in named:
+        yield from textwrap.wrap(f"{label}: {text}", WIDTH, **_HANGING) if text else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,46 +11,80 @@ import click
 
 from weighbridge.binding import Bound
 from weighbridge.cards import fill
+from weighbridge.cli.checkpoint_alone import Alone, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
+from weighbridge.files import exists, is_file, is_folder
 from weighbridge.gates.column_basis import basis_of
 from weighbridge.judging import DEFAULT
 from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
+from weighbridge.printable import printable
 from weighbridge.report.lines import capped
 from weighbridge.verifiers import VERIFIERS
+from weighbridge.views import formats
 
 TENSORS_SHOWN = 20
+INDEXES = ".safetensors.index.json", ".bin.index.json"
 RUN_FILES = ("run.json", "steps.jsonl")
 
 
-@click.command("inspect", epilog="Example: weighbridge inspect model.gguf; weighbridge inspect runs/a")
+@click.command(
+    "inspect",
+    short_help="Tell what one checkpoint or run log holds.",
+    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
+)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--all", "everything", is_flag=True, help="List every tensor.")
+@click.option("--all", "everything", is_flag=True, help="List every tensor and everything that looks wrong.")
+@click.option("--headers", is_flag=True, help="Read the headers of a checkpoint only, not its values.")
 @as_json
-def command(file: Path, *, everything: bool, as_json: bool) -> None:
+def command(file: Path, *, everything: bool, headers: bool, as_json: bool) -> None:
     """Tell what FILE holds: the facts and tensors of a checkpoint, or the facts and columns of a run log.
 
-    Exit 0: read; 4: unreadable.
+    Of a checkpoint it also tells what looks wrong in this file alone: labels that its bits contradict, NaN, zeros
+    where values should be, files that do not fit together. It gives no verdict: exit 0: read; 4: unreadable.
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=str(file), by_hand=True).open()
     facts = _measure("facts", kind, view)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
+    alone = None if headers or kind is SubjectKind.RUN else look(view, table)
+    table = alone.tensors if alone else table
     if as_json:
-        print_json({"file": str(file), "kind": kind, "facts": facts, "table": table})
+        print_json({"file": str(file), "kind": kind, "facts": facts, "table": table, **(_json(alone) if alone else {})})
         return
-    click.echo(click.style(f"{file}: {kind}", bold=True))
+    click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
     for name, fact in facts.items():
         click.echo(f"  {name:<18} {_fact(fact)}")
+    if alone:
+        _echo_alone(alone, everything=everything)
     lines = list(_lines(kind, table))
     for line in lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN):
         click.echo(f"  {line}")
 
 
+def _echo_alone(alone: Alone, *, everything: bool) -> None:
+    click.echo(
+        fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", alone.labels)
+    )
+    click.echo(fill("  precision          {precision}", alone.labels))
+    says = [finding.says for finding in alone.findings]
+    click.echo(click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None))
+    for line in says if everything else capped(says):
+        click.echo(f"    {line}")
+
+
+def _json(alone: Alone) -> Fields:
+    return {
+        "findings": [dataclasses.asdict(finding) for finding in alone.findings],
+        "labels": alone.labels,
+        "health": alone.health,
+    }
+
+
 def kind_of(path: Path) -> SubjectKind:
     """Tell a checkpoint from a run log by what is in it, not by its name."""
-    if path.is_dir():
-        run = any((path / name).exists() for name in RUN_FILES)
+    if is_folder(path):
+        run = any(exists(path / name) for name in RUN_FILES)
         return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
     if path.suffix in {".safetensors", ".gguf"} or _looks_like_a_checkpoint(path):
         return SubjectKind.CHECKPOINT
@@ -58,13 +92,10 @@ def kind_of(path: Path) -> SubjectKind:
 
 
 def _looks_like_a_checkpoint(path: Path) -> bool:
-    if not path.is_file():
-        return path.name.endswith(".safetensors.index.json")
+    if not is_file(path) or path.name.endswith(INDEXES):
+        return path.name.endswith(INDEXES)
     with path.open("rb") as file:
-        head = file.read(9)
-    if head.startswith(b"GGUF") or path.name.endswith(".safetensors.index.json"):
-        return True
-    return len(head) == 9 and head[8:] == b"{" and struct.unpack_from("<Q", head)[0] < path.stat().st_size
+        return formats.reader_of(file.read(formats.HEAD)) is not None
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Fields:
@@ -115,4 +146,6 @@ def _lines(kind: SubjectKind, table: Fields) -> Iterator[str]:
         if kind is SubjectKind.RUN:
             yield fill("{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}", shown)
         else:
-            yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes", shown)
+            more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
+            label = "  label {label}" if shown.get("label", "undecided") != "undecided" else ""
+            yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)

@@ -9,29 +9,42 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.status import LEDGER
+from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
+from weighbridge.files import is_folder
 from weighbridge.ledger import Place
 from weighbridge.ledger_check import check
 from weighbridge.ledger_record import reconcile
 from weighbridge.ledger_store import Ledger
 
 
-@click.group("ledger", epilog="Example: weighbridge ledger check --base origin/main")
+@click.group(
+    "ledger",
+    short_help="Check the ledger; reconcile what diverged.",
+    epilog="\b\nExample: weighbridge ledger check --base origin/main",
+)
 def command() -> None:
     """Check the ledger, and reconcile what two branches appended apart."""
 
 
-@command.command("check", epilog="Example: weighbridge ledger check --base origin/main")
+@command.command(
+    "check",
+    short_help="Check every entry and every move.",
+    epilog="\b\nExample: weighbridge ledger check --base origin/main",
+)
 @LEDGER
 @click.option("--base", metavar="REF", help="Demand that since REF evidence was only added to.")
 def check_ledger(folder: Path, base: str | None) -> None:
-    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not."""
+    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not; 2: there is none."""
+    if not is_folder(folder):
+        remedy = "name its folder with --ledger, or make the first entry with verify --record"
+        raise UsageError("no-ledger", "there is no ledger to be checked", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     problems = check(ledger, Path(), base)
     for problem in problems:
         click.echo(f"{problem.path}: {problem.code} {problem.what}")
     if problems:
-        click.echo(f"{len(problems)} problems")
+        click.echo(f"problems: {len(problems)}")
         sys.exit(ExitCode.FAILED)
     places = ledger.places()
     count = sum(len(ledger.read(place)) for place in places)
@@ -40,7 +53,8 @@ def check_ledger(folder: Path, base: str | None) -> None:
 
 @command.command(
     "reconcile",
-    epilog="Example: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
+    short_help="Join two heads of a gate into one.",
+    epilog="\b\nExample: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
 )
 @LEDGER
 @click.argument("contract")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.versions import reused
@@ -15,7 +15,11 @@ from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
 
 
-@click.command("lint", epilog="Example: weighbridge lint contracts/*.yaml")
+@click.command(
+    "lint",
+    short_help="Say everything that is wrong with contracts.",
+    epilog="\b\nExample: weighbridge lint contracts/*.yaml",
+)
 @click.argument("contracts", nargs=-1)
 @as_json
 def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
@@ -38,7 +42,7 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     else:
         for line in (*map(str, problems), *map(str, warnings)):
             click.echo(line, err=True)
-        click.echo(f"{len(loaded)} of {len(names)} contracts are usable")
+        tell([f"{len(loaded)} of {len(names)} contracts are usable"])
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -26,17 +27,36 @@ def debug(command: F) -> F:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON."""
-    click.echo(dumps(value).decode().rstrip("\n"))
+    tell([dumps(value).decode().rstrip("\n")])
+
+
+def tell(lines: Iterable[str]) -> None:
+    """Print lines; a reader that leaves early, as `head` does, changes nothing about the exit code."""
+    try:
+        for line in lines:
+            click.echo(line)
+    except BrokenPipeError:
+        leave_unread()
+
+
+def leave_unread() -> None:
+    """Send what is still to be printed nowhere: nobody reads standard output any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def colourless() -> bool:
+    """Tell whether this person wants no colour: NO_COLOR is set (no-color.org), or the terminal can show none."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def progress() -> Callable[[str], None]:
     """Tell what is going on, on a terminal only, and on standard error, so that it never mixes with the answer."""
-    if not sys.stderr.isatty():
+    if colourless() or not sys.stderr.isatty():
         return lambda _text: None
     return lambda text: click.echo(f"\r\x1b[2K{click.style(text, dim=True)}…", nl=False, err=True)
 
 
 def end_progress() -> None:
     """Clear the line that `progress` wrote."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not colourless():
         click.echo("\r\x1b[2K", nl=False, err=True)

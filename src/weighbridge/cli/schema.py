@@ -9,7 +9,7 @@ import click
 from weighbridge.contract.schema import contract_schema
 
 
-@click.command("schema", epilog="Example: weighbridge schema > contract.schema.json")
+@click.command("schema", epilog="\b\nExample: weighbridge schema > contract.schema.json")
 def command() -> None:
     """Print the JSON Schema (2020-12) of a contract."""
     click.echo(json.dumps(contract_schema(), indent=2, ensure_ascii=False))

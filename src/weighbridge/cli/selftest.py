@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
+from weighbridge.printable import printable
 from weighbridge.selftest import Check, selftest
 
 
-@click.command("selftest", epilog="Example: weighbridge selftest --cards ../another-implementation")
+@click.command(
+    "selftest",
+    short_help="Show that this installation works.",
+    epilog="\b\nExample: weighbridge selftest --cards ../another-implementation",
+)
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A folder with gates/ and verifiers/ cards to try instead of the shipped ones.",
@@ -22,24 +29,26 @@ from weighbridge.selftest import Check, selftest
 def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
     """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
     checks = list(selftest(cards))
+    if not checks:
+        raise UsageError(
+            "no-cards", "there is no card in gates/ or verifiers/", where=str(cards), remedy="name another"
+        )
     wrong = [check for check in checks if check.wrong]
+    held = [check for check in checks if not check.wrong and not check.skipped]
     if as_json:
         print_json([{"name": check.name, "wrong": check.wrong, "skipped": check.skipped} for check in checks])
     else:
-        for check in checks:
-            _print(check, verbose=verbose)
-        skipped = sum(bool(check.skipped) for check in checks)
-        held = len(checks) - len(wrong) - skipped
-        click.echo(f"{held} of {len(checks)} hold, {len(wrong)} wrong, {skipped} not tried")
-    sys.exit(ExitCode.FAILED if wrong or not checks else ExitCode.PASSED)
+        tell(line for check in checks for line in _told(check, verbose=verbose))
+        untried = len(checks) - len(wrong) - len(held)
+        tell([f"{len(held)} of {len(checks)} hold, {len(wrong)} wrong, {untried} not tried"])
+    sys.exit(ExitCode.PASSED if held and not wrong else ExitCode.FAILED)
 
 
-def _print(check: Check, *, verbose: bool) -> None:
+def _told(check: Check, *, verbose: bool) -> Iterator[str]:
     if check.wrong:
-        click.echo(f"{click.style('wrong', fg='red', bold=True)}   {check.name}")
-        for line in check.wrong:
-            click.echo(f"        {line}")
+        yield f"{click.style('wrong', fg='red', bold=True)}   {check.name}"
+        yield from (f"        {printable(line)}" for line in check.wrong)
     elif check.skipped:
-        click.echo(f"{click.style('skipped', fg='yellow')} {check.name}: {check.skipped}")
+        yield f"{click.style('skipped', fg='yellow')} {check.name}: {check.skipped}"
     elif verbose:
-        click.echo(f"{click.style('holds', fg='green')}   {check.name}")
+        yield f"{click.style('holds', fg='green')}   {check.name}"

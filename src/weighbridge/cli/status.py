@@ -27,7 +27,12 @@ LEDGER = click.option(
 )  # fmt: skip
 
 
-@click.group("status", invoke_without_command=True, epilog="Example: weighbridge status why GATE-GPUTRAIN-004")
+@click.group(
+    "status",
+    short_help="Show where every gate stands.",
+    invoke_without_command=True,
+    epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004",
+)
 @LEDGER
 @as_json
 @click.pass_context
@@ -45,7 +50,7 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
         click.echo(line)
 
 
-@command.command("why", epilog="Example: weighbridge status why GATE-GPUTRAIN-004")
+@command.command("why", epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004")
 @click.argument("gate")
 @click.pass_obj
 def why(folder: Path, gate: str) -> None:
@@ -79,16 +84,21 @@ def _stale(place: Place, standing: Standing, loaded: LoadedContract | None, now:
 
 
 def _table(found: Mapping[Place, Standing], why_stale: Mapping[Place, tuple[str, ...]]) -> Iterator[str]:
+    if not found:
+        yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
+        return
     gates: defaultdict[tuple[str, str], list[tuple[Place, Standing]]] = defaultdict(list)
     for place, standing in found.items():
         gates[place.contract, place.gate].append((place, standing))
+    wide = [max(map(len, words)) for words in zip(*gates, strict=True)]
     for (contract, gate), members in sorted(gates.items()):
         reasons = sorted({why for place, _ in members for why in why_stale[place]})
         remarks = _instances(members) + (f" STALE: {', '.join(reasons)}" if reasons else "")
-        yield f"{contract:<24} {gate:<24} {_word(_shown(members)):<14} {remarks.strip()}".rstrip()
+        status = _word(_shown(members))
+        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {status:<12}  {remarks.strip()}".rstrip()
     counted = tally(found)
     told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
-    yield f"{counted.gates} gates: {told or 'none declared yet'}"
+    yield f"gates: {counted.gates}, of which {told}"
 
 
 def _shown(members: list[tuple[Place, Standing]]) -> Status:

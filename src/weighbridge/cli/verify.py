@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import UsageError
+from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.files import is_folder
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger_record import Move
 from weighbridge.model import Finding, Json
+from weighbridge.printable import printable
 from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Weighed
 from weighbridge.verification import Asked, Result, verify
@@ -23,10 +27,12 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
-EXAMPLE = "Example: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
+EXAMPLE = (
+    "\b\nExample: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
+)
 
 
-@click.command("verify", epilog=EXAMPLE)
+@click.command("verify", short_help="Weigh subjects against contracts, and seal the evidence.", epilog=EXAMPLE)
 @click.argument("contracts", nargs=-1)
 @click.option("--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET", help="Bind a subject.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; moves no status.")
@@ -54,15 +60,21 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         results = verify(asked, progress())
     finally:
         end_progress()
-    code = exit_code((finding for result in results for finding in result.weighed.findings), asked.expect_blocked)
+    code = _code(results, asked.expect_blocked)
+    for path in files:
+        _write_junit(path, results, asked.expect_blocked)
     if as_json:
         print_json([_report(result, code) for result in results])
     else:
-        for line in told(results, asked, code):
-            click.echo(line)
-    for path in files:
-        _write_junit(path, results, asked.expect_blocked)
+        tell(told(results, asked, code))
     sys.exit(code)
+
+
+def _code(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
+    """Fold all findings into one code; a contract without a gate has shown nothing, whatever stands beside it."""
+    code = exit_code((finding for result in results for finding in result.weighed.findings), expect_blocked)
+    empty = any(not result.weighed.contract.gates for result in results)
+    return ExitCode.NOTHING_SHOWN if empty and code is ExitCode.PASSED else code
 
 
 def _asked_for(context: click.Context) -> Asked:
@@ -72,7 +84,7 @@ def _asked_for(context: click.Context) -> Asked:
     return Asked(
         contracts=given["contracts"] or _all_contracts(),
         subjects=given["subjects"],
-        params=dict(_pair(text) for text in given["params"]),
+        params=_params(given["params"]),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=evidence or Path(RECORDED if record else STORE),
@@ -89,6 +101,14 @@ def _all_contracts() -> tuple[str, ...]:
     return found
 
 
+def _params(texts: Sequence[str]) -> dict[str, str]:
+    pairs = [_pair(text) for text in texts]
+    twice = next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None)
+    if twice is not None:
+        raise UsageError("param-form", f"the parameter {twice!r} is given twice", remedy="keep one of the two")
+    return dict(pairs)
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -102,7 +122,7 @@ def _report_file(text: str) -> Path:
         raise UsageError(
             "report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE"
         )
-    if not Path(path).parent.is_dir():
+    if not is_folder(Path(path).parent):
         raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
     return Path(path)
 
@@ -117,7 +137,7 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
     findings: list[Finding] = [finding for result in results for finding in result.weighed.findings]
     yield tally(findings, code)
     for result in results:
-        yield f"evidence: {result.bundle.path}"
+        yield printable(f"evidence: {result.bundle.path}")
         yield from _moved(result.moves, recorded=asked.record)
 
 
@@ -138,6 +158,8 @@ def _told_one(result: Result) -> Iterator[str]:
     contract, weighed = result.loaded.contract, result.weighed
     yield heading(contract, [_subject(item, weighed) for item in weighed.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
+    if not contract.gates:
+        yield "no gate is declared: this contract shows nothing"
     titles = {gate.id: gate.title for gate in contract.gates}
     for finding in weighed.findings:
         at = result.loaded.gate_at(finding.gate)
@@ -162,4 +184,7 @@ def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozense
     from weighbridge.report.junit import junit
 
     suites = [(r.weighed.contract, str(r.loaded.path), r.weighed.findings, r.weighed.measured) for r in results]
-    path.write_bytes(junit(suites, expect_blocked))
+    try:
+        path.write_bytes(junit(suites, expect_blocked))
+    except OSError as problem:
+        raise disk_error(problem, "the report", path) from None

@@ -14,9 +14,9 @@ from weighbridge.demo.gpt import GPT, SHAPE, loss_of
 from weighbridge.recorder import Recorder
 
 SEED = 7
-STEPS = 200
+STEPS = 130
 BATCH = 8
-CORPUS_BYTES = 150 * BATCH * SHAPE.context  # so that 200 steps pass it once and begin again
+CORPUS_BYTES = 100 * BATCH * SHAPE.context  # so that the steps pass it once and begin again
 LEARNING_RATE = 1e-3
 
 

@@ -86,7 +86,14 @@ def project_key(root: Path) -> bytes:
     """
     try:
         return read_key(root / KEY_FILE)
-    except (OSError, ValueError):
+    except OSError as problem:
+        raise BundleError(
+            "pseudonym-key",
+            f"can be neither read nor made: {os.strerror(problem.errno or 0)}",
+            where=str(KEY_FILE),
+            remedy="run where a folder .weighbridge/ can be made, or make this one readable",
+        ) from None
+    except ValueError:
         raise BundleError(
             "pseudonym-key", "is not a readable file of hexadecimal digits", where=str(KEY_FILE), remedy="remove it"
         ) from None

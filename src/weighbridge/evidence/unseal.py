@@ -14,6 +14,7 @@ from weighbridge.evidence import layout, manifest, statement
 from weighbridge.evidence.codec import canaries_from_json, decode_measured, findings_from_json
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.statement import Predicate
+from weighbridge.files import is_folder
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 from weighbridge.structure import closed
 
@@ -52,10 +53,13 @@ def open_bundle(path: Path) -> Opened:
     """Read a bundle's folder and hold every byte against the folder's name, the statement and the manifest.
 
     Raises:
-        BundleError: `missing-file` or `not-a-bundle`, where there is nothing to hold anything against.
+        BundleError: `not-a-bundle`, where there is nothing to hold anything against.
     """
-    if not path.is_dir():
+    if not is_folder(path):
         raise BundleError("not-a-bundle", "is not a folder", where=str(path), remedy="name the folder of a bundle")
+    if not (path / statement.FILE).exists():
+        what = f"there is no {statement.FILE} in it"
+        raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder of a bundle")
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
     found = sha256(data)
     problem = _misnamed(path, data, found)

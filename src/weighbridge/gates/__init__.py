@@ -7,12 +7,16 @@ from typing import Any
 
 from weighbridge.gates import (
     byte_identity,
+    checkpoint_integrity,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
+    label_plausibility,
     no_silent_cpu_fallback,
     step_metrics,
+    tensor_coverage,
+    tensor_statistics,
     value_preservation,
     wall_time_budget,
 )
@@ -22,12 +26,16 @@ KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind
     for kind in (
         byte_identity.KIND,
+        checkpoint_integrity.KIND,
         corpus_wrap_around.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,
         forward_parity.KIND,
+        label_plausibility.KIND,
         no_silent_cpu_fallback.KIND,
         step_metrics.KIND,
+        tensor_coverage.KIND,
+        tensor_statistics.KIND,
         value_preservation.KIND,
         wall_time_budget.KIND,
     )

@@ -57,8 +57,6 @@ class Found:
 
 def basis_of(row: Fields) -> Found:
     """Name the basis of a column from its row of `step_columns`."""
-    if not row["finite"]:
-        return Found(ColumnBasis.UNTESTED)
     if row["min"] == row["max"]:
         return Found(ColumnBasis.CONSTANT if _number(row["finite"]) > 1 else ColumnBasis.UNTESTED)
     relation = next(_relations(row), None)
@@ -116,7 +114,9 @@ def _number(value: object) -> float:
     return value
 
 
-# --- What trials lay over a row ---------------------------------------------------------------------------------------
+# --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
+
+OTHER, OTHER_RATE = "other", "other_per_other"  # columns of the two last ranks
 
 
 def as_constant(row: Fields) -> Fields:
@@ -125,11 +125,50 @@ def as_constant(row: Fields) -> Fields:
 
 
 def as_noise(row: Fields) -> Fields:
-    """Give the row of the least obvious noise: every statistic at its limit."""
+    """Give the row of the least obvious noise, with relations that are too loose, too short, or the other way round."""
+    full: Fields = {"kind": "linear", "with": "step", "deviation": 0.0, "over": NOISE_SAMPLES, "earlier": True}
+    loose: Fields = {**full, "deviation": math.nextafter(MAX_DEVIATION, 1.0)}
+    short: Fields = {**full, "over": math.ceil(MIN_SHARE * NOISE_SAMPLES) - 1}
+    backwards = ({**full, **partner} for partner in _partners_after(str(row["column"])))
+    return {**_noise(row), "relative_spread": 1.0, "relations": [loose, short, *backwards]}
+
+
+def as_faint_noise(row: Fields) -> Fields:
+    """Give the row of noise that hardly moves, less than a relation that happens to be close would need to tell."""
+    spread = MAX_DEVIATION * MIN_CONTRAST / 2
+    relation: Fields = {
+        "kind": "linear",
+        "with": "step",
+        "deviation": math.nextafter(MAX_DEVIATION / 2, 1.0),
+        "over": NOISE_SAMPLES,
+        "earlier": True,
+    }
+    return {**_noise(row), "relative_spread": spread, "relations": [relation]}
+
+
+def as_derived(row: Fields) -> Fields:
+    """Give the row of a column that just follows from the last one before it, between two that it does not follow."""
+    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, _partner_before(str(row["column"])))
+
+
+def as_derived_with_holes(row: Fields) -> Fields:
+    """Give the row of a column whose relation was measured over the least share of its samples."""
+    return _derived(row, 10 * RELATED_SAMPLES, round(MIN_SHARE * 10 * RELATED_SAMPLES), {"with": "step"})
+
+
+def as_twin(row: Fields) -> Fields | None:
+    """Give the row of a column that follows from an earlier one of its rank, or None where there is no such rank."""
+    column = str(row["column"])
+    if column in PRIMARY:
+        return None
+    partner: Fields = {"with": OTHER_RATE if "_per_" in column else OTHER, "earlier": True}
+    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner)
+
+
+def _noise(row: Fields) -> Fields:
     return {
         **_spread(row),
         "finite": NOISE_SAMPLES,
-        "relations": [],
         "lag1_root_n": MAX_MEMORY,
         "uniform_ks_root_n": MAX_UNEVENNESS,
         "rank_correlation_root_n": MAX_RELATION,
@@ -137,21 +176,24 @@ def as_noise(row: Fields) -> Fields:
     }
 
 
-def as_derived(row: Fields) -> Fields:
-    """Give the row of a column that follows from the step, just within the printed precision."""
-    relation: Fields = {
-        "kind": "linear",
-        "with": "step",
-        "deviation": MAX_DEVIATION,
-        "over": RELATED_SAMPLES,
-        "earlier": True,
-    }
-    return {
-        **_spread(row),
-        "finite": RELATED_SAMPLES,
-        "relations": [relation],
-        "relative_spread": MAX_DEVIATION * MIN_CONTRAST,
-    }
+def _derived(row: Fields, finite: int, over: int, partner: Fields) -> Fields:
+    relation: Fields = {"kind": "linear", "deviation": MAX_DEVIATION, "over": over, "earlier": False, **partner}
+    loose: Fields = {**relation, "deviation": 1.0}
+    spread = MAX_DEVIATION * MIN_CONTRAST
+    return {**_spread(row), "finite": finite, "relations": [loose, relation, loose], "relative_spread": spread}
+
+
+def _partner_before(column: str) -> Fields:
+    if column in PRIMARY:
+        return {"with": PRIMARY[max(PRIMARY.index(column) - 1, 0)], "earlier": column == PRIMARY[0]}
+    return {"with": OTHER if "_per_" in column else PRIMARY[-1]}
+
+
+def _partners_after(column: str) -> tuple[Fields, ...]:
+    if column in PRIMARY:
+        return ({"with": (*PRIMARY, OTHER)[PRIMARY.index(column) + 1]},)
+    same: Fields = {"with": OTHER_RATE if "_per_" in column else OTHER, "earlier": False}
+    return (same,) if "_per_" in column else (same, {"with": OTHER_RATE})
 
 
 def _spread(row: Fields) -> Fields:

@@ -137,7 +137,7 @@ def _slack(progress: Fields, limits: Limits, passes: int) -> float:
 def _coverage(progress: Fields) -> Iterator[Offence]:
     over = _number(progress["tokens"]) > _number(progress["corpus_tokens"])
     for told in _list(progress, "coverage"):
-        at_full = told["full"] is not None and told["last"] is not None and told["last"] == told["full"]
+        at_full = told["full"] is not None and told["last"] == told["full"]
         if over and at_full and _number(told["still"]) > 1:
             figures = {**told, "tokens": progress["tokens"], "corpus_tokens": progress["corpus_tokens"]}
             yield Offence(place="coverage", code="clamped-coverage", figures=figures)
@@ -225,7 +225,8 @@ def _off(sign: float) -> Falsifier[Limits]:
         passes = len(rows_of(evidence, "passes"))
 
         def change(progress: Fields, _limits: Limits) -> Fields | None:
-            beyond = _number(progress["tokens_expected"]) + sign * _slack(progress, limits, passes)
+            slack = limits.slack_steps * passes * _number(progress["tokens_per_step"])
+            beyond = _number(progress["tokens_expected"]) + sign * slack
             moved = math.nextafter(beyond, sign * math.inf)
             return {**progress, "tokens": moved} if moved > 0 else None
 
@@ -264,8 +265,9 @@ def _too_long(row: Fields, progress: Fields, _limits: Limits) -> Fields:
 
 
 def _too_short(row: Fields, progress: Fields, limits: Limits) -> Fields | None:
-    least = limits.min_pass_share * _number(progress["corpus_tokens"]) - _number(progress["tokens_per_step"])
-    return {**row, "complete": True, "tokens": least * (1 - 1e-9)} if least > 1 else None
+    least = limits.min_pass_share * _number(progress["corpus_tokens"])
+    tokens = math.nextafter(least, 0.0) - _number(progress["tokens_per_step"])
+    return {**row, "complete": True, "tokens": tokens} if tokens > 1 else None
 
 
 def _blocking(name: str, code: str, **changed: Json) -> Falsifier[Limits]:

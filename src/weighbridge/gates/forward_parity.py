@@ -310,8 +310,8 @@ def _blocks(name: str, code: str, change: Callable[[Fields, Limits], Fields | No
     return each_row(name, code, "points", change, why=why or "no point to damage", outcome=Outcome.BLOCKED)
 
 
-def _other_than(key: str) -> Callable[[Fields, Limits], Fields | None]:
-    return lambda row, limits: {**row, key: "other"} if getattr(limits, key) else None
+def _other_than(key: str, other: str) -> Callable[[Fields, Limits], Fields | None]:
+    return lambda row, limits: {**row, key: other} if getattr(limits, key) else None
 
 
 CODES: Mapping[str, Outcome] = {
@@ -364,8 +364,9 @@ KIND = Kind(
         _blocks("one operation below float64", "reference-not-float64", _changed({"lower_ops": 1})),
         _blocks("no operation audited", "reference-not-float64", _changed({"audited_ops": 0})),
         _blocks("a rounded constant", "reference-not-float64", _changed({"rounded_constants": 1})),
-        _blocks("another dtype", "other-dtype", _other_than("dtype"), "the contract names no dtype"),
-        _blocks("another device", "other-device", _other_than("device"), "the contract names no device"),
+        _blocks("another dtype", "other-dtype", _other_than("dtype", "another"), "the contract names no dtype"),
+        _blocks("a dtype of no name", "other-dtype", _other_than("dtype", "unknown"), "the contract names no dtype"),
+        _blocks("another device", "other-device", _other_than("device", "another"), "the contract names no device"),
         _blocks("no trusted run", "no-trusted-run", _telling({"rl2_reference": None})),
         _blocks("a trusted run that is not a number", "no-trusted-run", _telling({"rl2_reference": math.nan})),
         _blocks("a trusted run without bound", "no-trusted-run", _telling({"rl2_reference": math.inf})),

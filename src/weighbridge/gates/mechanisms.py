@@ -46,7 +46,7 @@ def reproduced(row: Fields) -> Fields:
 
 def mechanism(offenders: Sequence[Fields]) -> str:
     """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
-    if not any(row["nonzero"] and row["elements"] for row in offenders):
+    if not any(row["nonzero"] for row in offenders):
         return UNEXPLAINED
     full = (name for name in MECHANISMS if all(reproduced(row).get(name) == row["elements"] for row in offenders))
     return next(full, UNEXPLAINED)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.limits import Doc
@@ -44,7 +44,7 @@ class Limits:
 
 def matches(device: str, wanted: str) -> bool:
     """Tell whether a device is the one wanted; a kind without index (`cuda`) wants any of its devices."""
-    return device == wanted or (":" not in wanted and device.partition(":")[0] == wanted)
+    return wanted in (device, device.partition(":")[0])
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -92,7 +92,7 @@ def _denial(row: Fields, limits: Limits) -> tuple[str, Fields]:
     if strays and (strays.keys() - {CPU} or strays[CPU] > limits.allowed_host_ops):
         return "ops", _stray_ops(row, strays, limits)
     needed, held = needed_bytes(row, limits), row["allocated_bytes"]
-    if needed and isinstance(held, int) and held < needed:
+    if isinstance(held, int) and held < needed:
         return "memory", {"held_mib": held / MIB, "needed_mib": needed / MIB}
     return "", {}
 
@@ -223,21 +223,50 @@ def _other(row: Fields) -> str:
     return f"{wanted}1" if ":" in wanted else CPU
 
 
+Change: TypeAlias = Callable[[Fields, Limits], Fields | None]
+NOWHERE = "xla"  # a device that the books list and that holds nothing
+NO_MEMORY = "the CPU has no device memory"
+OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
+
+
+def _among(counts: Json, device: str) -> Fields:
+    """Put one byte or op on a device, neither first nor last among the devices."""
+    return {NOWHERE: 0, device: 1, **{other: n for other, n in _counts(counts).items() if other != device}}
+
+
 def _moved(part: str) -> Falsifier[Limits]:
     def change(row: Fields, _limits: Limits) -> Fields:
-        return {**row, part: {**_counts(row[part]), _other(row): 1}}
+        return {**row, part: _among(row[part], _other(row))}
 
-    return each_row(f"one byte of {part} on another device", part, "probes", change, why="no probe")
+    return _fails(f"one byte of {part} on another device", part, change)
 
 
 def _asked_otherwise(row: Fields, limits: Limits) -> Fields:
     return {**row, "requested": "cuda" if limits.requested == CPU else CPU}
 
 
+def _resolved_otherwise(row: Fields, _limits: Limits) -> Fields | None:
+    return None if row["requested"] == AUTO else {**row, "resolved": _other(row)}
+
+
+def _third_device(row: Fields, _limits: Limits) -> Fields:
+    return {**row, "ops": _among(row["ops"], "meta")}
+
+
+def _memory_unknown(row: Fields, limits: Limits) -> Fields | None:
+    return {**row, "allocated_bytes": None} if needed_bytes(row, limits) else None
+
+
 def _host_ops(row: Fields, limits: Limits) -> Fields | None:
     if target(row) == CPU:
         return None
     return {**row, "ops": {**_counts(row["ops"]), CPU: limits.allowed_host_ops + 1}}
+
+
+def _host_ops_alone(row: Fields, limits: Limits) -> Fields | None:
+    if target(row) == CPU or not limits.allowed_host_ops:
+        return None
+    return {**row, "ops": {CPU: limits.allowed_host_ops}}
 
 
 def _less_than_limit(row: Fields, limits: Limits) -> Fields | None:
@@ -274,7 +303,7 @@ def _witness(name: str, by: str, testimony: Fields, on: str = "") -> Falsifier[L
             return None
         return {**row, "witnesses": [*_others(row, limits, by), {"by": by, "pid": row["pid"], **testimony}]}
 
-    return each_row(name, "no-witness", "probes", change, why=f"not a run on {on}", outcome=Outcome.BLOCKED)
+    return _blocked(name, "no-witness", change, f"not a run on {on}")
 
 
 def _little_memory(row: Fields, limits: Limits) -> Fields | None:
@@ -283,16 +312,34 @@ def _little_memory(row: Fields, limits: Limits) -> Fields | None:
     return None if target(row) == CPU else {**row, "witnesses": [*_others(row, limits, "nvml"), witness]}
 
 
+def _on_another_make(row: Fields, _limits: Limits) -> Fields | None:
+    """Move the whole run to a device of which the driver of another tells nothing."""
+    if row["requested"] != AUTO:
+        return None
+    held = {part: {"mps:0": _total(row[part])} for part in (*HELD, "ops")}
+    witness: Fields = {"by": "nvml", "pid": row["pid"], "used_mib": 1e9}
+    return {**row, **held, "resolved": "mps:0", "allocated_bytes": 1 << 50, "witnesses": [witness]}
+
+
 def _other_pid(row: Fields, _limits: Limits) -> Fields:
-    return {**row, "witnesses": [{**w, "pid": int(str(row["pid"])) + 1} for w in _witnesses(row)]}
+    pid = int(str(row["pid"]))
+    return {**row, "witnesses": [{**w, "pid": pid + off} for w in _witnesses(row) for off in (-1, 1)]}
 
 
 def _nobody(row: Fields, _limits: Limits) -> Fields:
     return {**row, "pid": None, "witnesses": [{**w, "pid": None} for w in _witnesses(row)]}
 
 
+def _fails(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
+    return each_row(name, code, "probes", change, why=why)
+
+
+def _blocked(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
+    return each_row(name, code, "probes", change, why=why, outcome=Outcome.BLOCKED)
+
+
 def _blocks(name: str, code: str, changed: Fields) -> Falsifier[Limits]:
-    return each_row(name, code, "probes", lambda row, _: {**row, **changed}, why="no probe", outcome=Outcome.BLOCKED)
+    return _blocked(name, code, lambda row, _: {**row, **changed})
 
 
 KIND = Kind(
@@ -314,70 +361,33 @@ KIND = Kind(
     judge=judge,
     check=check,
     falsifiers=(
-        each_row("asked for another device", "requested", "probes", _asked_otherwise, why="no probe"),
-        each_row(
-            "resolved to another device",
-            "resolved",
-            "probes",
-            lambda row, _: None if row["requested"] == AUTO else {**row, "resolved": _other(row)},
-            why="auto may resolve to any device",
-        ),
-        *(_moved(part) for part in ("parameters", "buffers", "gradients", "optimizer")),
-        each_row("one op too many on the host", "ops", "probes", _host_ops, why="the run asked for the CPU"),
-        each_row(
-            "one op on a third device",
-            "ops",
-            "probes",
-            lambda row, _: {**row, "ops": {**_counts(row["ops"]), "meta": 1}},
-            why="no probe",
-        ),
-        each_row(
-            "one byte less than the memory limit",
-            "memory",
-            "probes",
-            _less_than_limit,
-            why="the CPU has no device memory",
-        ),
-        each_row(
-            "one byte less than the parameters",
-            "memory",
-            "probes",
-            _less_than_parameters,
-            why="the CPU has no device memory",
-        ),
+        _fails("asked for another device", "requested", _asked_otherwise),
+        _fails("resolved to another device", "resolved", _resolved_otherwise, "auto may resolve to any device"),
+        *(_moved(part) for part in HELD),
+        _fails("one op too many on the host", "ops", _host_ops, "the run asked for the CPU"),
+        _fails("one op on a third device", "ops", _third_device),
+        _fails("one byte less than the memory limit", "memory", _less_than_limit, NO_MEMORY),
+        _fails("one byte less than the parameters", "memory", _less_than_parameters, NO_MEMORY),
         _blocks("parameters not looked at", "no-probe", {"parameters": {}}),
         _blocks("optimizer not looked at", "no-probe", {"optimizer": None}),
-        each_row(
-            "device memory not looked at",
-            "no-probe",
-            "probes",
-            lambda row, limits: {**row, "allocated_bytes": None} if needed_bytes(row, limits) else None,
-            why="the CPU has no device memory",
-            outcome=Outcome.BLOCKED,
-        ),
+        _blocked("device memory not looked at", "no-probe", _memory_unknown, NO_MEMORY),
         _blocks("ops not audited", "not-audited", {"dispatch": "not-audited"}),
+        _blocks("an audit that nothing tells of", "not-audited", {"dispatch": ""}),
         _blocks("an audit that saw no op", "not-audited", {"ops": {}}),
+        _blocked("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
         _blocks("no witness at all", "no-witness", {"witnesses": []}),
-        each_row("one witness too few", "no-witness", "probes", _fewer, why="no probe", outcome=Outcome.BLOCKED),
-        each_row(
-            "witnesses of another process", "no-witness", "probes", _other_pid, why="no probe", outcome=Outcome.BLOCKED
-        ),
-        each_row("nobody's witnesses", "no-witness", "probes", _nobody, why="no probe", outcome=Outcome.BLOCKED),
-        each_row(
-            "the driver saw less memory than the limit",
-            "no-witness",
-            "probes",
-            _little_memory,
-            why="the CPU has no device memory",
-            outcome=Outcome.BLOCKED,
-        ),
-        _witness("self-reported utilisation only", "self-reported", {"gpu_util_pct": 99.0}),
+        _blocked("one witness too few", "no-witness", _fewer),
+        _blocked("witnesses of another process", "no-witness", _other_pid),
+        _blocked("nobody's witnesses", "no-witness", _nobody),
+        _blocked("the driver saw less memory than the limit", "no-witness", _little_memory, NO_MEMORY),
+        _blocked("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
+        _witness("self-reported utilisation only", "self-reported", {"gpu_util_pct": 99.0, "used_mib": 1e9}),
         _witness("the driver, of a run on the CPU", "nvml", {"used_mib": 1e9}, on="cpu"),
         _witness("open files that were not listed", "device-files", {}),
+        _witness("a word for the list of open files", "device-files", {"files": ""}, on="cpu"),
         _witness("another list in place of the open files", "libraries", {"files": []}, on="cpu"),
-        _witness(
-            "another list of device files", "libraries", {"files": ["/dev/nvidia0", "/dev/nvidia-uvm"]}, on="cuda"
-        ),
+        _witness("other books of device files", "books", {"files": OPEN_IN_CUDA}, on="cuda"),
+        _witness("another list of device files", "libraries", {"files": OPEN_IN_CUDA}, on="cuda"),
         _witness("the driver's library only", "libraries", {"files": ["libcuda.so.1"]}),
         _witness("the driver's control file only", "device-files", {"files": ["/dev/nvidiactl"]}),
         _witness("a device without its memory", "device-files", {"files": ["/dev/nvidia0"]}),

@@ -1,4 +1,4 @@
-"""Ways to damage a table of tensor pairs, for the kinds that judge one. Never judges.
+"""Ways to damage a table of tensors, or of pairs of them, for the kinds that judge one. Never judges.
 
 The clause's own falsifier (`each_row`) goes to every place and to single ones; what is here is tried at a few places
 of a long table, so that trials of a checkpoint with 20,000 tensors stay cheap.
@@ -19,31 +19,31 @@ Change = Callable[[Fields, L], Fields | None]
 FEW = 16
 
 
-def variant(name: str, code: str, change: Change[L], *, why: str) -> Falsifier[L]:
+def variant(name: str, code: str, change: Change[L], *, why: str, need: str = "pairs") -> Falsifier[L]:
     """Break a clause in a further way, once, in the first few rows where it applies."""
 
     def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
-        if len(places) == 1 < len(rows_of(evidence, "pairs")):
+        if len(places) == 1 < len(rows_of(evidence, need)):
             return NotApplicable("tried at a few places together")
-        return _damaged(evidence, limits, set(places), change, why)
+        return _damaged(evidence, limits, set(places), change, why=why, need=need)
 
     return Falsifier(name, code, damage)
 
 
-def unlooked(name: str, code: str, change: Change[L], *, why: str) -> Falsifier[L]:
+def unlooked(name: str, code: str, change: Change[L], *, why: str, need: str = "pairs") -> Falsifier[L]:
     """Break a clause where the judge did not say that it looked; it must object there all the same."""
 
     def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
-        others = {str(row["name"]) for row in rows_of(evidence, "pairs")} - set(places)
-        return _damaged(evidence, limits, others, change, why)
+        others = {str(row["name"]) for row in rows_of(evidence, need)} - set(places)
+        return _damaged(evidence, limits, others, change, why=why, need=need)
 
     return Falsifier(name, code, damage)
 
 
 def _damaged(
-    evidence: Evidence, limits: L, places: Collection[str], change: Change[L], why: str
+    evidence: Evidence, limits: L, places: Collection[str], change: Change[L], *, why: str, need: str
 ) -> Damage | NotApplicable:
-    rows = rows_of(evidence, "pairs")
+    rows = rows_of(evidence, need)
     applicable = (
         (str(row["name"]), new)
         for row in rows
@@ -53,19 +53,21 @@ def _damaged(
     if not changed:
         return NotApplicable(why)
     damaged = tuple(changed.get(str(row["name"]), row) for row in rows)
-    return Damage(with_value(evidence, "pairs", Rows("name", damaged)), frozenset(changed))
+    return Damage(with_value(evidence, need, Rows("name", damaged)), frozenset(changed))
 
 
-def blank_table(name: str, change: Change[L], *, why: str, code: str = "nothing-compared") -> Falsifier[L]:
+def blank_table(
+    name: str, change: Change[L], *, why: str, code: str = "nothing-compared", need: str = "pairs"
+) -> Falsifier[L]:
     """Leave only the rows that `change` gives; the judge must then be blocked with `code`."""
 
     def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
-        rows = rows_of(evidence, "pairs")
+        rows = rows_of(evidence, need)
         if len(places) == 1 < len(rows):
             return NotApplicable("tried with the whole table")
         left = tuple(new for row in rows if (new := change(row, limits)) is not None)
         if not left:
             return NotApplicable(why)
-        return Damage(with_value(evidence, "pairs", Rows("name", left)), frozenset())
+        return Damage(with_value(evidence, need, Rows("name", left)), frozenset())
 
     return Falsifier(name, code, damage, Outcome.BLOCKED)

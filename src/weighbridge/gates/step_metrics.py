@@ -7,6 +7,7 @@ contract allows it by name; a column derived from another is told, not failed.
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -116,7 +117,7 @@ def _cells(row: Fields, steps: Fields) -> Iterator[Offence]:
     if _count(row, "steps_missing") or (row is steps and _count(row, "missing")):
         figures = {**kept, "missing": row["missing"], "first_step": row["first_missing_step"]}
         yield Offence(place=place, code="missing", figures=figures)
-    if _count(row, "nan") + _count(row, "infinite"):
+    if _count(row, "nan") or _count(row, "infinite"):
         yield Offence(place=place, code="non-finite", figures={**kept, "first_step": row["first_non_finite_step"]})
 
 
@@ -214,7 +215,7 @@ def _at_step(
 
 def _rate_off(sign: int) -> Callable[[Fields, Limits], Fields | None]:
     def change(row: Fields, limits: Limits) -> Fields | None:
-        ratio = 1 + sign * (limits.rate_tolerance + 1e-9)
+        ratio = math.nextafter(1 + sign * limits.rate_tolerance, sign * math.inf)
         return {**row, "rate_over_tokens": ratio} if row.get("rate_rows") else None
 
     return change
@@ -276,12 +277,14 @@ KIND = Kind(
             _unless("allow_constant", column_basis.as_constant),
             why="the contract lets every column be constant",
         ),
-        each_row(
-            "uniform noise for telemetry",
-            "noise",
-            "columns",
-            _unless("allow_noise", column_basis.as_noise),
-            why="the contract lets every column be noise",
+        *(
+            each_row(
+                name, "noise", "columns", _unless("allow_noise", change), why="the contract lets every column be noise"
+            )
+            for name, change in (
+                ("uniform noise for telemetry", column_basis.as_noise),
+                ("noise that hardly moves", column_basis.as_faint_noise),
+            )
         ),
         each_row(
             "a rate above what was measured",

@@ -242,7 +242,7 @@ def _summary(rows: tuple[Fields, ...]) -> Fields:
     classes = collections.Counter(class_of(row) for row in rows)
     return {
         "elements": sum(elements(row) for row in rows),
-        "classes": {str(found): classes[found] for found in Class if classes[found]},
+        "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
     }
 
 

@@ -177,7 +177,7 @@ def _basis(evidence: Evidence) -> Verdict | None:
 def _samples(steps: Sequence[int], values: Sequence[float], limits: Limits) -> Verdict | None:
     distinct = len(set(steps))
     figures: Fields = {"samples": distinct, "needed": limits.needed, "steps": list(limits.steps)}
-    if distinct < limits.needed or not values:
+    if distinct < limits.needed:
         return blocked("too-few-samples", figures)
     bad = [step for step, value in zip(steps, values, strict=True) if not 0.0 < value < math.inf]
     if bad:
@@ -292,16 +292,20 @@ def _equal(_steps: array[int], values: array[float], inside: Sequence[int], _lim
         values[index] = values[inside[0]]
 
 
-def _basis_falsifier(basis: ColumnBasis, change: Callable[[Fields], Fields]) -> Falsifier[Limits]:
-    name, code = f"the times are {basis}", f"column-{basis}"
+def _basis_falsifier(name: str, basis: ColumnBasis, change: Callable[[Fields], Fields | None]) -> Falsifier[Limits]:
     rows: Falsifier[Limits] = each_row(
-        name, code, "columns", lambda row, _: change(row), why="no row", outcome=Outcome.BLOCKED
+        name,
+        f"column-{basis}",
+        "columns",
+        lambda row, _: change(row),
+        why="no other column has the rank of this one",
+        outcome=Outcome.BLOCKED,
     )
 
     def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
         return rows.damage(evidence, limits, (_column(evidence),))
 
-    return Falsifier(name, code, damage, Outcome.BLOCKED)
+    return Falsifier(name, f"column-{basis}", damage, Outcome.BLOCKED)
 
 
 KIND = Kind(
@@ -347,8 +351,11 @@ KIND = Kind(
             applies=lambda samples, _limits: samples > 1,
             why="a window of one sample",
         ),
-        _basis_falsifier(ColumnBasis.CONSTANT, column_basis.as_constant),
-        _basis_falsifier(ColumnBasis.NOISE, column_basis.as_noise),
-        _basis_falsifier(ColumnBasis.DERIVED, column_basis.as_derived),
+        _basis_falsifier("the times are constant", ColumnBasis.CONSTANT, column_basis.as_constant),
+        _basis_falsifier("the times are noise", ColumnBasis.NOISE, column_basis.as_noise),
+        _basis_falsifier("the times are noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
+        _basis_falsifier("the times are derived", ColumnBasis.DERIVED, column_basis.as_derived),
+        _basis_falsifier("the times are derived, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
+        _basis_falsifier("the times are another column's", ColumnBasis.DERIVED, column_basis.as_twin),
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import click
 
@@ -12,7 +13,7 @@ from weighbridge.cards import fill, gate_card, render
 from weighbridge.gates.value_classes import RANK, Class
 from weighbridge.gates.value_preservation import class_of
 from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows
-from weighbridge.report.lines import say, trials_told
+from weighbridge.report.lines import capped, say, trials_told
 from weighbridge.report.terminal import COLOURS
 from weighbridge.runner import Weighed
 
@@ -25,31 +26,33 @@ SWAPPED = "swapped? rounding the import gives the source: the import is the wide
 LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
 
 
-def tell(heading: str, weighed: Weighed, *, tensors: str, everything: bool, headers: bool = False) -> None:
-    """Print one comparison: what broke, worst first, what remains by class, and the answer."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What of a comparison is shown: tensors of a glob, all of them or the worst, labels alone."""
+
+    tensors: str
+    everything: bool
+    headers: bool
+
+
+def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
+    """Tell one comparison line by line: what broke, worst first, what remains by class, and the answer."""
     finding = weighed.findings[0]
-    said = say(finding, weighed.measured)
-    click.echo(heading)
-    if headers and finding.verdict.code == "not-compared":
-        click.echo(f"  {LABELS_ONLY}")
-        click.echo(click.style(_answer(finding, weighed), fg=COLOURS[finding.verdict.outcome], bold=True))
+    answer = click.style(_answer(finding, weighed), fg=COLOURS[finding.verdict.outcome], bold=True)
+    if shown.headers and finding.verdict.code == "not-compared":
+        yield from (f"  {LABELS_ONLY}", answer)
         return
-    lines = list(_worst_first(finding, tensors)) if finding.verdict.offences else list(said.lines)
-    kept = lines if everything else lines[:SHOWN]
-    more = len(lines) - len(kept)
-    for line in (*kept, *([f"+{more} more"] if more else [])):
-        click.echo(f"  {line}")
-    if said.hint:
-        click.echo(click.style(f"  {said.hint}", dim=True))
+    said = say(finding, weighed.measured)
+    lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
+    yield from (f"  {line}" for line in (lines if shown.everything else capped(lines, SHOWN)))
+    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
     if any(offence.figures.get("mechanism") == "swapped" for offence in finding.verdict.offences):
-        click.echo(click.style(f"  {SWAPPED}", bold=True))
+        yield click.style(f"  {SWAPPED}", bold=True)
     rows = _rows(weighed)
-    for line in _table(rows, tensors) if everything else ():
-        click.echo(f"  {line}")
-    counted = ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
-    if counted:
-        click.echo(f"  {counted}")
-    click.echo(click.style(_answer(finding, weighed), fg=COLOURS[finding.verdict.outcome], bold=True))
+    yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
+    if rows:
+        yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    yield answer
 
 
 def classes(weighed: Weighed) -> Json:

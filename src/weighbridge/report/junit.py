@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
@@ -9,6 +10,8 @@ from weighbridge.exit_code import expected
 from weighbridge.model import Contract, Finding, Measured, Outcome
 from weighbridge.report.lines import Said, say
 from weighbridge.report.terminal import gate_name
+
+_NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def junit(
@@ -48,10 +51,10 @@ def _suite(
 
 
 def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
-    case = ET.Element("testcase", classname=file, name=gate_name(finding), file=file)
+    case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
     verdict = finding.verdict
     text = "\n".join(
-        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), said.hint)
+        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), *said.hints)
     )
     if verdict.outcome is Outcome.PASS:
         ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
@@ -63,5 +66,5 @@ def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
 
 
 def _xml(text: str) -> str:
-    """Drop what XML 1.0 cannot carry."""
-    return "".join(char for char in text if char in "\t\n" or ord(char) >= 0x20)
+    """Escape what XML 1.0 cannot carry: control characters, lone surrogates, and the two that are no characters."""
+    return _NOT_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

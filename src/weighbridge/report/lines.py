@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, render
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, numbers, render
 from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
+from weighbridge.printable import printable
 
 TOLD = 8
 
@@ -19,7 +20,7 @@ class Said:
     uncounted: tuple[str, ...] = ()
     besides: str = ""
     enough: str = ""
-    hint: str = ""
+    hints: tuple[str, ...] = ()
     trials: str = ""
 
 
@@ -27,13 +28,13 @@ def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
     """Put a finding into words."""
     card = gate_card(finding.kind)
     words = _words(finding)
-    figures = dict(finding.verdict.figures) | _first(finding.verdict.offences)
+    figures = numbers(finding.verdict) | _first(finding.verdict.offences)
     return Said(
         lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, finding.verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hint=_hint(words, figures) if words else _remedy(finding.verdict, measured),
+        hints=tuple(_hints(words, figures) if words else _remedy(finding.verdict, measured)),
         trials=trials_told(finding.trials),
     )
 
@@ -53,17 +54,17 @@ def _not_measured(verdict: Verdict, measured: Mapping[str, Measured]) -> Unmeasu
 
 def _unmeasured(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     item = _not_measured(verdict, measured)
-    return [f"{item.why} ({item.code})"] if item else []
+    return [printable(f"{item.why} ({item.code})")] if item else []
 
 
-def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> str:
+def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     item = _not_measured(verdict, measured)
-    return item.remedy if item else ""
+    return [printable(item.remedy)] if item and item.remedy else []
 
 
-def _hint(words: CodeCard, figures: Mapping[str, object]) -> str:
+def _hints(words: CodeCard, figures: Mapping[str, object]) -> list[str]:
     named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return "; ".join(f"{label}: {fill(text, figures)}" for label, text in named if text)
+    return [f"{label}: {fill(text, figures)}" for label, text in named if text]
 
 
 def trials_told(trials: Sequence[Trial]) -> str:

@@ -20,7 +20,7 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
         "uncounted_says": said.uncounted,
         "besides": said.besides,
         "enough_says": said.enough,
-        "hint": said.hint,
+        "hint": "; ".join(said.hints),
         "trials_told": said.trials,
     }
     return finding_to_json(finding) | words

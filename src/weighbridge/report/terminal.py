@@ -9,6 +9,7 @@ import click
 
 from weighbridge.exit_code import ExitCode
 from weighbridge.model import Contract, Finding, Measured, Outcome, Severity, Status, Verdict
+from weighbridge.printable import printable
 from weighbridge.report.lines import capped, say
 
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
@@ -25,7 +26,8 @@ INDENT = " " * 4
 
 def heading(contract: Contract, subjects: Sequence[str]) -> str:
     """Say what was weighed against which contract."""
-    return f"{click.style(f'{contract.id} {contract.version}', bold=True)}   {'  '.join(subjects)}".rstrip()
+    name = click.style(f"{contract.id} {contract.version}", bold=True)
+    return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
 
 
 def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
@@ -33,7 +35,7 @@ def block(finding: Finding, title: str, position: str, measured: Mapping[str, Me
     said = say(finding, measured)
     outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
     advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
-    lines = [f"{outcome} {gate_name(finding)}{advisory}  {title}"]
+    lines = [f"{outcome} {gate_name(finding)}{advisory}  {printable(title)}"]
     lines += [f"{INDENT}{line}" for line in capped(said.lines)]
     if finding.uncounted is not None:
         lines += [
@@ -41,11 +43,11 @@ def block(finding: Finding, title: str, position: str, measured: Mapping[str, Me
         ]
     lines += [f"{INDENT}{said.besides}"] if said.besides else []
     lines += [f"{INDENT}enough: {said.enough}"] if said.enough else []
-    lines += [f"{INDENT}{click.style(said.hint, dim=True)}"] if said.hint else []
+    lines += [f"{INDENT}{click.style(hint, dim=True)}" for hint in said.hints]
     if finding.verdict.outcome is Outcome.PASS:
         lines += [f"{INDENT}{click.style(f'trials: {said.trials}', dim=True)}"]
     elif position:
-        lines += [f"{INDENT}{click.style(position, dim=True)}"]
+        lines += [f"{INDENT}{click.style(printable(position), dim=True)}"]
     return lines
 
 

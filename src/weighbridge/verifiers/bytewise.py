@@ -45,9 +45,10 @@ def _unequal(
     source: CheckpointView, candidate: CheckpointView, name: str, unit: int
 ) -> Iterator[tuple[int, memoryview, memoryview]]:
     """Walk over the pieces that differ, with their offsets in the tensor."""
-    piece = PIECE // unit * unit
-    # Never all of a larger tensor at once, so that an instrument which stops after one stretch is seen to do so.
-    stretch = max(min(STRETCH, candidate.tensor(name).nbytes // 4) // unit * unit, piece)
+    # Never all of a tensor at once, however small, so that an instrument that stops early is seen to do so.
+    quarter = max(-(-candidate.tensor(name).nbytes // (4 * unit)), 1) * unit
+    stretch = min(STRETCH // unit * unit, quarter)
+    piece = min(PIECE // unit, -(-stretch // (2 * unit))) * unit
     at = 0
     for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), strict=True):
         if not equal(old, new):

@@ -9,7 +9,12 @@ from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "facts"
-REPORTED = {"general.architecture": "architecture", "general.file_type": "file_type", "format": "written_by"}
+REPORTED = {
+    "general.architecture": "architecture",
+    "general.file_type": "file_type",
+    "format": "written_by",
+    "apr.dtype_codes": "dtype_codes",
+}
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
@@ -47,29 +52,28 @@ def extent(views: Views, _options: Fields) -> int:
     return len(views[0].names())
 
 
-def canary(views: Views, _options: Fields, measurement: Measurement) -> Canary | NoCanary:
+def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Take the last tensor away."""
     view: CheckpointView = views[0]
     names = view.names()
     if not names:
         return NoCanary("there is no tensor to take away")
-    last = view.tensor(names[-1])
-    assert isinstance(measurement.value, Record)
-    before = measurement.value.fields
+    kept = [view.tensor(name) for name in names[:-1]]
+    left: dict[str, Json] = {
+        "files": len({tensor.file for tensor in kept}),
+        "tensors": len(kept),
+        "elements": sum(tensor.elements for tensor in kept),
+        "bytes": sum(tensor.nbytes for tensor in kept),
+        "dtypes": {dtype: sum(tensor.dtype == dtype for tensor in kept) for dtype in {tensor.dtype for tensor in kept}},
+    }
 
     def seen(found: Measurement | Unmeasured) -> bool:
         if not isinstance(found, Measurement) or not isinstance(found.value, Record):
             return False
         after = found.value.fields
-        lost = {"tensors": 1, "elements": last.elements, "bytes": last.nbytes}
-        return all(_number(before[key]) - _number(after.get(key)) == size for key, size in lost.items())
+        return all(after.get(name) == _fact(value, Basis.MEASURED) for name, value in left.items())
 
-    return Canary(name="the last tensor taken away", place=last.name, views=(view.cut(names[:-1]),), seen=seen)
-
-
-def _number(fact: Json) -> int:
-    value = fact.get("value") if isinstance(fact, dict) else None
-    return value if isinstance(value, int) else 0
+    return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

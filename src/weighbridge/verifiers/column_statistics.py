@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Marks = NDArray[np.bool_]
 
 RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
+LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
+MANY_COLUMNS = 32  # beyond, pairs that were not logged in the same rows are ranked on fewer
 PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all
 
 
@@ -66,11 +68,16 @@ def counts(column: Dense, steps: Dense) -> Fields:
     }
 
 
-def _first(steps: Dense, where: Marks) -> int | None:
+def _first(steps: Dense, where: Marks) -> int | float | None:
     import numpy as np
 
     rows = np.flatnonzero(where & steps.known)
-    return int(steps.values[rows[0]]) if len(rows) else None
+    return _step(steps.values[rows[0]]) if len(rows) else None
+
+
+def _step(value: float) -> int | float:
+    """Give a step as a whole number, where it is one that a float64 holds exactly."""
+    return int(value) if abs(value) <= LARGEST_STEP else float(value)
 
 
 def _steps_without(numbers: Marks, steps: Dense) -> Fields:
@@ -81,7 +88,7 @@ def _steps_without(numbers: Marks, steps: Dense) -> Fields:
     without = np.setdiff1d(held, steps.values[steps.known & numbers]) if len(held) else held
     return {
         "steps_missing": len(without),
-        "first_missing_step": int(without[0]) if len(without) else None,
+        "first_missing_step": _step(without[0]) if len(without) else None,
     }
 
 
@@ -104,15 +111,15 @@ def order(steps: Dense) -> Fields:
     widest = int(gaps.argmax()) if len(gaps) else -1
     return {
         "steps": len(every),
-        "first_step": int(every[0]) if len(every) else None,
-        "last_step": int(every[-1]) if len(every) else None,
+        "first_step": _step(every[0]) if len(every) else None,
+        "last_step": _step(every[-1]) if len(every) else None,
         "fractional": int((held != np.floor(held)).sum()),
         "repeated_steps": int((times > 1).sum()),
-        "first_repeated_step": int(every[times > 1][0]) if (times > 1).any() else None,
+        "first_repeated_step": _step(every[times > 1][0]) if (times > 1).any() else None,
         "backward_steps": len(backward),
-        "first_backward_step": int(held[backward[0] + 1]) if len(backward) else None,
-        "largest_gap": int(gaps[widest]) if widest >= 0 else 0,
-        "largest_gap_after_step": int(every[widest]) if widest >= 0 else None,
+        "first_backward_step": _step(held[backward[0] + 1]) if len(backward) else None,
+        "largest_gap": _step(gaps[widest]) if widest >= 0 else 0,
+        "largest_gap_after_step": _step(every[widest]) if widest >= 0 else None,
     }
 
 
@@ -153,24 +160,52 @@ def shape(column: Dense) -> Fields:
 
 def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, Fields]:
     """Give each column's largest |rank correlation| × √n with another, ties at their mean rank, and that other."""
+    import numpy as np
+
     names = list(columns)
-    best: dict[str, tuple[float, str]] = dict.fromkeys(names, (0.0, ""))
     some = [_every(columns[name], RANKED_ROWS) for name in names]
-    ranked = [_ranks(column.values[column.known]) for column in some]
-    for left, name in enumerate(names):
-        for right in range(left):
-            one, other = some[left].known, some[right].known
-            if (one == other).all():
-                strength = _correlation(ranked[left], ranked[right])
-            else:
-                both = one & other
-                strength = _correlation(_ranks(some[left].values[both]), _ranks(some[right].values[both]))
-            for this, that in ((name, names[right]), (names[right], name)):
-                best[this] = max(best[this], (strength, that), key=lambda pair: pair[0])
-    return {
-        name: {"rank_correlation_root_n": strength, "correlated_with": other}
-        for name, (strength, other) in best.items()
-    }
+    strengths, told = _correlations(some), np.zeros((len(names), len(names)), dtype=bool)
+    for group in _alike(some):
+        told[np.ix_(group, group)] = True
+    fewer = some if len(names) <= MANY_COLUMNS else [_every(columns[name], PARTNER_ROWS) for name in names]
+    for left, right in np.argwhere(np.tril(~told, -1)):
+        both = fewer[left].known & fewer[right].known
+        strength = _correlation(_ranks(fewer[left].values[both]), _ranks(fewer[right].values[both]))
+        strengths[left, right] = strengths[right, left] = strength
+    np.fill_diagonal(strengths, -1.0)
+    best = strengths.argmax(axis=1) if len(names) > 1 else [0] * len(names)
+    return {name: _strongest(names, strengths[place], int(best[place])) for place, name in enumerate(names)}
+
+
+def _strongest(names: Sequence[str], strengths: Floats, best: int) -> Fields:
+    strength = float(strengths[best])
+    found = strength > 0
+    return {"rank_correlation_root_n": strength if found else 0.0, "correlated_with": names[best] if found else ""}
+
+
+def _alike(columns: Sequence[Dense]) -> Sequence[Sequence[int]]:
+    """Group the places of columns that hold a number in the very same rows."""
+    groups: dict[bytes, list[int]] = {}
+    for place, column in enumerate(columns):
+        groups.setdefault(column.known.tobytes(), []).append(place)
+    return tuple(groups.values())
+
+
+def _correlations(columns: Sequence[Dense]) -> Floats:
+    """Give |correlation| × √n of the ranks `[columns, columns]` of columns known in the same rows, 0 for the others."""
+    import numpy as np
+
+    strengths = np.zeros((len(columns), len(columns)))
+    for group in _alike(columns):
+        ranked = np.stack([_ranks(columns[place].values[columns[place].known]) for place in group])
+        squares = (ranked * ranked).sum(axis=1)
+        norm = np.sqrt(squares[:, None] * squares[None, :])
+        rows = ranked.shape[1]
+        if rows > 2:
+            crossed = np.abs(ranked @ ranked.T)
+            strengths[np.ix_(group, group)] = np.divide(crossed, norm, where=norm > 0, out=np.zeros_like(norm))
+            strengths[np.ix_(group, group)] *= math.sqrt(rows)
+    return strengths
 
 
 def _every(column: Dense, rows: int) -> Dense:
@@ -204,9 +239,10 @@ def relations(columns: Mapping[str, Dense]) -> Mapping[str, Sequence[Fields]]:
     """
     names = [name for name in columns if name != "step"]
     found: dict[str, list[Fields]] = {name: [] for name in columns}
+    partners = {kind: _partners(kind, columns) for kind in ("product", "quotient")}
     for name in names:
         for kind in ("product", "quotient"):
-            partner = _partner(kind, name, columns)
+            partner = partners[kind][name]
             if partner:
                 earlier = names.index(partner) < names.index(name) if partner != "step" else True
                 body = _relation(kind, columns[name], columns[partner])
@@ -217,14 +253,40 @@ def relations(columns: Mapping[str, Dense]) -> Mapping[str, Sequence[Fields]]:
     return found
 
 
-def _partner(kind: str, name: str, columns: Mapping[str, Dense]) -> str:
-    """Choose the other column whose product or quotient is the steadiest on a few rows."""
-    few = {other: _every(column, PARTNER_ROWS) for other, column in columns.items()}
-    steadiness = {other: _relation(kind, few[name], few[other]) for other in columns if other != name}
-    able = {other: body for other, body in steadiness.items() if body["over"] and _varies(few[other])}
-    if not able or not _varies(few[name]):
-        return ""
-    return min(able, key=lambda other: (float(str(able[other]["deviation"])), other))
+def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
+    """Choose for each column the other one whose product or quotient with it is the steadiest on a few rows."""
+    import numpy as np
+
+    few = {name: _every(column, PARTNER_ROWS) for name, column in columns.items()}
+    values = np.stack([column.values for column in few.values()])
+    usable = np.stack([column.known & (column.values != 0) for column in few.values()])
+    varies = {name: _varies(column) for name, column in few.items()}
+    partners: dict[str, str] = {}
+    for place, name in enumerate(few):
+        deviations = _deviations(kind, values[place], values, usable & usable[place]) if varies[name] else ()
+        able = [
+            (float(deviation), other)
+            for deviation, other in zip(deviations, few, strict=False)
+            if deviation < math.inf and other != name and varies[other]
+        ]
+        partners[name] = min(able)[1] if able else ""
+    return partners
+
+
+def _deviations(kind: str, one: Floats, others: Floats, both: Marks) -> Floats:
+    """Give the deviation of a column's product or quotient with each other `[columns]`; infinite where there is none.
+
+    `others` and `both` are `[columns, rows]`.
+    """
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        formed = one * others if kind == "product" else one / others
+        low, high = np.where(both, formed, math.inf).min(axis=1), np.where(both, formed, -math.inf).max(axis=1)
+        size = np.abs(low) + np.abs(high)
+        deviation = np.where((size > 0) & np.isfinite(size), (high - low) / size, 1.0)
+    finite = np.where(both, np.isfinite(formed), True).all(axis=1) & both.any(axis=1)
+    return np.where(finite, deviation, math.inf)
 
 
 def _varies(column: Dense) -> bool:

@@ -25,6 +25,7 @@ from weighbridge.views.command import CommandView
 
 TAIL = 1 << 16  # bytes kept of each stream
 MAX_LEFT = 1000
+MAX_DEPTH = 16
 TIMEOUT_S = 30.0
 DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
 RUN_FILES = ("run.json", "steps.jsonl")
@@ -32,8 +33,8 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE
 
 KNOWN = """
 import pathlib, sys, time
-run = pathlib.Path("runs/known"); run.mkdir(parents=True)
-(run / "run.json").write_text("{}")
+for run, file in ("known", "run.json"), ("steps", "steps.jsonl"):
+    (pathlib.Path("runs") / run).mkdir(parents=True); (pathlib.Path("runs") / run / file).touch()
 print("weighbridge canary says", flush=True); print("weighbridge canary complains", file=sys.stderr, flush=True)
 time.sleep(0.05)
 sys.exit(7)
@@ -83,9 +84,9 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
     process = _start(argv, work, environment(os.environ, view, scratch))
     tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
     threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         exit_code = _wait(process, timeout_s)
         wall_seconds = time.monotonic() - started
     finally:
@@ -150,8 +151,12 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def left_behind(folder: Path) -> Iterator[dict[str, Json]]:
-    """List what is in a folder: run directories, other directories, and files, by relative path."""
-    for path in sorted(folder.rglob("*")):
+    """List what is in a folder: run directories, other directories, and files, by relative path.
+
+    Raises:
+        SubjectError: `left-unlisted`, where it cannot be looked at whole.
+    """
+    for path in sorted(_inside(folder, 0)):
         if path.is_dir() and not path.is_symlink():
             what = "run-directory" if any((path / name).exists() for name in RUN_FILES) else "directory"
         else:
@@ -159,6 +164,28 @@ def left_behind(folder: Path) -> Iterator[dict[str, Json]]:
         yield {"path": path.relative_to(folder).as_posix(), "what": what}
     if any((folder / name).exists() for name in RUN_FILES):
         yield {"path": ".", "what": "run-directory"}
+
+
+def _inside(folder: Path, depth: int) -> Iterator[Path]:
+    if depth > MAX_DEPTH:
+        raise SubjectError(
+            "left-unlisted",
+            f"the command left folders nested deeper than {MAX_DEPTH}, which are not looked into",
+            remedy="run the command by hand, and see what it writes",
+        )
+    for path in _entries(folder):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _inside(path, depth + 1)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """List a folder; one that its maker closed is opened again, so that nothing can be hidden in it."""
+    try:
+        return list(folder.iterdir())
+    except PermissionError:
+        folder.chmod(0o700)
+        return list(folder.iterdir())
 
 
 def extent(_views: Views, _options: Fields) -> int:
@@ -179,8 +206,10 @@ def _seen(result: Measurement | Unmeasured) -> bool:
     said = ("weighbridge canary says\n", "weighbridge canary complains\n")
     left = [
         {"path": "runs/known", "what": "run-directory"},
+        {"path": "runs/steps", "what": "run-directory"},
         {"path": "runs", "what": "directory"},
         {"path": "runs/known/run.json", "what": "file"},
+        {"path": "runs/steps/steps.jsonl", "what": "file"},
     ]
     return (
         (fields["exit_code"], fields["timed_out"]) == (7, False)

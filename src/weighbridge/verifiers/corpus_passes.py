@@ -15,11 +15,12 @@ from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unme
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.corpus_progress import corpus_tokens
 from weighbridge.verifiers.run_facts import tokens_told
-from weighbridge.views.cells import NUMBER
+from weighbridge.views.cells import NUMBER, Cells
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_passes"
 CANARY_ROWS = 6
+FAR = 1 << 40  # steps away: from so far no event announces a pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +150,35 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Add a wrap event after the last of a few rows, where nothing announces a pass."""
+    """Let the position fall in the last of a few rows, and add wrap events before and after them."""
     view: RunView = views[0]
     few = view.cut(range(min(view.rows, CANARY_ROWS)))
-    last = max(_steps(few))
-    laid = few.with_events([{"event": "wrap", "step": last + CANARY_ROWS * 2}])
+    steps = _steps(few)
+    astray = [min(steps) - FAR, max(steps) + FAR]
+    laid = few.with_events([{"event": "wrap", "step": step} for step in astray])
     falls = "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
     if falls:
         laid = laid.overlaid(few.rows - 1, "corpus_position", -1.0)
+    held = few.dense("tokens") if "tokens" in few.cells else Cells()
+    tokens = [
+        value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER and 0 < value < math.inf
+    ]
 
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement) or not isinstance(again.value, Rows) or not again.value.rows:
             return False
-        final = again.value.rows[-1]
-        fell = not falls or final["first_step"] == _steps(few)[-1]
-        return final["stray_steps"] == [last + CANARY_ROWS * 2] and fell
+        rows = again.value.rows
+        fell = not falls or (len(rows) > 1 and rows[-1]["first_step"] == steps[-1])
+        in_turn = [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+        told = [wrap for row in rows for wrap in _whole(row["stray_steps"])]
+        counted = [float(str(row["tokens"])) for row in rows] if tokens else []
+        return fell and in_turn and told == astray and math.isclose(math.fsum(counted), math.fsum(tokens))
 
-    return Canary(name="a wrap event too many", place="events, last", views=(laid,), seen=seen)
+    return Canary(name="wrap events too many", place="events, first and last", views=(laid,), seen=seen)
+
+
+def _whole(steps: Json) -> list[int]:
+    return [step for step in steps if isinstance(step, int)] if isinstance(steps, list) else []
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

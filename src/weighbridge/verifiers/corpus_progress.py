@@ -10,6 +10,7 @@ from weighbridge.verifiers import column_statistics as statistics
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.run_facts import declared_tokens, numbers, products, tokens_told
 from weighbridge.verifiers.step_series import spread
+from weighbridge.views.cells import NUMBER, Cells
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
@@ -151,26 +152,46 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Repeat the loss of the row before in the last of a few rows; without losses, lay another step over it."""
+    """Repeat losses at both ends of a few rows, and lay known numbers over the last; without losses, over its step."""
     view: RunView = views[0]
     few = view.cut(spread(view.rows))
     last = few.rows - 1
     if not last:
         return NoCanary("a run of one row")
     strange = 1e9 + 7
-    if "loss" in few.cells:
-        laid = few.overlaid(last - 1, "loss", strange).overlaid(last, "loss", strange)
-    else:
-        laid = few.overlaid(last, STEP, strange)
+    laid = _equal_at_both_ends(few, strange) if "loss" in few.cells else few.overlaid(last, STEP, strange)
+    others = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
+    for name, value in others.items():
+        laid = laid.overlaid(last, name, value)
+    held = laid.dense("tokens") if "tokens" in few.cells else Cells()
+    tokens = math.fsum(value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER)
 
     def seen(again: Measurement | Unmeasured) -> bool:
         fields = again.value.fields if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
-        runs = fields.get("equal_losses")
+        runs, ends = fields.get("equal_losses"), fields.get("coverage")
+        assert isinstance(ends, list)
+        told = {end["column"]: end["last"] for end in ends}
+        if any(told.get(name) != value for name, value in others.items() if name != "tokens"):
+            return False
+        if "tokens" in others and fields.get("tokens") != _finite(tokens):
+            return False
         if "loss" not in few.cells:
             return int(str(fields.get("largest_gap", 0))) > strange // 2
-        return isinstance(runs, list) and any(run["loss"] == strange and run["length"] == 2 for run in runs)
+        wanted = {strange} if last < LEAST_FOR_TWO else {strange, strange + 1}
+        return isinstance(runs, list) and wanted <= {run["loss"] for run in runs if run["length"] == 2}
 
     return Canary(name="the last loss repeated", place="loss, last row", views=(laid,), seen=seen)
+
+
+LEAST_FOR_TWO = 3  # the last row of the fewest rows that hold two pairs
+
+
+def _equal_at_both_ends(few: RunView, strange: float) -> RunView:
+    last = few.rows - 1
+    laid = few.overlaid(last - 1, "loss", strange).overlaid(last, "loss", strange)
+    if last < LEAST_FOR_TWO:
+        return laid
+    return laid.overlaid(0, "loss", strange + 1).overlaid(1, "loss", strange + 1)
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

@@ -12,7 +12,7 @@ from weighbridge.verifiers.base import Canary, NoCanary, Views
 from weighbridge.verifiers.casts import cast, castable, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
-STEPS = 1 << 18, 1 << 18  # elements and bytes that an instrument takes at once; the damage lies beyond the first step
+STEPS = 1 << 18, 1 << 21  # elements and bytes that take more than one step of an instrument, and of its smaller steps
 BLOCK = 256  # elements: a multiple of every dtype's block
 
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
@@ -25,7 +25,7 @@ def damage(views: Views, measure: Callable[[Views], Measurement]) -> Canary | No
         return NoCanary(NOTHING)
     source, candidate = (view.cut(names, _enough(views[1].tensor(names[-1]))) for view in views)
     name = names[-1]
-    before = _row(measure((source, candidate)), name)
+    before = _rows(measure((source, candidate)))
     tensor: Tensor = candidate.tensor(name)
     last = bytes(candidate.read(name, tensor.nbytes - 1, tensor.nbytes))
     wanted = _last_expected(source, candidate, name)
@@ -36,8 +36,11 @@ def damage(views: Views, measure: Callable[[Views], Measurement]) -> Canary | No
     step = 1 if right else -1
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        after = _row(found, name)
-        return before is not None and after is not None and _moved(before, after, step, tensor)
+        after = _rows(found)
+        if not set(before) == set(after) == set(names):
+            return False
+        others = all(before[other] == after[other] for other in names if other != name)
+        return others and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one flipped bit", place=name, views=(source, damaged), seen=seen)
 
@@ -95,7 +98,7 @@ def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
     return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
 
 
-def _row(found: Measurement | Unmeasured | None, name: str) -> Fields | None:
+def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
-        return None
-    return next((row for row in found.value.rows if row["name"] == name), None)
+        return {}
+    return {str(row["name"]): row for row in found.value.rows}

@@ -29,7 +29,7 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
     cut = source.cut(parts, ENOUGH), candidate.cut(names, ENOUGH)
-    before = _row(measure(cut), name)
+    before = _rows(measure(cut))
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
@@ -37,14 +37,17 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
-    if before is None or other is None:
+    if other is None:
         return NoCanary(NOTHING)
     step = 1 if right else -1
     damaged = cut[1].overlaid(name, at, other)
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        after = _row(found, name)
-        return after is not None and _moved(before, after, step, tensor)
+        after = _rows(found)
+        if not set(before) == set(after) == set(names):
+            return False
+        others = all(before[place] == after[place] for place in names if place != name)
+        return others and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 
@@ -118,7 +121,7 @@ def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
     return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
 
 
-def _row(found: Measurement | Unmeasured, name: str) -> Fields | None:
+def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
-        return None
-    return next((row for row in found.value.rows if row["name"] == name), None)
+        return {}
+    return {str(row["name"]): row for row in found.value.rows}

@@ -150,7 +150,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     view = views[0]
     kept = _probes(view.events)[-CANARY_PROBES:]
     step = kept[-1].get("step") if kept else 0
-    counts = {name: {"meta": 1 + place} for place, name in enumerate(COUNTS)}
+    counts = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = {"by": "canary", "pid": 1, "used_mib": 0.5, "files": ["/dev/null"]}
     found = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [witness]}
     laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
@@ -161,7 +161,10 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
         if not isinstance(result, Measurement) or not isinstance(result.value, Rows):
             return False
         rows = result.value.rows
-        return len(rows) == max(len(kept), 1) and expected.items() <= dict(rows[-1]).items()
+        if len(rows) != max(len(kept), 1) or not expected.items() <= dict(rows[-1]).items():
+            return False
+        others = zip(rows[:-1], kept[:-1], strict=True)
+        return all(row[name] == probe.get(name) for row, probe in others for name in COUNTS)
 
     return Canary(
         name="a probe that found everything elsewhere",

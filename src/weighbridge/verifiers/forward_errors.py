@@ -239,11 +239,14 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | No
     reference, candidate = views
     assert isinstance(measured.value, Rows)
     before = {str(row["point"]): row for row in measured.value.rows}
-    both = [point for point, row in before.items() if row["elements"]]
+    shared = [point for point in reference.points() if point in candidate.points()]
+    both = [point for point in shared if point not in before or before[point]["elements"]]
     if not both:
         return NoCanary("no point holds finite values on both sides in one shape")
     places = both[-2:]
     last = places[-1]
+    if not set(places) <= set(before):
+        return Canary(name="a point left out", place=last, views=views, seen=lambda _again: False)
     damaged = candidate.cut(places).overlaid(last, 2 * max(1.0, float(str(before[last]["truth_norm"]))))
 
     def seen(again: Measurement | Unmeasured) -> bool:

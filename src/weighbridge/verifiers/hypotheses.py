@@ -73,7 +73,8 @@ def count(source: CheckpointView, candidate: CheckpointView, name: str, tried: d
 def in_step(source: CheckpointView, candidate: CheckpointView, name: str) -> Iterator[tuple[Words, Words]]:
     """Walk over both sides of a tensor, so many elements at a time, as words of their dtypes."""
     kinds = source.tensor(name).dtype, candidate.tensor(name).dtype
-    sizes = [ELEMENTS * view.tensor(name).unit[1] for view in (source, candidate)]
+    step = min(ELEMENTS, max(-(-candidate.tensor(name).elements // 4), 1))  # never all of a tensor at once
+    sizes = [step * view.tensor(name).unit[1] for view in (source, candidate)]
     pairs = zip(source.chunks(name, sizes[0]), candidate.chunks(name, sizes[1]), strict=True)
     for old, new in pairs:
         yield words(old, kinds[0]), words(new, kinds[1])

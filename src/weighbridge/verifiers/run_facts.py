@@ -13,7 +13,7 @@ from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectK
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.column_statistics import dense, distinct
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.views.cells import NUMBER
+from weighbridge.views.cells import NUMBER, Cells
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "facts"
@@ -164,10 +164,14 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
     steps, before = distinct(dense(few, STEP)), _tokens_per_step(few)
+    held = laid.dense("tokens") if source == "tokens" else Cells()
+    counted = [value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER]
+    varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
         fields = again.value.fields if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
         told = not source or fields.get("tokens_per_step") != before
+        told = told and varying in str(fields.get("tokens_per_step"))
         return (_value(fields, "rows"), _value(fields, "steps")) == (few.rows, steps + 1) and told
 
     return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)

@@ -135,7 +135,7 @@ class _Pair:
         here = _unit(self.source, old, index, offset)
         return {
             "offset": offset,
-            "file_offset": new.offset + offset,
+            "file_offset": new.file_offset(offset),
             "index": index,
             "source_hex": "0x" + here[::-1].hex(),
             "candidate_hex": "0x" + there[::-1].hex(),

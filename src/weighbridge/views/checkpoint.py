@@ -12,22 +12,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weighbridge.errors import SubjectError
+from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import gguf_file, safetensors_file, sharded
+from weighbridge.views import formats, sharded, strided
 from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.reading import Checksum
 from weighbridge.views.tensor import Tensor
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 
-__all__ = ["CheckpointView", "Tensor", "open_checkpoint"]
+__all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
-    `tensors` is by name; `metadata` is the file's own, short values only; `files` are the mapped files by name.
+    `tensors` is by name; `metadata` is the file's own, short values only; `files` are the mapped files by name;
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it.
     """
 
     format: str
@@ -35,6 +37,7 @@ class CheckpointView:
     metadata: Mapping[str, Scalar]
     files: Mapping[str, MappedFile]
     origin: Origin
+    checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
@@ -52,7 +55,8 @@ class CheckpointView:
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
         tensor = self.tensors[name]
-        windows = self.files[tensor.file].windows(tensor.offset, tensor.offset + tensor.nbytes, size)
+        file = self.files[tensor.file]
+        windows = strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
         if name not in self.patches:
             return windows
         return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
@@ -60,13 +64,15 @@ class CheckpointView:
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""
         tensor = self.tensors[name]
-        stop = min(stop, tensor.nbytes)
-        return self._patched(name, start, self.files[tensor.file].read(tensor.offset + start, tensor.offset + stop))
+        stop, file = min(stop, tensor.nbytes), self.files[tensor.file]
+        if tensor.strides:
+            return self._patched(name, start, strided.read(file, tensor, start, stop))
+        return self._patched(name, start, file.read(tensor.offset + start, tensor.offset + stop))
 
     def forget(self, name: str) -> None:
         """Give back the memory that reading a tensor took."""
         tensor = self.tensors[name]
-        self.files[tensor.file].release(tensor.offset, tensor.offset + tensor.nbytes)
+        self.files[tensor.file].release(*tensor.extent)
 
     def digest(self) -> dict[str, str]:
         """Digest every file whole: `{file name: sha256}`."""
@@ -79,7 +85,7 @@ class CheckpointView:
         """
         kept = {name: self.tensors[name] for name in names}
         tails = {name: _tail(tensor, elements) for name, tensor in kept.items()}
-        moved = {name: tails[name].offset - kept[name].offset for name in kept}
+        moved = {name: kept[name].nbytes - tails[name].nbytes for name in kept}
         patches = {
             name: tuple((at - moved[name], data) for at, data in self.patches[name])
             for name in kept
@@ -118,59 +124,29 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
         return tensor
     per, size = tensor.unit
     nbytes = elements // per * size
+    if tensor.strides:
+        strides = dataclasses.replace(tensor.strides, first=tensor.strides.first + tensor.elements - elements)
+        return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, strides=strides)
     offset = tensor.offset + tensor.nbytes - nbytes
     return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, offset=offset)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
-    """Open a safetensors file, a sharded one by its directory or index, or a GGUF file.
+    """Open one file of any format that is read here, or several by their directory or index.
 
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
-    path = sharded.checkpoint_in(Path(path)) if Path(path).is_dir() else Path(path)
+    path = sharded.checkpoint_in(Path(path)) if is_folder(Path(path)) else Path(path)
     file = MappedFile(path)
-    if file.read(0, 4) == gguf_file.MAGIC:
-        return _view("gguf", *gguf_file.parse(file), {file.name: file})
-    if _looks_like_json(file):
-        shards = sharded.parse(file, path.parent)
-        return _view("safetensors-sharded", shards.tensors, shards.metadata, shards.files)
-    _refuse_foreign(file)
-    return _view("safetensors", *safetensors_file.parse(file), {file.name: file})
-
-
-def _view(
-    form: str, tensors: Mapping[str, Tensor], metadata: Mapping[str, Scalar], files: Mapping[str, MappedFile]
-) -> CheckpointView:
+    files = {file.name: file}
+    if formats.looks_like_json(file):
+        found, files = sharded.parse(file, path.parent)
+    else:
+        found = formats.read(file)
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
-    origin = Origin.FIXTURE if metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
-    return CheckpointView(format=form, tensors=tensors, metadata=metadata, files=files, origin=origin)
-
-
-def _looks_like_json(file: MappedFile) -> bool:
-    """Tell an index from a safetensors file, which begins with a length whose last byte is zero."""
-    head = bytes(file.read(0, 8))
-    return head.lstrip().startswith(b"{") and 0 not in head
-
-
-def _refuse_foreign(file: MappedFile) -> None:
-    """Name the formats that people bind by mistake, before the header's length makes no sense."""
-    head = bytes(file.read(0, 4))
-    foreign = next((name for magic, name in FOREIGN.items() if head.startswith(magic)), "")
-    if foreign:
-        raise SubjectError(
-            "checkpoint-format",
-            f"is {foreign}, neither safetensors nor GGUF",
-            where=file.name,
-            remedy="save the weights as safetensors; pickles are never loaded here",
-        )
-
-
-FOREIGN = {
-    b"PK\x03\x04": "a ZIP archive (a PyTorch .pt or .bin?)",
-    b"\x80\x02": "a Python pickle",
-    b"\x89HDF": "an HDF5 file",
-    b"\x93NUM": "a NumPy array",
-    b"vers": "a Git LFS pointer",
-    b"ggml": "a GGML file, older than GGUF",
-}
+    origin = Origin.FIXTURE if found.metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
+    return CheckpointView(
+        format=found.format, tensors=found.tensors, metadata=found.metadata, files=files, origin=origin,
+        checksums=found.checksums,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the codes mean with which a checkpoint is refused as unreadable; `weighbridge explain CODE` prints them.
+"""What the codes mean with which a subject is refused as unreadable; `weighbridge explain CODE` prints them.
 
 Only words: nothing here decides or reads.
 """
@@ -14,8 +14,8 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "checkpoint-none": "The directory holds neither model.safetensors.index.json nor a .safetensors file.",
     "checkpoint-ambiguous": "The directory holds several .safetensors files and no index that says what belongs"
     " together. Bind one file, or write the index.",
-    "checkpoint-format": "The file is of another known format (a pickle, a ZIP, HDF5, NumPy). Pickles are never"
-    " loaded: save the weights as safetensors.",
+    "checkpoint-format": "The file is of another known format (another pickle or ZIP, HDF5, GGML)."
+    " Save the weights in a format that is read; safetensors is the safest.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
     " shape and data_offsets; or it is larger than 16 MiB."
     " Two readers may see two different tensors under a doubled name.",
@@ -43,4 +43,103 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "shard-missing": "A shard that the index names is not beside it.",
     "shard-wrong": "A tensor is not in the shard that the index names for it, or not in the index.",
     "tensor-twice": "A tensor is in two shards, so two readers may see two different ones.",
+    "zip-truncated": "The archive's end record or a member's content is missing: it was not written or fetched whole.",
+    "zip-directory": "The archive's directory is not where its end record says, or its entries do not fill it.",
+    "zip-header": "A member's own header is missing, or of another member than the directory says.",
+    "zip-name": "A member's name is not UTF-8.",
+    "zip-twice": "Two members have the same name, so two readers may see two different ones.",
+    "zip-compressed": "A member is compressed, so its bytes cannot be looked at in place. torch.save and numpy.savez"
+    " store their members; zip tools and numpy.savez_compressed do not.",
+    "zip-encrypted": "A member is encrypted.",
+    "zip-overlap": "Two members share bytes.",
+    "zip-hole": "Bytes between two members belong to none, so no reader would look at them.",
+    "zip-size": "A member that must be read whole is larger than any that a checkpoint needs.",
+    "zip-checksum": "A member does not have the CRC-32 that the archive gives for it: bits have changed since.",
+    "pickle-global": "The pickle names a class or function that no state dictionary needs; loading it in Python could"
+    " run code. Here nothing is imported or called. Save only the state_dict().",
+    "pickle-call": "The pickle calls, fills or sets what a state dictionary never does.",
+    "pickle-opcode": "The pickle has an opcode or protocol that torch.save does not write.",
+    "pickle-stack": "The pickle takes from its stack or memo what is not there: it is damaged.",
+    "pickle-truncated": "The pickle ends inside a value: it was not written or fetched whole.",
+    "pickle-length": "A text has a negative length, or a whole number more than 255 bytes.",
+    "pickle-text": "A text in the pickle is not UTF-8.",
+    "pickle-size": "The pickle has more opcodes or objects than the largest checkpoints need.",
+    "torch-byteorder": "The file was written on a big-endian machine. Load it there, or with PyTorch, and save it again"
+    " on a little-endian one.",
+    "torch-script": "The archive is a TorchScript program. Save its state_dict() instead.",
+    "torch-version": "The file's protocol is none that torch.save writes.",
+    "torch-trailing": "Bytes follow the last pickle or storage, which no reader would look at.",
+    "torch-truncated": "A storage ends beyond the end of the file, which is not whole.",
+    "torch-unread": "A storage in the file belongs to no tensor, so no reader would look at it.",
+    "torch-storage": "A tensor looks into a storage that is not there, or a reference to one is malformed.",
+    "torch-span": "A tensor reaches beyond its storage, or the storage has another size than its reference says.",
+    "torch-tensor": "A tensor is described in a way that torch.save does not, or is no plain stored tensor"
+    " (conjugated, negated). Save a contiguous copy.",
+    "torch-dtype": "A storage or tensor has a dtype that is not known here.",
+    "torch-expanded": "Views show more bytes than the file holds (expand). Save a contiguous copy, or the original.",
+    "torch-nested": "Dictionaries and lists are nested more than 64 deep, or one holds itself.",
+    "torch-name": "A key of a dictionary is neither text nor number, or the names are longer than any that are needed.",
+    "torch-twice": "Two tensors have the same name once the names of nested dictionaries are joined with dots.",
+    "apr-version": "The APR version is not 2.",
+    "apr-checksum": "The header does not have the CRC-32 that it gives: bits have changed since.",
+    "apr-flags": "The file is encrypted, or says that it is column-major.",
+    "apr-truncated": "A section, index entry or tensor ends beyond the bytes that there are: the file is not whole.",
+    "apr-metadata": "The metadata is no strict JSON object, or is larger than 64 MiB.",
+    "apr-count": "More tensors than the index can hold.",
+    "apr-name": "A tensor's name is longer than 256 bytes or not UTF-8.",
+    "apr-shape": "A tensor has more than eight dimensions.",
+    "apr-dtype": "A dtype code is unknown, or of APR's own blocks (AprQ4, AprQ8), or BF16 is written in both"
+    " generations' codes.",
+    "apr-span": "Shape times dtype is not the size in the index. Another reader's codes (2 for Q4_0) look so too.",
+    "apr-alignment": "A tensor does not start at a multiple of 64 bytes.",
+    "apr-order": "The index is not sorted by name, so a reader that searches misses tensors.",
+    "apr-twice": "A tensor is given twice.",
+    "apr-overlap": "Two tensors share bytes.",
+    "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
+    "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
+    "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
+    "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
+    " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were."
+    " Save those as safetensors.",
+    "npy-byteorder": "The array is big-endian.",
+    "npy-shape": "The array has more than 32 dimensions.",
+    "npy-span": "Shape times dtype is not the number of bytes behind the header.",
+}
+
+RUN_CODES: Mapping[str, str] = {
+    "not-found": "There is no file or directory of that name.",
+    "not-readable": "The operating system refuses to open the log.",
+    "not-a-file": "The name is that of a FIFO, socket or device. Only regular files are read, so nothing hangs.",
+    "not-a-run": "The directory holds no steps.jsonl, so it is no run directory.",
+    "run-schema": "run.json names another schema than the one that is read, or none.",
+    "empty-file": "The log has no bytes.",
+    "no-rows": "The log has no row, so no step can be looked at.",
+    "not-utf8": "The log is not UTF-8 text.",
+    "line-too-long": "A line is longer than 1 MiB, which no row of a log is.",
+    "too-large": "The log has more bytes, rows, columns or cells than are read; nothing was cut off silently.",
+    "column-name": "A column's name is no line of printable characters, or too long for one.",
+    "log-syntax": "A line or a file is not of its form; only a last line without its end may be torn.",
+}
+
+EXECUTED_CODES: Mapping[str, str] = {
+    "command-form": "The command cannot be split into words: a quote is open.",
+    "no-command": "The command has no words.",
+    "command-not-found": "The command's first word is no program that can be run here.",
+    "factory-spec": "The target names no factory; one is module:function or path/to/file.py:function.",
+    "no-file": "There is no file where the factory should be.",
+    "no-factory": "The module or file has no function of that name.",
+    "factory-raised": "The factory, or importing it, raised; `--debug` shows the traceback.",
+    "not-a-forward": "What the factory returned is no forward subject: see spec/forward-subject.md.",
+    "forward-raised": "The forward pass raised; `--debug` shows the traceback.",
+    "point-id": "The id of a capture point does not say its state, as `L0.attn.q.post_bias` does.",
+    "point-shape": "A capture point holds something other than float64 values [sequences, tokens, channels].",
+    "tap": "A tap names no place in a module; it is a path, path:in or path:out, with [from:to] for channels.",
+    "no-submodule": "A tap names a submodule that the module does not have.",
+    "captured-twice": "One forward pass reached a capture point twice, so there is no one value to compare.",
+}
+
+SUBJECT_CODES: Mapping[str, Mapping[str, str]] = {
+    "a checkpoint that cannot be read": CHECKPOINT_CODES,
+    "a run that cannot be read": RUN_CODES,
+    "a command or model that cannot be used": EXECUTED_CODES,
 }

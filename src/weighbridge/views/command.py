@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +11,26 @@ from pathlib import Path
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import SubjectError
+from weighbridge.files import is_file
 from weighbridge.model import Origin
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
+
+
+def open_command(line: str) -> CommandView:
+    """Split a command line as a shell would, without running one.
+
+    Raises:
+        SubjectError: `command-form`, for a quotation that is not closed.
+    """
+    try:
+        return CommandView(tuple(shlex.split(line)))
+    except ValueError as problem:
+        raise SubjectError(
+            "command-form",
+            f"the command cannot be split into words: {str(problem).lower()}",
+            remedy="close the quotation",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +73,13 @@ class CommandView:
         if "/" not in argument and "." not in argument.strip("."):
             return argument
         path = self.base / argument
-        return str(path) if path.is_file() else argument
+        return str(path) if is_file(path) else argument
 
     def digest(self) -> Mapping[str, str]:
         """Give the SHA-256 of the arguments, and of every file that they name."""
         digests = {"argv": sha256(dumps(list(self.argv)))}
         for argument in self.argv[1:]:
             path = Path(self._absolute(argument))
-            if path.is_absolute() and path.is_file() and path.stat().st_size <= MAX_FILE:
+            if path.is_absolute() and is_file(path) and path.stat().st_size <= MAX_FILE:
                 digests[path.name] = sha256(path.read_bytes())
         return digests

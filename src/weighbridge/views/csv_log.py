@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     headed = not any(read_cell(cell)[0] == NUMBER for cell in first[1])
     names = _names(first[1], path) if headed else [str(place + 1) for place in range(len(first[1]))]
     table = TableBuilder(str(path))
+    table.open(dict.fromkeys(names), 0)
     torn = _fill(table, names, rows if headed else _again(first, rows), path, lines)
     if not table.rows:
         raise no_rows(path)
@@ -105,8 +107,8 @@ def _fill(
 
 def _names(cells: list[str], path: Path) -> list[str]:
     names = [_UNIT.sub("", cell).strip() or str(place + 1) for place, cell in enumerate(cells)]
-    doubled = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if doubled is not None:
+    if len(set(names)) < len(names):
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
         raise _syntax(path, 1, f"two columns are called {doubled[:60]!r}")
     return names
 

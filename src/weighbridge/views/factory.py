@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from weighbridge.errors import SubjectError
+from weighbridge.files import is_file
 from weighbridge.limits import nearest
 
 
@@ -41,7 +42,7 @@ class Factory:
                 remedy="write module:function or path/to/file.py:function",
             )
         factory = cls(place, function)
-        if factory.in_file and not Path(place).is_file():
+        if factory.in_file and not is_file(Path(place)):
             raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
         return factory
 
@@ -64,9 +65,10 @@ class Factory:
         with self._importable():
             try:
                 return self._found()()
-            except SubjectError:
+            except (SubjectError, KeyboardInterrupt):
                 raise
-            except Exception as problem:
+            except BaseException as problem:
+                # Its own code may even call sys.exit(0), which must not end this process as a pass.
                 if _wants_cuda(problem):
                     return None
                 raise SubjectError(
@@ -126,7 +128,7 @@ def has_cuda() -> bool | None:
     return None if torch is None else bool(torch.cuda.is_available())
 
 
-def _wants_cuda(problem: Exception) -> bool:
+def _wants_cuda(problem: BaseException) -> bool:
     words = str(problem).lower()
     return ("cuda" in words or "nvidia" in words) and not has_cuda()
 

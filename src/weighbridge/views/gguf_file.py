@@ -225,7 +225,7 @@ def _placed(reader: _Reader, infos: dict[str, _Info], start: int, alignment: int
             reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", info.at)
         end = offset + info.nbytes
         if end > size:
-            reader.refuse("truncated", f"{quoted(name)} ends {end - size} bytes beyond the end of the file", offset)
+            reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {size}", offset)
         cursor = -(-end // alignment) * alignment
         tensors[name] = Tensor(
             name=name, dtype=info.dtype, shape=info.shape, nbytes=info.nbytes, offset=offset, file=reader.file.name

@@ -7,6 +7,7 @@ torn, as a killed run leaves it; that is told, and the rows before it stand.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from weighbridge.views.log_file import Batch, batches, decoded, read_whole
 from weighbridge.views.table import Log, TableBuilder
 
 MAX_EVENTS = 1_000_000
+MAX_BANNER_LINE = 4096
+COUNTED = 64  # characters are counted for lines in the time that one is parsed
+_SOMETHING = re.compile(r"\S")
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def decode(text: str) -> Any:
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as problem:
-        raise ValueError(f"{problem.msg.lower()} at column {problem.colno}") from None
+        raise ValueError(f"{problem.msg.lower().removesuffix(' at')} at column {problem.colno}") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -149,24 +153,43 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
 
 def _document(text: str, path: Path) -> tuple[int, Any]:
     """Find the first line from which all that follows is one JSON value, in time linear in the text."""
-    spent, first = 0, None
+    spent, furthest = 0, (-1, "")
     for start in _candidates(text):
+        broken = _breaks_in_its_line(text, start)
+        if broken is not None:
+            furthest = max(furthest, broken)
+            continue
         try:
             document, end = _DECODER.raw_decode(text, start)
-            if not text[end:].strip():
+            if _SOMETHING.search(text, end) is None:
                 return start, document
             problem, reached = "text after the end of the JSON", end
         except json.JSONDecodeError as error:
-            problem, reached = error.msg.lower(), error.pos
+            problem, reached = error.msg.lower().removesuffix(" at"), error.pos
+            spent += reached // COUNTED  # the error counted the lines from the start of the text
         except (ValueError, RecursionError) as error:
             problem, reached = "nested too deep" if isinstance(error, RecursionError) else str(error), len(text)
-        first = max(first or (0, ""), (reached, problem))
+        furthest = max(furthest, (reached, problem))
         spent += reached - start
         if spent > 2 * len(text):
             break
-    if first is None:
+    if furthest[0] < 0:
         raise SubjectError("log-syntax", "no line begins a JSON value", where=str(path), remedy="bind a log")
-    raise _syntax(path, text.count("\n", 0, first[0]) + 1, first[1])
+    raise _syntax(path, text.count("\n", 0, furthest[0]) + 1, furthest[1])
+
+
+def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:
+    """Say where a line that begins like JSON stops being it, whatever follows; most lines of a banner do."""
+    end = text.find("\n", start, start + MAX_BANNER_LINE)
+    line = text[start : end if end >= 0 else start + MAX_BANNER_LINE].rstrip()
+    try:
+        _DECODER.raw_decode(line)
+    except json.JSONDecodeError as error:
+        torn = error.pos >= len(line) or len(line) >= MAX_BANNER_LINE - 1
+        return None if torn else (start + error.pos, error.msg.lower())
+    except (ValueError, RecursionError):
+        pass
+    return None
 
 
 def _candidates(text: str) -> Iterator[int]:

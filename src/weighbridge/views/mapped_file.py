@@ -15,7 +15,7 @@ from pathlib import Path
 from weighbridge.errors import SubjectError
 
 WINDOW = 8 << 20  # bytes that stay mapped behind the reader
-FAULT_AROUND = 64 << 10  # the kernel maps this much around a touched page; give all of it back
+FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
 class MappedFile:
@@ -112,7 +112,7 @@ def _require_content(found: os.stat_result, name: str) -> None:
             "file-kind",
             f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
             where=name,
-            remedy="bind a .safetensors file, its directory or index, or a .gguf file",
+            remedy="bind a checkpoint file, or its directory or index",
         )
     if found.st_size == 0:
         raise SubjectError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from weighbridge.errors import SubjectError
+from weighbridge.files import is_file
 from weighbridge.model import Origin, Unmeasured
 from weighbridge.views.factory import Factory, has_cuda
 
@@ -210,7 +211,7 @@ class ModelView:
     def _checkpoint(self) -> Path | None:
         subject = self._memory.loaded[0] if self._memory.loaded else None
         named = "" if subject is None or isinstance(subject, Unmeasured) else subject.checkpoint
-        return Path(named) if named and Path(named).is_file() else None
+        return Path(named) if named and is_file(Path(named)) else None
 
     def _known(self) -> ForwardSubject:
         subject = self.subject()
@@ -225,9 +226,9 @@ class ModelView:
             forward = subject.prepare(dtype, storage)
             with watch() as watched:
                 held = forward(tokens)
-        except SubjectError:
+        except (SubjectError, KeyboardInterrupt):
             raise
-        except Exception as problem:
+        except BaseException as problem:
             raise SubjectError(
                 "forward-raised",
                 f"the forward pass in {dtype} raised {type(problem).__name__}",
@@ -243,10 +244,10 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
     made = factory.make()
     if made is None:
         return NO_CUDA
-    if not isinstance(made, ForwardSubject):
+    if not isinstance(made, ForwardSubject) or not _tells(made):
         raise SubjectError(
             "not-a-forward",
-            f"the factory returned {type(made).__name__}, which tells no capture points",
+            f"the factory returned {type(made).__name__}, which does not tell points, tokens, dtype and device",
             where=factory.spec,
             remedy="return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject",
         )
@@ -255,8 +256,23 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
     return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
 
+def _tells(made: ForwardSubject) -> bool:
+    """Hold what a subject says of itself against its types; a protocol sees only that the names are there."""
+    lists: tuple[object, ...] = (made.points, made.tokens)
+    if not all(isinstance(each, Sequence) for each in lists):
+        return False
+    return all(isinstance(text, str) for text in (made.dtype, made.device, made.checkpoint, *made.points))
+
+
 def _check_captured(where: str, name: str, item: Captured) -> None:
     check_point(name, where)
+    if not isinstance(item, Captured):
+        raise SubjectError(
+            "point-shape",
+            f"{name} holds a {type(item).__name__}, not a Captured",
+            where=where,
+            remedy="return weighbridge.views.model.Captured for every point",
+        )
     if item.values.ndim == DIMENSIONS and item.values.dtype == "float64":
         return
     raise SubjectError(

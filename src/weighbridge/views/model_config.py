@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import safetensors_file
 from weighbridge.views.checkpoint import CheckpointView
 from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.strict_json import strict_json
 
 CONFIG = "config.json"
 MAX_CONFIG = 4 << 20
@@ -30,7 +30,7 @@ def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
     file = MappedFile(home)
     if file.size > MAX_CONFIG:
         _refuse(f"has {file.size} bytes, more than the {MAX_CONFIG} that are read", file)
-    data = safetensors_file.strict_json(file.read(0, file.size), "config", file)
+    data = strict_json(file.read(0, file.size), "config", file)
     if not isinstance(data, dict):
         _refuse("is not an object", file)
     assert isinstance(data, dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
+from weighbridge.files import is_folder
 from weighbridge.model import Fields, Origin
 from weighbridge.views.cells import MISSING, NUMBER, UNREADABLE, Cells
 from weighbridge.views.column_names import standard_names
@@ -176,7 +177,7 @@ def _numbered(rows: int) -> Cells:
 
 
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    if path.is_dir():
+    if is_folder(path):
         return read_run_directory
     if path.suffix in (".csv", ".tsv"):
         return read_csv

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from weighbridge.canonical import loads
 from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.files import exists
 from weighbridge.model import Fields
 from weighbridge.views.json_log import read_events, read_jsonl
 from weighbridge.views.log_file import read_whole
@@ -24,16 +25,16 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     Raises:
         SubjectError: `not-a-run`, `run-schema`, `log-syntax`, or what reading a file raises.
     """
-    if not (path / STEPS).exists():
+    if not exists(path / STEPS):
         raise SubjectError(
             "not-a-run",
             f"a directory without {STEPS}",
             where=str(path),
             remedy="bind a run directory that a recorder wrote, or a log file",
         )
-    head = _head(path / HEAD, digests) if (path / HEAD).exists() else {}
+    head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
-    events = read_events(path / EVENTS, digests) if (path / EVENTS).exists() else ()
+    events = read_events(path / EVENTS, digests) if exists(path / EVENTS) else ()
     return dataclasses.replace(log, facts=head, events=events, traced=complete(head))
 
 

@@ -6,12 +6,12 @@ Parses untrusted bytes: every length is bounded before anything is allocated, an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NoReturn
 
-from weighbridge.canonical import loads
-from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.errors import SubjectError
 from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.strict_json import strict_json
 from weighbridge.views.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
 
 PREFIX = 8
@@ -46,45 +46,6 @@ def _header(file: MappedFile) -> tuple[dict[str, object], int]:
     if not isinstance(header, dict):
         _refuse("header", "the header is not a JSON object", file, PREFIX)
     return header, PREFIX + length
-
-
-def strict_json(data: memoryview, code: str, file: MappedFile, at: int = 0) -> object:
-    """Parse JSON in UTF-8 without doubled keys or lone surrogates.
-
-    Raises:
-        SubjectError: with `code`.
-    """
-    where = f"{file.name} at byte {at}"
-    try:
-        text = str(data, "utf-8")
-        value: object = loads(text)
-        if "\\ud" in text or "\\uD" in text:
-            repr_safe(value)
-    except UnicodeDecodeError as problem:
-        where = f"{file.name} at byte {at + problem.start}"
-        raise SubjectError(code, "not UTF-8", where=where, remedy=WRITE_AGAIN) from None
-    except UnicodeEncodeError:
-        raise SubjectError(code, "an escaped half of a surrogate pair", where=where, remedy=WRITE_AGAIN) from None
-    except WeighbridgeError as problem:
-        raise SubjectError(code, problem.what, where=where, remedy=WRITE_AGAIN) from None
-    return value
-
-
-def repr_safe(value: object) -> None:
-    """Require that every text in a parsed value can be written as UTF-8.
-
-    Raises:
-        UnicodeEncodeError: for a lone surrogate, which would break whoever prints the name later.
-    """
-    if isinstance(value, str):
-        value.encode()
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            repr_safe(key)
-            repr_safe(item)
-    elif isinstance(value, list):
-        for item in value:
-            repr_safe(item)
 
 
 def _metadata(value: object, file: MappedFile) -> dict[str, str]:
@@ -125,11 +86,11 @@ def _require_cover(tensors: Iterable[Tensor], start: int, file: MappedFile) -> N
         if tensor.offset > cursor:
             _refuse("hole", f"{tensor.offset - cursor} bytes before {quoted(tensor.name)} belong to none", file, cursor)
         if tensor.offset < cursor:
-            what = f"{quoted(tensor.name)} overlaps the tensor before it by {cursor - tensor.offset} bytes"
+            what = f"{quoted(tensor.name)} begins at byte {tensor.offset}, the tensor before it ends at {cursor}"
             _refuse("overlap", what, file, tensor.offset)
         cursor = tensor.offset + tensor.nbytes
         if cursor > file.size:
-            what = f"{quoted(tensor.name)} ends {cursor - file.size} bytes beyond the end of the file"
+            what = f"{quoted(tensor.name)} ends at byte {cursor}, the file at byte {file.size}"
             _refuse("truncated", what, file, tensor.offset)
     if cursor < file.size:
         _refuse("trailing", f"{file.size - cursor} bytes after the last tensor", file, cursor)

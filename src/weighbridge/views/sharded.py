@@ -1,71 +1,76 @@
-"""Read a safetensors checkpoint in shards: its index must agree with what the shards hold, name by name.
+"""Read a checkpoint in shards: its index must agree with what the shards hold, name by name.
 
 A shard's name in an index is untrusted: only a plain file name beside the index is ever opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Scalar
-from weighbridge.views import safetensors_file
+from weighbridge.files import exists
+from weighbridge.views import formats
 from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.reading import Reading
+from weighbridge.views.strict_json import strict_json
 from weighbridge.views.tensor import Tensor, quoted
 
 INDEX = "model.safetensors.index.json"
+TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
 MAX_INDEX = 32 << 20
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shards:
-    """The tensors of all shards by name, the first shard's metadata, and the index and shards by file name."""
-
-    tensors: dict[str, Tensor]
-    metadata: dict[str, Scalar]
-    files: dict[str, MappedFile]
-
-
 def checkpoint_in(directory: Path) -> Path:
-    """Find the one checkpoint in a directory: its index, or its only safetensors file.
+    """Find the one checkpoint in a directory: an index or the only safetensors file, else what was named before those.
 
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
     """
-    if (directory / INDEX).exists():
+    if exists(directory / INDEX):
         return directory / INDEX
     found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
+    older = next((name for name in TORCH_NAMES if exists(directory / name)), "")
+    if older and not found:
+        return directory / older
     code = "checkpoint-ambiguous" if found else "checkpoint-none"
     what = f"{len(found)} .safetensors files and no {INDEX}" if found else f"no .safetensors file and no {INDEX}"
     raise SubjectError(code, what, where=str(directory), remedy="bind the file itself, or write the index beside it")
 
 
-def parse(index: MappedFile, directory: Path) -> Shards:
-    """Read an index and all its shards.
+def parse(index: MappedFile, directory: Path) -> tuple[Reading, dict[str, MappedFile]]:
+    """Read an index and all its shards: their tensors together, the first one's metadata, and the files by name.
 
     Raises:
         SubjectError: `index`, `shard-missing`, `shard-wrong` or `tensor-twice`, or what the shard's own header gives.
     """
     homes = _weight_map(index)
-    files, tensors, metadata = {index.name: index}, dict[str, Tensor](), dict[str, Scalar]()
+    files, tensors, readings = {index.name: index}, dict[str, Tensor](), list[Reading]()
     for shard in sorted(set(homes.values())):
         file = _shard(shard, directory, index)
         files[file.name] = file
-        found, texts = safetensors_file.parse(file)
-        metadata = metadata or dict(texts)
-        for name, tensor in found.items():
+        readings.append(formats.read(file))
+        for name, tensor in readings[-1].tensors.items():
             _require_home(name, shard, homes, tensors, index)
             tensors[name] = tensor
     absent = next((name for name in homes if name not in tensors), None)
     if absent is not None:
         _refuse("shard-wrong", f"the shard {quoted(homes[absent])} does not hold {quoted(absent)}", index)
-    return Shards(tensors=tensors, metadata=metadata, files=files)
+    return _together(readings, tensors), files
+
+
+def _together(readings: Sequence[Reading], tensors: dict[str, Tensor]) -> Reading:
+    forms = sorted({reading.format for reading in readings}) or ["safetensors"]
+    return Reading(
+        format=f"{'+'.join(forms)}-sharded",
+        tensors=tensors,
+        metadata=next((reading.metadata for reading in readings if reading.metadata), {}),
+        checksums=tuple(checksum for reading in readings for checksum in reading.checksums),
+    )
 
 
 def _require_home(
@@ -83,7 +88,7 @@ def _require_home(
 def _weight_map(index: MappedFile) -> dict[str, str]:
     if index.size > MAX_INDEX:
         _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
-    data = safetensors_file.strict_json(index.read(0, index.size), "index", index)
+    data = strict_json(index.read(0, index.size), "index", index)
     homes = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
         _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
@@ -93,7 +98,7 @@ def _weight_map(index: MappedFile) -> dict[str, str]:
 def _shard(name: str, directory: Path, index: MappedFile) -> MappedFile:
     if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
         _refuse("index", f"{quoted(name)} is not a plain file name", index)
-    if not (directory / name).exists():
+    if not exists(directory / name):
         _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
     return MappedFile(directory / name)
 

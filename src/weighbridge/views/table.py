@@ -40,7 +40,7 @@ class TableBuilder:
     def add_mappings(self, rows: Sequence[Mapping[str, object]]) -> None:
         """Add rows of JSON."""
         names = dict.fromkeys(chain.from_iterable(rows))
-        self._open(names, len(rows))
+        self.open(names, len(rows))
         for name, cells in self.columns.items():
             if name in names:
                 cells.add([row.get(name) for row in rows])
@@ -50,24 +50,29 @@ class TableBuilder:
 
     def add_texts(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add rows of CSV, each as long as `names`."""
-        self._open(dict.fromkeys(names), len(rows))
+        self.open(dict.fromkeys(names), len(rows))
         for name, cells in zip(names, zip(*rows, strict=True), strict=True):
             self.columns[name].add_texts(cells)
         self.rows += len(rows)
 
-    def _open(self, names: Mapping[str, object], more: int) -> None:
+    def open(self, names: Mapping[str, object], more: int) -> None:
+        """Make room for `more` rows of these columns, before any of them is held in memory.
+
+        Raises:
+            SubjectError: `too-large` or `column-name`.
+        """
+        rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
+        if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
+            raise SubjectError(
+                "too-large",
+                f"{rows} rows of {columns} columns and more",
+                where=self.where,
+                remedy=f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read",
+            )
         for name in names:
             if name not in self.columns:
                 self._check_name(name)
                 self.columns[name] = Cells(self.rows)
-        rows = self.rows + more
-        if len(self.columns) > MAX_COLUMNS or rows > MAX_ROWS or rows * len(self.columns) > MAX_CELLS:
-            raise SubjectError(
-                "too-large",
-                f"{rows} rows of {len(self.columns)} columns and more",
-                where=self.where,
-                remedy=f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read",
-            )
 
     def _check_name(self, name: str) -> None:
         if len(name) > MAX_NAME or not name.isprintable():

@@ -81,9 +81,36 @@ UNITS: Mapping[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Strides:
+    """Where the elements lie that are not stored in row-major order: a transposed or sliced view, a Fortran array.
+
+    `shape` and `steps` are of the whole view, in elements; `first` counts the elements, in row-major order, before
+    the tensor's own first one.
+    """
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    first: int = 0
+
+    @property
+    def reach(self) -> int:
+        """Count the elements from the first stored one to the last, those between that are not the view's included."""
+        return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
+
+    def position(self, index: int) -> int:
+        """Find where the element of this row-major index lies, in elements."""
+        index, found = self.first + index, 0
+        for size, step in zip(reversed(self.shape), reversed(self.steps), strict=True):
+            index, along = divmod(index, size)
+            found += along * step
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """One tensor as its header describes it; `offset` and `nbytes` are in bytes of `file`, shape is row-major.
 
+    `nbytes` counts its elements; they lie together from `offset` on, in order, unless `strides` says otherwise.
     `name` and `file` are data from the outside: escape them when shown, never use them as a path.
     """
 
@@ -93,6 +120,7 @@ class Tensor:
     nbytes: int
     offset: int
     file: str
+    strides: Strides | None = None
 
     @property
     def elements(self) -> int:
@@ -103,6 +131,37 @@ class Tensor:
     def unit(self) -> tuple[int, int]:
         """Give elements and bytes of the smallest whole unit that is stored: `(1, 2)` for BF16, `(32, 18)` for Q4_0."""
         return UNITS[self.dtype]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Give the first byte of the file that belongs to the tensor, and the byte behind its last."""
+        stored = self.strides.reach * self.unit[1] if self.strides else self.nbytes
+        return self.offset, self.offset + stored
+
+    def file_offset(self, at: int) -> int:
+        """Find the byte of the file that holds byte `at` of the tensor in row-major order."""
+        if self.strides is None:
+            return self.offset + at
+        size = self.unit[1]
+        return self.offset + self.strides.position(at // size) * size + at % size
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the steps, in elements, of an array that lies in row-major order."""
+    steps = [1]
+    for size in shape[:0:-1]:
+        steps.append(steps[-1] * size)
+    return tuple(reversed(steps))[: len(shape)] if shape else ()
+
+
+def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
+    """Describe a view by its steps, in elements; None where its elements lie together in row-major order."""
+    told = zip(shape, steps, row_major(shape), strict=True)
+    if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
+        return None
+    # The step of a dimension of one is never taken, and may be anything.
+    taken = tuple(step if size > 1 else 0 for size, step in zip(shape, steps, strict=True))
+    return Strides(shape=shape, steps=taken)
 
 
 def span(dtype: str, shape: tuple[int, ...]) -> int | None:

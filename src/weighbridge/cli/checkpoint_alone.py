@@ -1,0 +1,92 @@
+"""What one checkpoint alone tells, under the gates' default limits and in their words; gives no outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.cards import gate_card, render
+from weighbridge.gates import KINDS
+from weighbridge.gates.label_plausibility import Limits, decide
+from weighbridge.limits import read
+from weighbridge.model import Fields, Json, Measurement, Outcome, Rows, SubjectKind, Verdict
+from weighbridge.verifiers import VERIFIERS
+
+GATES = ("checkpoint-integrity", "label-plausibility")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that looks wrong: where, its code, which gate would say so, and in which words."""
+
+    place: str
+    gate: str
+    code: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """All that a checkpoint tells by itself: what looks wrong, its labels and health in figures, and every tensor."""
+
+    findings: tuple[Finding, ...]
+    labels: Fields
+    health: Fields
+    tensors: Mapping[str, Fields]
+
+
+def look(view: Any, table: Fields) -> Alone:
+    """Read a checkpoint's payload, and add to its table of tensors what each of them looks like.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    quantities = dict.fromkeys(need.quantity for gate in GATES for need in KINDS[gate].needs.values())
+    measured = {quantity: _measure(quantity, view) for quantity in quantities}
+    verdicts = {gate: _judged(gate, measured) for gate in GATES}
+    bits = measured["tensor_bits"].value
+    assert isinstance(bits, Rows)
+    findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
+    rows = {str(row["name"]): {**_of(table[str(row["name"])]), **_told(row)} for row in bits.rows}
+    wrong = {finding.place for finding in findings}
+    worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
+    return Alone(
+        findings=findings,
+        labels=verdicts["label-plausibility"].figures,
+        health=verdicts["checkpoint-integrity"].figures,
+        tensors={name: rows[name] for name in worst_first},
+    )
+
+
+def _measure(quantity: str, view: Any) -> Measurement:
+    found = VERIFIERS[quantity, (SubjectKind.CHECKPOINT,)].measure((view,), {})
+    assert isinstance(found, Measurement)
+    return found
+
+
+def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
+    kind = KINDS[gate]
+    evidence = {name: measured[need.quantity] for name, need in kind.needs.items()}
+    return kind.judge(evidence, read(kind.limits, {}))
+
+
+def _findings(gate: str, verdict: Verdict) -> list[Finding]:
+    if verdict.outcome is not Outcome.FAIL:
+        return []
+    told = zip(verdict.offences, render(gate_card(gate), verdict), strict=True)
+    return [Finding(place=offence.place, gate=gate, code=offence.code, says=says) for offence, says in told]
+
+
+def _told(row: Fields) -> Fields:
+    """Say how a tensor's label looks, and how much of its mantissa is used."""
+    decision = decide(row, Limits())
+    used: Json = None
+    if row["trailing_zero_bits"] is not None:
+        used = int(str(row["mantissa_bits"])) - int(str(row["trailing_zero_bits"]))
+    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": row["mantissa_bits"]}
+
+
+def _of(row: Json) -> Fields:
+    assert isinstance(row, Mapping)
+    return row

@@ -1,0 +1,187 @@
+"""tensor_health: what is odd about the values of each tensor of one checkpoint, whatever it is meant to hold.
+
+One row a tensor, read in one walk: NaN, infinities, whether all bytes are zero, whether all words are one, the run of
+zeros at the end, and the earlier tensor with the very same bytes. Counts, and knows no threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
+from weighbridge.verifiers import bytewise
+from weighbridge.verifiers.base import Verifier, Views
+from weighbridge.verifiers.casts import EXTENDED, FLOATS, numpy_dtype
+from weighbridge.verifiers.damaged_health import damage
+from weighbridge.views.checkpoint import CheckpointView, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+QUANTITY = "tensor_health"
+STEP = 1 << 18  # units read at once
+PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
+# The bits of the exponent; where they are all set the word is infinite or NaN.
+EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
+
+
+def measure(views: Views, _options: Fields) -> Measurement:
+    """Walk over every tensor once, and a second time only over those that may repeat another.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    seen = Repeats(views[0])
+    rows = tuple(row(views[0], name, seen) for name in views[0].names())
+    return Measurement(
+        quantity=QUANTITY,
+        value=Rows("name", rows),
+        by="weighbridge.verifiers.tensor_health/1",
+        unit="elements",
+        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def row(view: CheckpointView, name: str, seen: Repeats) -> Fields:
+    """Describe one tensor."""
+    tensor = view.tensor(name)
+    found = _Walk(tensor)
+    for chunk in view.chunks(name, STEP * tensor.unit[1]):
+        found.take(chunk)
+    width = tensor.shape[-1] if tensor.shape else 1
+    return {
+        "name": name,
+        "name_flaws": flaws(name),
+        "dtype": tensor.dtype,
+        "shape": list(tensor.shape),
+        "elements": tensor.elements,
+        "bytes": tensor.nbytes,
+        "row_bytes": width * tensor.unit[1] // tensor.unit[0],
+        "nan": found.nan,
+        "infinite": found.infinite,
+        "all_zero": found.last_set < 0,
+        "constant": found.constant,
+        "zero_tail_bytes": _whole(tensor.nbytes - 1 - found.last_set, tensor.unit[1]),
+        "repeats": seen.of(name),
+    }
+
+
+def flaws(name: str) -> Json:
+    """Say what a name holds that breaks tools which print it or use it as a path."""
+    found = ["it is empty"] if not name else []
+    found += ["a control character"] if any(not char.isprintable() for char in name) else []
+    parts = name.replace("\\", "/").split("/")
+    return [*found, *(["a path"] if name.startswith(("/", "\\")) or ".." in parts else [])]
+
+
+def _whole(nbytes: int, unit: int) -> int:
+    return nbytes // unit * unit
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What is known of a tensor so far; `last_set` is the offset of its last byte that is not zero."""
+
+    tensor: Tensor
+    at: int = 0
+    nan: int | None = None
+    infinite: int | None = None
+    last_set: int = -1
+    constant: bool = True
+    first: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.tensor.dtype in {**FLOATS, **EXTENDED}:
+            self.nan = self.infinite = 0
+
+    def take(self, chunk: memoryview) -> None:
+        """Look at the next bytes."""
+        import numpy as np
+
+        data = np.frombuffer(chunk, np.uint8)
+        self.first = self.first or bytes(chunk[: self.tensor.unit[1]])
+        if self.constant:
+            expected = np.frombuffer(self.first, np.uint8)
+            self.constant = bool((data.reshape(-1, len(self.first)) == expected).all())
+        last = _last_set(data)
+        self.last_set = self.at + last if last >= 0 else self.last_set
+        self.at += len(data)
+        if self.nan is not None and self.infinite is not None:
+            nan, infinite = _not_finite(chunk, self.tensor.dtype)
+            self.nan, self.infinite = self.nan + nan, self.infinite + infinite
+
+
+def _last_set(data: NDArray[np.uint8]) -> int:
+    """Find the last byte that is not zero, or -1."""
+    if data[-1]:
+        return len(data) - 1
+    back = data[::-1] != 0
+    at = int(back.argmax())
+    return len(data) - 1 - at if back[at] else -1
+
+
+def _not_finite(chunk: memoryview, dtype: str) -> tuple[int, int]:
+    """Count NaN and infinite words; detail costs something only where there are any."""
+    import numpy as np
+
+    kind = numpy_dtype(dtype)
+    assert kind is not None
+    stored = np.frombuffer(chunk, f"<u{kind.itemsize}")
+    mask = EXPONENT.get(dtype)
+    if mask is None:  # eight bits
+        values = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
+        counts = np.bincount(stored, minlength=256)
+        return int(counts[np.isnan(values)].sum()), int(counts[np.isinf(values)].sum())
+    if int((stored & mask).max()) != mask:
+        return 0, 0
+    magnitude = stored & ((1 << 8 * kind.itemsize - 1) - 1)
+    return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
+
+
+@dataclass(slots=True)
+class Repeats:
+    """Finds the first tensor with the same dtype and bytes as another, without comparing all with all."""
+
+    view: CheckpointView
+    _alike: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
+
+    def of(self, name: str) -> str | None:
+        """Name the first tensor that this one repeats; it must be asked of every tensor, in order."""
+        tensor = self.view.tensor(name)
+        if not tensor.nbytes:
+            return None
+        known = self._alike.setdefault(self._probe(tensor), [])
+        found = next((other for other in known if self._same(other, name)), None)
+        if found is None:
+            known.append(name)
+        return found
+
+    def _probe(self, tensor: Tensor) -> tuple[str, int, bytes]:
+        starts = 0, tensor.nbytes // 2, max(tensor.nbytes - PROBE, 0)
+        data = b"".join(bytes(self.view.read(tensor.name, start, start + PROBE)) for start in starts)
+        self.view.forget(tensor.name)
+        return tensor.dtype, tensor.nbytes, data
+
+    def _same(self, one: str, other: str) -> bool:
+        pairs = zip(self.view.chunks(one, bytewise.PIECE), self.view.chunks(other, bytewise.PIECE), strict=True)
+        return all(bytewise.equal(*pair) for pair in pairs)
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the tensors."""
+    return len(views[0].names())
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY,
+    kinds=(SubjectKind.CHECKPOINT,),
+    measure=measure,
+    extent=extent,
+    canary=lambda views, options, _measurement: damage(
+        views[0], STEP + 256, EXPONENT, lambda cut: measure((cut,), options)
+    ),
+)

@@ -1,0 +1,101 @@
+"""inspect tells what looks wrong in one checkpoint alone, worst first, and gives no verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli
+
+from weighbridge.data import data_path
+
+SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"
+WEIGHTS = 0.02 * np.random.default_rng(0).standard_normal((40, 50))
+
+
+def saved(**tensors: Any) -> str:
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, "x.safetensors")
+    return "x.safetensors"
+
+
+def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
+    path = saved(a=WEIGHTS.astype("<f4"), b=np.ones(9, "<f4"), z=WEIGHTS.astype(ml_dtypes.bfloat16).view("<f2"))
+    ended = cli("inspect", path)
+    assert ended.code == 0
+    at = ended.lines.index("  looks wrong        1")
+    assert ended.lines[at - 2 :] == [
+        "  labels             mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
+        "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
+        "  looks wrong        1",
+        "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
+        "1.304 as F16; 2000 sampled)",
+        "  z                                        F16      [40, 50]  4000 bytes  10 of 10 bits used"
+        "  label mislabelled",
+        "  a                                        F32      [40, 50]  8000 bytes  23 of 23 bits used  label ok",
+        "  b                                        F32      [9]  36 bytes  0 of 23 bits used",
+    ]
+
+
+def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
+    assert "  looks wrong        nothing" in cli("inspect", saved(a=WEIGHTS.astype("<f2"))).lines
+
+
+def test_json_holds_findings_labels_health_and_every_tensor(cli: Cli) -> None:
+    told = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--json").out)
+    assert [(finding["place"], finding["code"]) for finding in told["findings"]] == [
+        ("../a", "not-finite"), ("../a", "name"), ("c.zero", "all-zero"), ("g", "repeated"), ("h.fp8", "not-finite"),
+    ]  # fmt: skip
+    assert told["findings"][0]["gate"] == "checkpoint-integrity"
+    assert told["labels"]["decided"] == 0
+    assert told["health"]["tensors"] == 8
+    assert told["table"]["f"] == {
+        "dtype": "F32", "shape": [2], "bytes": 8, "label": "undecided", "why": "too few elements", "used_bits": 0,
+        "mantissa_bits": 23,
+    }  # fmt: skip
+
+
+def test_all_lists_every_finding_and_otherwise_the_rest_are_counted(cli: Cli) -> None:
+    path = saved(**{f"w{at:02}": np.full((2, 2), np.nan, "<f4") for at in range(30)})
+    few, every = cli("inspect", path).lines, cli("inspect", path, "--all").lines
+    assert (few.count("    +22 more"), few.count("  +10 more")) == (1, 1)
+    assert sum(line.endswith("4 NaN and 0 infinities in 4 elements") for line in every) == 30
+
+
+def test_headers_alone_read_no_values(cli: Cli) -> None:
+    told = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--headers", "--json").out)
+    assert set(told) == {"file", "kind", "facts", "table"}
+
+
+def test_an_unreadable_file_is_4(cli: Cli) -> None:
+    ended = cli("inspect", SPECIMENS / "damaged" / "truncated.safetensors")
+    assert (ended.code, ended.out) == (4, "")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "gate"),
+    [
+        (None, 0, ""),
+        (lambda words: words.view(ml_dtypes.bfloat16), 1, "GATE-HEALTH-002"),
+        (lambda words: words.byteswap(), 1, "GATE-HEALTH-002"),
+        (lambda words: np.where(np.arange(words.size).reshape(words.shape) < 70_000, words, 0), 1, "GATE-HEALTH-001"),
+    ],
+)
+def test_the_starter_contract_judges_a_checkpoint_as_it_stands(cli: Cli, damage: Any, code: int, gate: str) -> None:
+    words = np.resize(np.random.default_rng(1).standard_normal(99_991) * 0.02, (300, 333)).astype("<f2")
+    path = saved(a=WEIGHTS.astype("<f2"), w=damage(words) if damage else words)
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", f"checkpoint={path}")
+    assert ended.code == code
+    assert all(name in ended.out for name in [gate, "GATE-HEALTH-003"])
+
+
+def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workplace: Path) -> None:
+    shutil.copytree(SPECIMENS / "left-over", workplace / "x")
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x")
+    assert ended.code == 1
+    assert "the index declares 56 bytes of tensors, its shards hold 44" in ended.out

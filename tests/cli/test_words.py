@@ -1,0 +1,145 @@
+"""How verbs speak: help that is not cut, examples that can be pasted, words of YAML and not of Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+from weighbridge.cli import VERBS
+from weighbridge.data import data_path
+from weighbridge.gates import KINDS
+
+SPECIMENS = data_path("verifiers") / "specimens"
+SUBVERBS = (
+    "status why", "ledger check", "ledger reconcile", "evidence verify", "evidence show", "evidence rejudge",
+    "amend draft",
+)  # fmt: skip
+
+
+def test_every_verb_is_told_in_one_whole_line(cli: Cli) -> None:
+    for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",)):
+        listed = cli(*words, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert listed
+        assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed
+
+
+@pytest.mark.parametrize("verb", [*VERBS, *SUBVERBS])
+def test_every_example_can_be_pasted(cli: Cli, verb: str) -> None:
+    examples = [line for line in cli(*verb.split(), "--help").lines if "Example:" in line]
+    assert examples
+    for example in examples:
+        assert re.match(rf"  Example: weighbridge {verb.split(maxsplit=1)[0]}\b", example)
+        assert len(example) <= 120
+
+
+def test_help_names_the_tool_as_it_is_typed(cli: Cli) -> None:
+    assert cli("verify", "--help").lines[0] == "Usage: weighbridge verify [OPTIONS] [CONTRACTS]..."
+
+
+def test_an_unknown_verb_is_2_with_the_nearest_one(cli: Cli) -> None:
+    ended = cli("verfy")
+    told = "unknown-verb there is no verb 'verfy'; did you mean 'verify'?\n  see `weighbridge --help`\n"
+    assert (ended.code, ended.out, ended.err) == (2, "", told)
+
+
+def test_without_a_verb_the_help_is_shown_and_nothing_was_done(cli: Cli) -> None:
+    ended = cli()
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("Usage: weighbridge [OPTIONS] COMMAND [ARGS]...")
+
+
+def test_doctor_tells_truth_values_as_yaml_writes_them(cli: Cli) -> None:
+    told = dict(line.split(maxsplit=1) for line in cli("doctor").lines)
+    assert {told["cuda"], told["hidden"]} <= {"true", "false"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_explained_in_yaml_words_on_lines_of_100_columns_and_nothing_twice(cli: Cli, kind: str) -> None:
+    lines = cli("explain", kind).lines
+    assert not [line for line in lines if re.search(r"default .*(None|True|False|\(|<)", line)]
+    assert max(map(len, lines)) <= 100
+    damages = lines[lines.index("shown able to fail by") + 1 :]
+    assert len(damages) == len(set(damages)) > 0
+
+
+def test_a_kind_is_explained_with_bounds_and_with_what_can_be_measured(cli: Cli) -> None:
+    lines = cli("explain", "wall-time-budget").lines
+    assert "  below_ms [ms]: the statistic is less than this (> 0, ≤ 1e+07, default null)" in lines
+    assert lines[lines.index("options (measure:)") + 1] == (
+        '  column: the column of step wall times in milliseconds (default "wall_ms")'
+    )
+
+
+def test_without_a_word_every_kind_is_listed_with_what_it_asks(cli: Cli) -> None:
+    ended = cli("explain")
+    assert (ended.code, [line.split()[0] for line in ended.lines if not line.startswith(" ")]) == (0, list(KINDS))
+    assert max(map(len, ended.lines)) <= 100
+
+
+def test_a_word_that_nothing_is_called_is_sent_to_the_list(cli: Cli) -> None:
+    told = "unknown-word nothing is called 'zzzz'\n  `weighbridge explain` lists the gate kinds\n"
+    assert (cli("explain", "zzzz").code, cli("explain", "zzzz").err) == (2, told)
+
+
+def test_hints_stand_on_lines_of_their_own(cli: Cli) -> None:
+    checkpoints = SPECIMENS / "checkpoints"
+    lines = cli("compare", checkpoints / "source.safetensors", checkpoints / "mislabelled.gguf").lines
+    assert [line.partition(":")[0] for line in lines[2:-2]] == ["  likely", "  first", "  look"]
+
+
+def test_an_empty_ledger_says_how_it_is_begun(cli: Cli) -> None:
+    told = "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
+    assert (cli("status").code, cli("status").lines) == (0, [told])
+
+
+def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
+    cli("verify", "builtin:training-run", "--subject", f"run={SPECIMENS / 'runs' / 'wrapped'}", "--record")
+    assert cli("status").lines == [
+        "training-run  GATE-RUN-001  fixture only",
+        "training-run  GATE-RUN-002  fixture only",
+        "training-run  GATE-RUN-003  DRAFT",
+        "training-run  GATE-RUN-004  DRAFT",
+        "gates: 4, of which 2 fixture only, 2 DRAFT",
+    ]
+
+
+def test_a_folder_that_is_no_bundle_is_said_to_be_none(cli: Cli) -> None:
+    ended = cli("evidence", "verify", SPECIMENS)
+    told = f"{SPECIMENS}: not-a-bundle there is no statement.json in it\n  name the folder of a bundle\n"
+    assert (ended.code, ended.err) == (4, told)
+
+
+def test_a_folder_without_cards_shows_nothing_and_is_2(cli: Cli) -> None:
+    ended = cli("selftest", "--cards", SPECIMENS)
+    assert (ended.code, ended.err.partition(":")[2].strip()) == (
+        2, "no-cards there is no card in gates/ or verifiers/\n  name another"
+    )  # fmt: skip
+
+
+def test_a_torn_line_says_its_column_once(cli: Cli) -> None:
+    ended = cli("inspect", SPECIMENS / "runs" / "torn-middle.jsonl")
+    assert ended.code == 4
+    assert "log-syntax not a row of JSON: unterminated string starting at column 13\n" in ended.err
+
+
+def test_a_draft_gives_counts_no_unit_figures_their_unit_and_nothing_empty(cli: Cli, workplace: Path) -> None:
+    run = SPECIMENS / "runs" / "report.json"
+    cli("verify", "builtin:training-run", "--subject", f"run={run}", "--param", "tokens_per_step=8192")
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    lines = cli("amend", "draft", "--bundle", bundle, "--gate", "GATE-RUN-004").lines
+    for figure, value, unit in (("counted", "30", ""), ("of", "30", ""), ("measured", "265.953", " ms")):
+        assert any(re.fullmatch(rf"- {figure}: `{value}` \[ev:[^ ]+\]{unit}", line) for line in lines), figure
+    assert not [line for line in lines if re.search("(?<!`)``(?!`)", line)]
+    assert any(line.endswith(f"report.json`, {run.stat().st_size} bytes") for line in lines)
+
+
+def test_the_size_of_a_subject_is_that_of_all_its_files(cli: Cli, workplace: Path) -> None:
+    run = SPECIMENS / "runs" / "wrapped"
+    cli("verify", "builtin:training-run", "--subject", f"run={run}")
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    (subject,) = json.loads((bundle / "statement.json").read_bytes())["predicate"]["subjects"]
+    assert subject["size"] == sum(path.stat().st_size for path in run.iterdir())

@@ -1,0 +1,24 @@
+"""Words are filled from figures: as YAML writes them, in one order, and never lost."""
+
+from __future__ import annotations
+
+from weighbridge.cards import COMMON, fill
+
+
+def test_a_requirement_is_told_as_the_contract_writes_it() -> None:
+    told = fill(COMMON["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
+    assert told == "the gate requires cuda: true on this host, found false"
+
+
+def test_a_mapping_reads_the_same_however_it_was_built() -> None:
+    assert fill("{x}", {"x": {"b": 1.0, "a": [True, None]}}) == fill("{x}", {"x": {"a": (True, None), "b": 1}})
+    assert fill("{x}", {"x": {"b": 1.0, "a": [True, None]}}) == "a: true, none, b: 1"
+
+
+def test_a_figure_that_is_absent_or_of_another_type_loses_no_message() -> None:
+    assert fill("{there} and {gone[0]}", {"there": 1}) == "1 and ?"
+    assert fill("{figure:.3f} ms", {"figure": None}) == "none ms"
+
+
+def test_control_characters_of_hostile_names_are_escaped() -> None:
+    assert fill("{name}", {"name": "a\x1b[31m\n"}) == "a\\x1b[31m\\n"

@@ -1,0 +1,186 @@
+"""The pages in spec/ say what the code does: names of fields, files, codes and statuses cannot drift apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
+from weighbridge.evidence import codec, layout, manifest, statement
+from weighbridge.exit_code import ExitCode
+from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
+from weighbridge.limits import fields
+from weighbridge.model import STATUS_ORDER, SubjectKind
+from weighbridge.views import run_directory
+from weighbridge.views.model import Captured, ForwardSubject
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "weighbridge"
+
+
+def page(name: str) -> str:
+    return (ROOT / "spec" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def section(name: str, heading: str) -> str:
+    """Cut out one section of a page, up to the next heading of the same rank."""
+    rank = heading.partition(" ")[0]
+    (found,) = re.findall(
+        rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", page(name), re.MULTILINE | re.DOTALL
+    )
+    return str(found)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def first_column(text: str) -> list[str]:
+    """List what the first column of a table names, a cell's words one by one."""
+    cells = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+    return [word for cell in cells for word in words(cell)]
+
+
+def names(cls: type) -> set[str]:
+    return {item.name for item in dataclasses.fields(cls)}
+
+
+# --- Contract ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heading", "cls"),
+    [
+        ("## 2. The top of a contract", ContractDocument),
+        ("## 3. Subjects", SubjectDocument),
+        ("## 4. Gates", GateDocument),
+    ],
+)
+def test_every_key_of_a_contract_is_on_its_page_and_no_other(heading: str, cls: type) -> None:
+    assert sorted(first_column(section("contract", heading))) == sorted(item.key for item in fields(cls))
+
+
+def test_every_subject_kind_and_key_of_a_parameter_is_on_the_page() -> None:
+    kinds = re.search(r"^\| `kind` \| (.*?) \|", section("contract", "## 3. Subjects"), re.MULTILINE)
+    assert kinds
+    assert words(kinds[1]) == [kind.value for kind in SubjectKind]
+    assert {item.key for item in fields(ParamDocument)} <= set(words(section("contract", "## 5. Parameters")))
+
+
+# --- Bundle -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_of_a_bundle_is_on_its_page() -> None:
+    files = {statement.FILE, manifest.FILE, layout.CONTRACT_YAML, layout.CONTRACT_JSON, layout.VERDICTS,
+             layout.CANARIES, layout.ENVIRONMENT}  # fmt: skip
+    listed = first_column(section("bundle", "## Folder"))
+    assert files <= set(listed)
+    folders = {word.partition("/")[0] + "/" for word in listed if "/" in word}
+    assert folders == {layout.MEASUREMENTS, layout.LOGS, "signatures/"}
+
+
+def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
+    text = section("bundle", "## Folder")
+    caps = (manifest.MAX_FILE >> 20, manifest.MAX_BUNDLE >> 30, f"{manifest.MAX_FILES:,}")
+    assert "A file has at most {} MiB, a bundle at most {} GiB and {} files.".format(*caps) in text
+    assert f"the last {layout.LOG_TAIL >> 10} KiB" in text
+    assert manifest.MAX_DEPTH == 3
+    assert "at most three parts" in text
+
+
+def test_every_field_of_the_statement_is_on_its_page() -> None:
+    text = section("bundle", "## `statement.json`")
+    assert statement.PREDICATE_TYPE in text
+    named = {word.removeprefix("predicate.") for word in words(text)}
+    assert names(statement.Predicate) <= named
+    assert {"id", "version", "whole", "collect", "judge"} == names(statement.ContractRef) <= named
+    assert {"name", "version", "commit", "dirty"} == names(statement.Tool)
+
+
+def test_every_field_of_a_measurement_and_of_a_finding_is_on_its_page() -> None:
+    assert set(codec.HEAD) | {"value"} <= set(words(section("bundle", "## Measurements")))
+    text = section("bundle", "## `verdicts.json`")
+    assert codec.VERDICTS_SCHEMA in text
+    listed = re.search(r"points at a figure: (.*?)\(a whole verdict", text)
+    assert listed
+    assert sorted(words(listed[1])) == sorted({*codec.FINDING, *codec.VERDICT})
+
+
+def test_the_exit_codes_of_verifying_a_bundle_are_those_of_the_tool() -> None:
+    told = [int(code) for code in re.findall(r"\b(\d) where", section("bundle", "## Verifying"))]
+    assert told == [ExitCode.PASSED, ExitCode.FAILED, ExitCode.BLOCKED, ExitCode.ERROR]
+
+
+# --- Ledger -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_and_step_of_the_ledger_is_on_its_page() -> None:
+    text = section("ledger", "## Files")
+    assert sorted(first_column(text)) == sorted(names(Entry))
+    assert SCHEMA in text
+    steps = re.search(r"^\| `step` \| (.*) \|$", text, re.MULTILINE)
+    assert steps
+    assert words(steps[1]) == [step.value for step in Step] == [step.value for step in EDGES]
+
+
+def test_the_order_of_statuses_is_that_of_the_page() -> None:
+    (listed,) = re.findall(r"^From lowest to highest: (.*)\.$", page("ledger"), re.MULTILINE)
+    assert listed.split(", ") == [status.value for status in STATUS_ORDER]
+
+
+def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
+    source = "".join((SOURCE / f"{name}.py").read_text() for name in ("ledger", "ledger_record", "ledger_store"))
+    raised = set(re.findall(r'LedgerError\(\s*f?"([a-z-]+[a-z])"', source))
+    assert raised <= set(words(page("ledger")))
+    assert len(raised) >= 15
+
+
+# --- Run directory and forward subject --------------------------------------------------------------------------------
+
+
+def test_every_file_of_a_run_directory_is_on_its_page() -> None:
+    files = [run_directory.HEAD, run_directory.STEPS, run_directory.EVENTS]
+    assert first_column(section("run-directory", "## Files")) == files
+    assert run_directory.SCHEMA in page("run-directory")
+
+
+def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import json
+
+    from weighbridge.recorder import Recorder
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    with Recorder(tmp_path / "a", model, optimizer, loader=[torch.ones(3, 2)], corpus_tokens=6) as recorder:
+        for batch in recorder.loader:
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    run = json.loads((tmp_path / "a" / "run.json").read_text())
+    assert set(run) <= set(first_column(section("run-directory", "## `run.json`")))
+    (row,) = [json.loads(line) for line in (tmp_path / "a" / "steps.jsonl").read_text().splitlines()]
+    assert list(row) == first_column(section("run-directory", "## `steps.jsonl`"))
+    probe, end = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
+    listed = first_column(section("run-directory", "### A probe"))
+    assert set(probe) - {"event", "step"} <= set(listed)
+    events = first_column(section("run-directory", "## `events.jsonl`").partition("### A probe")[0])
+    assert {probe["event"], end["event"]} <= set(events)
+    assert {"wrap", "restart", "exhausted", "recorder-failure"} <= set(events)
+
+
+def test_every_member_of_a_forward_subject_is_on_its_page() -> None:
+    members = {name for name in vars(ForwardSubject) if not name.startswith("_")}
+    listed = {re.split(r"\W", word)[0] for word in first_column(page("forward-subject"))}
+    assert listed == members
+    assert f"`Captured({', '.join(item.name for item in dataclasses.fields(Captured))})`" in page("forward-subject")
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for path in sorted((ROOT / "spec").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"

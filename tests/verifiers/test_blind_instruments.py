@@ -1,0 +1,215 @@
+"""Blind each instrument and weigh what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
+
+The blinded instrument stands in the runner's table of verifiers; everything else is as in `weighbridge verify`. It
+lies about how much it looked at, so that its canary, its extent and the judge's trials have to notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from pathlib import Path
+
+import pytest
+from tests.verifiers.blinding import ANSWERS, Blinding, columns, events, frozen, of_places, rows, short_sighted, tensors
+from tests.verifiers.weighing import CASES, Case, outcome
+
+from weighbridge import runner
+from weighbridge.model import Outcome, SubjectKind
+from weighbridge.verifiers import (
+    VERIFIERS,
+    checkpoint_facts,
+    corpus_passes,
+    corpus_progress,
+    device_evidence,
+    forward_errors,
+    run_facts,
+    step_columns,
+    step_series,
+    tensor_pairs,
+)
+from weighbridge.verifiers.base import Verifier
+
+Key = tuple[str, tuple[SubjectKind, ...]]
+
+RUN, CHECKPOINT = SubjectKind.RUN, SubjectKind.CHECKPOINT
+KEYS: dict[str, Key] = {
+    "tensor_pairs": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
+    "tensor_pairs, widened": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values, widened": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
+    "facts-checkpoint": ("facts", (CHECKPOINT,)),
+    "step_columns": ("step_columns", (RUN,)),
+    "step_series": ("step_series", (RUN,)),
+    "corpus_progress": ("corpus_progress", (RUN,)),
+    "corpus_passes": ("corpus_passes", (RUN,)),
+    "device_evidence": ("device_evidence", (RUN,)),
+    "facts-run": ("facts", (RUN,)),
+    "file_structure": ("file_structure", (CHECKPOINT,)),
+    "tensor_health": ("tensor_health", (CHECKPOINT,)),
+    "tensor_bits": ("tensor_bits", (CHECKPOINT,)),
+    "tensor_moments": ("tensor_moments", (CHECKPOINT,)),
+    "host": ("host", ()),
+    "command_outcome": ("command_outcome", (SubjectKind.COMMAND,)),
+    "forward_errors": ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)),
+}
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    if request.param == "forward_errors":
+        pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    return CASES[request.param](tmp_path)
+
+
+def with_instrument(monkeypatch: pytest.MonkeyPatch, key: Key, instrument: Verifier) -> None:
+    monkeypatch.setattr(runner, "VERIFIERS", {**VERIFIERS, key: instrument})
+
+
+def refused(case: Case, folder: Path) -> bool:
+    return outcome(case.weigh(folder))[0] is not Outcome.PASS
+
+
+def test_every_verifier_is_blinded() -> None:
+    assert set(KEYS) == set(CASES)
+    assert set(KEYS.values()) == set(VERIFIERS)
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: Path) -> None:
+    assert outcome(case.weigh(tmp_path)) == (Outcome.PASS, "pass")
+
+
+# --- Answers and looks that are cut -----------------------------------------------------------------------------------
+
+RECORDS = {"facts-checkpoint", "facts-run", "corpus_progress", "host", "command_outcome"}  # one place each
+LOOKS: dict[str, dict[str, Blinding]] = {
+    "tensor_pairs": of_places(tensors, "tensor"),
+    "tensor_pairs, widened": of_places(tensors, "tensor"),
+    "tensor_values": of_places(tensors, "tensor"),
+    "tensor_values, widened": of_places(tensors, "tensor"),
+    "facts-checkpoint": of_places(tensors, "tensor"),
+    "step_columns": of_places(rows, "row") | of_places(columns, "column"),
+    "step_series": of_places(rows, "row"),
+    "corpus_progress": of_places(rows, "row"),
+    "corpus_passes": of_places(rows, "row") | of_places(events, "event"),
+    "device_evidence": of_places(events, "event"),
+    "facts-run": of_places(rows, "row"),
+    "tensor_health": of_places(tensors, "tensor"),
+    "tensor_bits": of_places(tensors, "tensor"),
+    "tensor_moments": of_places(tensors, "tensor"),
+}
+BLINDED = [
+    (name, how, blinding)
+    for name in CASES
+    for how, blinding in ({"a constant": frozen} | ({} if name in RECORDS else ANSWERS) | LOOKS.get(name, {})).items()
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "name", "blinding"),
+    [(name, name, blinding) for name, _, blinding in BLINDED],
+    indirect=["case"],
+    ids=[f"{name}-{how}" for name, how, _ in BLINDED],
+)
+def test_a_blinded_instrument_lets_no_pass_come_out(
+    case: Case, name: str, blinding: Blinding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = VERIFIERS[KEYS[name]]
+    with_instrument(monkeypatch, KEYS[name], dataclasses.replace(real, measure=blinding(real.measure)))
+    assert refused(case, tmp_path)
+
+
+# --- Loops of the source that end after their first turn --------------------------------------------------------------
+
+# Without the host and the command: one place each, whose loops read an installation and drain pipes in threads.
+SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
+    "tensor_pairs": (tensor_pairs, ("", "bytewise")),
+    "tensor_pairs, widened": (tensor_pairs, ("", "bytewise")),
+    "facts-checkpoint": (checkpoint_facts, ("",)),
+    "step_columns": (step_columns, ("",)),
+    "step_series": (step_series, ("",)),
+    "corpus_progress": (corpus_progress, ("",)),
+    "corpus_passes": (corpus_passes, ("",)),
+    "device_evidence": (device_evidence, ("",)),
+    "facts-run": (run_facts, ("",)),
+    "forward_errors": (forward_errors, ("",)),
+}
+TOLD = "only what is told beside the outcome changes"
+ONE = "a promise that is broken once is broken, however often"
+UNUSED = "this subject is measured another way"
+ABSENT = "a fact that is absent holds every `where:` back"
+SAME = "the first answers for all of them here"
+NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
+HARMLESS: dict[str, dict[str, str]] = {
+    "tensor_pairs": {
+        "_cast: for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):": UNUSED,
+        "row: for view in (self.source, self.candidate):": TOLD,
+        "compare: for at, old, new in _unequal(source, candidate, name, unit):": ONE,
+        "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
+    },
+    "tensor_pairs, widened": {
+        "row: for view in (self.source, self.candidate):": TOLD,
+        "compare: for at, old, new in _unequal(source, candidate, name, unit):": UNUSED,
+        "_unequal: for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), "
+        "strict=True):": UNUSED,
+        "_unequal: for start in range(0, len(new), piece):": UNUSED,
+        "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
+    },
+    "facts-checkpoint": {
+        "measure: for key, name in REPORTED.items() if view.metadata.get(key) is not None": ABSENT,
+        "measure: for name, value in claimed.items()": ABSENT,
+        "measure: for tensor in tensors #2": SAME,
+    },
+    "step_columns": {
+        "_windowed: for end in window": UNUSED,
+        "_windowed: for row, step in enumerate(steps.values) if steps.state[row] and first <= step <= last": UNUSED,
+        "measure: for key in ('samples', 'missing', 'unreadable')": SAME,
+    },
+    "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
+    "corpus_progress": {"_expected: for told in tokens_told(view)": SAME},
+    "corpus_passes": {
+        "_by_tokens: for row, more in enumerate(tokens):": UNUSED,
+        "_inside: for at, item in enumerate(begun) if item.step <= wrap": TOLD,
+        "_rows: for item in begun[1:]": "a table of passes and one of their ends that differ in length raise",
+    },
+    "device_evidence": {
+        "_named: for device, ops in names.items() if isinstance(ops, Mapping)": TOLD,
+        "_named: for name in ops": TOLD,
+        "_reasons: for name, reason in why.items()": TOLD,
+    },
+    "facts-run": {
+        "measure: for name, (section, key) in REPORTED.items():": ABSENT,
+        "products: for a, known, b, also in pairs if known == NUMBER and also == NUMBER and "
+        "(0 < a < float('inf')) and (0 < b < float('inf'))": UNUSED,
+        "_tokens_per_step: for other in told[1:] if other.value != told[0].value": ONE,
+        "_from_rate: for value in formed": UNUSED,
+    },
+    "forward_errors": {
+        "_sides: for side in (first, second):": "a side that gives no subject raises where it is used",
+        "_tokens: for side in (reference, candidate)": NOT_LAID,
+        "_tokens: for tokens in given if tokens": NOT_LAID,
+        "_tokens: for row in stated[0]": NOT_LAID,
+        "_weights: for name in both if ours[name] != theirs[name]": TOLD,
+        "_shape: for size in item.values.shape": NOT_LAID,
+        "_inputs: for row in tokens": NOT_LAID,
+        "_inputs: for row in tokens #2": NOT_LAID,
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "name"), [(name, name) for name in SOURCES], indirect=["case"])
+def test_an_instrument_that_stops_after_its_first_turn_lets_no_pass_come_out(
+    case: Case, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, helpers = SOURCES[name]
+    through = set()
+    for helper in helpers:
+        for what, instrument in short_sighted(module, helper):
+            with_instrument(monkeypatch, KEYS[name], instrument)
+            if not refused(case, tmp_path):
+                through.add(what)
+    assert through == set(HARMLESS[name])

@@ -1,0 +1,206 @@
+"""Real subjects that pass, weighed through the runner: what a weakened instrument must not be able to pass."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tests.views.files import safetensors
+
+from weighbridge.binding import bind, instances
+from weighbridge.contract.load import load_contract
+from weighbridge.data import data_path
+from weighbridge.model import Measurement, Outcome, Record
+from weighbridge.runner import Weighed, weigh
+from weighbridge.verifiers import host
+
+MODELS = data_path("verifiers") / "specimens" / "models"
+STEPS, CORPUS, TOKENS = 120, 2560, 32  # 40 steps short of half a second pass
+DEVICE = {
+    "parameters": {"cuda:0": 6600}, "buffers": {}, "gradients": {"cuda:0": 6600}, "optimizer": {"cuda:0": 13200},
+    "optimizer_scalars": {"cpu": 12}, "ops": {"cuda:0": 56}, "bookkeeping": {"cpu": 16}, "op_names": {},
+    "dispatch": "audited", "allocated_bytes": 9437184, "why": {},
+    "witnesses": [
+        {"by": "nvml", "pid": 4711, "used_mib": 512.0},
+        {"by": "device-files", "pid": 4711, "files": ["/dev/nvidia-uvm", "/dev/nvidia0"]},
+    ],
+}  # fmt: skip
+RUN = {
+    "schema": "weighbridge.run/v0", "requested_device": "cuda", "resolved_device": "cuda:0", "pid": 4711,
+    "data": {"seq_len": 8, "batch_size": 4, "corpus_tokens": CORPUS},
+}  # fmt: skip
+REFUSING = "import sys; print('DEVICE_UNAVAILABLE', file=sys.stderr); sys.exit(3)"
+
+
+def recorded(folder: Path) -> Path:
+    """Write a run of 120 steps of 32 tokens that wraps its corpus once, at step 80, and was probed at three steps."""
+    drawn = random.Random(7)
+    rows = []
+    for step in range(STEPS):
+        position = (step + 1) * TOKENS
+        rows.append({
+            "step": step, "loss": 3 - step / 100 + drawn.gauss(0, 0.05), "lr": 0.001,
+            "grad_norm": drawn.lognormvariate(0, 0.4), "tokens": TOKENS, "wall_ms": drawn.lognormvariate(2.3, 0.2),
+            "corpus_position": position - CORPUS * (position > CORPUS), "wraps": int(position > CORPUS),
+        })  # fmt: skip
+    events = [{"event": "device", "step": step, **DEVICE} for step in (0, 60, 119)]
+    events.insert(1, {"event": "wrap", "step": 80, "wraps": 1, "corpus_position": TOKENS})
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps(RUN))
+    (folder / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    return folder
+
+
+def checkpoints(folder: Path) -> tuple[Path, Path, Path]:
+    """Write three tensors, the last of more than one step, in BF16: twice the same, and once widened to F32."""
+    folder.mkdir()
+    drawn = random.Random(7)
+    words = {name: drawn.randbytes(2 * size) for name, size in (("a", 64), ("m", 300), ("z", 1_100_000))}
+    narrow = {name: ("BF16", [len(data) // 2], data) for name, data in words.items()}
+    wide = {name: ("F32", [len(data) // 2], _widened(data)) for name, data in words.items()}
+    return (
+        safetensors(folder / "source.safetensors", narrow),
+        safetensors(folder / "copy.safetensors", narrow),
+        safetensors(folder / "widened.safetensors", wide),
+    )
+
+
+def healthy(folder: Path) -> Path:
+    """Write two shards of normally distributed weights in F16, each tensor of more than one step, with their index."""
+    folder.mkdir()
+    drawn, shards = np.random.default_rng(7), {"a": ("d", "k"), "b": ("m", "z")}
+    size = 300_000
+    weights: dict[str, str] = {}
+    for shard, names in shards.items():
+        data = {name: (0.02 * drawn.standard_normal(size)).astype("<f2").tobytes() for name in names}
+        safetensors(folder / f"{shard}.safetensors", {name: ("F16", [300, 1000], data[name]) for name in names})
+        weights |= dict.fromkeys(names, f"{shard}.safetensors")
+    index = {"metadata": {"total_size": 2 * size * len(weights)}, "weight_map": weights}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def _widened(words: bytes) -> bytes:
+    wide = bytearray(2 * len(words))
+    wide[2::4], wide[3::4] = words[::2], words[1::2]
+    return bytes(wide)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A promise that holds: its gate as in a contract, and what its subjects are bound to."""
+
+    gate: Mapping[str, object]
+    subjects: Mapping[str, tuple[str, object]]  # kind and target, by name
+
+    def weigh(self, folder: Path) -> Weighed:
+        """Weigh it from a contract file."""
+        gate = {"id": "GATE", "title": "It holds", "why": "It does.", "severity": "required", **self.gate}
+        contract = {
+            "weighbridge": "contract/v0", "id": "holds", "version": "1.0.0", "title": "It holds", "owner": "tests",
+            "subjects": {name: {"kind": kind} for name, (kind, _) in self.subjects.items()}, "gates": [gate],
+        }  # fmt: skip
+        path = folder / "holds.yaml"
+        path.write_text(json.dumps(contract, indent=1))
+        loaded = load_contract(str(path), {})
+        bound = bind(loaded.contract, folder, [f"{name}={target}" for name, (_, target) in self.subjects.items()])
+        on = {one.id: instances(one, bound) for one in loaded.contract.gates}
+        return weigh(loaded.contract, bound, on, redactor=None)
+
+
+def outcome(weighed: Weighed) -> tuple[Outcome, str]:
+    (finding,) = weighed.findings
+    return finding.verdict.outcome, finding.verdict.code
+
+
+def of_a_run(kind: str, **more: object) -> Callable[[Path], Case]:
+    def build(folder: Path) -> Case:
+        run = folder / "run"
+        target = run if run.is_dir() else recorded(run)
+        return Case(gate={"kind": kind, "subjects": {"run": "run"}, **more}, subjects={"run": ("run", target)})
+
+    return build
+
+
+def of_checkpoints(kind: str, candidate: int, **more: object) -> Callable[[Path], Case]:
+    def build(folder: Path) -> Case:
+        files = checkpoints(folder / "checkpoints")
+        roles = {"source": "source", "candidate": "candidate"}
+        return Case(
+            gate={"kind": kind, "subjects": roles, **more},
+            subjects={"source": ("checkpoint", files[0]), "candidate": ("checkpoint", files[candidate])},
+        )
+
+    return build
+
+
+def of_one_checkpoint(kind: str, **more: object) -> Callable[[Path], Case]:
+    def build(folder: Path) -> Case:
+        where = folder / "healthy"
+        gate = {"kind": kind, "subjects": {"candidate": "checkpoint"}, **more}
+        return Case(gate=gate, subjects={"checkpoint": ("checkpoint", where if where.is_dir() else healthy(where))})
+
+    return build
+
+
+def of_a_command(folder: Path) -> Case:
+    assert folder.is_dir()
+    command = shlex.join([sys.executable, "-I", "-S", "-c", REFUSING])
+    return Case(
+        gate={
+            "kind": "device-refusal",
+            "subjects": {"command": "trainer"},
+            "with": {"exit": 3, "within_s": 20, "names": ["DEVICE_UNAVAILABLE"]},
+        },
+        subjects={"trainer": ("command", command)},
+    )
+
+
+def where_the_host_is_what_it_is(folder: Path) -> Case:
+    found = host.measure((), {})
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Record)
+    refusal = of_a_command(folder)
+    return Case(gate={**refusal.gate, "requires": {"cuda": found.value.fields["cuda"]}}, subjects=refusal.subjects)
+
+
+def of_two_stacks(folder: Path) -> Case:
+    assert folder.is_dir()
+    return Case(
+        gate={"kind": "forward-parity", "subjects": {"reference": "reference", "candidate": "candidate"}},
+        subjects={
+            "reference": ("model", f"{MODELS / 'tiny_gpt.py'}:reference"),
+            "candidate": ("model", f"{MODELS / 'tiny_gpt.py'}:fused"),
+        },
+    )
+
+
+ABSMAX = {"tensors": "*", "statistic": "absmax", "at_most": 1}
+BUDGET = {"statistic": "median", "steps": [20, 119], "below_ms": 20}
+CASES: Mapping[str, Callable[[Path], Case]] = {
+    "tensor_pairs": of_checkpoints("byte-identity", 1),
+    "tensor_pairs, widened": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
+    "tensor_values": of_checkpoints("value-preservation", 1, **{"with": {"policy": "same"}}),
+    "tensor_values, widened": of_checkpoints("value-preservation", 2, **{"with": {"policy": "lossless"}}),
+    "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),
+    "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),
+    "step_series": of_a_run("wall-time-budget", **{"with": BUDGET}),
+    "corpus_progress": of_a_run("corpus-wrap-around"),
+    "corpus_passes": of_a_run("corpus-wrap-around"),
+    "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
+    "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
+    "file_structure": of_one_checkpoint("checkpoint-integrity"),
+    "tensor_health": of_one_checkpoint("checkpoint-integrity"),
+    "tensor_bits": of_one_checkpoint("label-plausibility"),
+    "tensor_moments": of_one_checkpoint("tensor-statistics", **{"with": {"bounds": [ABSMAX]}}),
+    "host": where_the_host_is_what_it_is,
+    "command_outcome": of_a_command,
+    "forward_errors": of_two_stacks,
+}
