@@ -19,6 +19,7 @@ from weighbridge.runner import Weighed
 
 SHOWN = 20
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
+COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 NOT_COMPARED = "not compared"
 
 
@@ -69,7 +70,9 @@ def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
 def _badness(offence: Offence) -> tuple[int, float]:
     found = Class(str(offence.figures["class"])) if offence.figures.get("class") else None
     rank = WORST.index(found) if found in WORST else len(WORST) + (100 - RANK[found] if found else 0)
-    share = int(str(offence.figures.get("differing", 0))) / max(int(str(offence.figures.get("elements", 1))), 1)
+    if offence.code not in COUNTED:
+        return rank, 0.0
+    share = int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
     return rank, -share
 
 
