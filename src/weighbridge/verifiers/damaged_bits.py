@@ -81,5 +81,5 @@ def _reading(symbol: int, sampled: int) -> Fields:
 def _row(found: Measurement | Unmeasured, name: str) -> dict[str, object]:
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
-    row = next(row for row in found.value.rows if row["name"] == name)
+    row: Fields = next((row for row in found.value.rows if row["name"] == name), {})
     return {key: value for key, value in row.items() if key not in ("byte_swapped", "half_entropy")}
