@@ -43,6 +43,10 @@ KEYS: dict[str, Key] = {
     "corpus_passes": ("corpus_passes", (RUN,)),
     "device_evidence": ("device_evidence", (RUN,)),
     "facts-run": ("facts", (RUN,)),
+    "file_structure": ("file_structure", (CHECKPOINT,)),
+    "tensor_health": ("tensor_health", (CHECKPOINT,)),
+    "tensor_bits": ("tensor_bits", (CHECKPOINT,)),
+    "tensor_moments": ("tensor_moments", (CHECKPOINT,)),
     "host": ("host", ()),
     "command_outcome": ("command_outcome", (SubjectKind.COMMAND,)),
     "forward_errors": ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)),
@@ -88,6 +92,9 @@ LOOKS: dict[str, dict[str, Blinding]] = {
     "corpus_passes": of_places(rows, "row") | of_places(events, "event"),
     "device_evidence": of_places(events, "event"),
     "facts-run": of_places(rows, "row"),
+    "tensor_health": of_places(tensors, "tensor"),
+    "tensor_bits": of_places(tensors, "tensor"),
+    "tensor_moments": of_places(tensors, "tensor"),
 }
 BLINDED = [
     (name, how, blinding)

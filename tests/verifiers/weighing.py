@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tests.views.files import safetensors
 
 from weighbridge.binding import bind, instances
@@ -71,6 +72,21 @@ def checkpoints(folder: Path) -> tuple[Path, Path, Path]:
     )
 
 
+def healthy(folder: Path) -> Path:
+    """Write two shards of normally distributed weights in F16, each tensor of more than one step, with their index."""
+    folder.mkdir()
+    drawn, shards = np.random.default_rng(7), {"a": ("d", "k"), "b": ("m", "z")}
+    size = 300_000
+    weights: dict[str, str] = {}
+    for shard, names in shards.items():
+        data = {name: (0.02 * drawn.standard_normal(size)).astype("<f2").tobytes() for name in names}
+        safetensors(folder / f"{shard}.safetensors", {name: ("F16", [300, 1000], data[name]) for name in names})
+        weights |= dict.fromkeys(names, f"{shard}.safetensors")
+    index = {"metadata": {"total_size": 2 * size * len(weights)}, "weight_map": weights}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
 def _widened(words: bytes) -> bytes:
     wide = bytearray(2 * len(words))
     wide[2::4], wide[3::4] = words[::2], words[1::2]
@@ -125,6 +141,15 @@ def of_checkpoints(kind: str, candidate: int, **more: object) -> Callable[[Path]
     return build
 
 
+def of_one_checkpoint(kind: str, **more: object) -> Callable[[Path], Case]:
+    def build(folder: Path) -> Case:
+        where = folder / "healthy"
+        gate = {"kind": kind, "subjects": {"candidate": "checkpoint"}, **more}
+        return Case(gate=gate, subjects={"checkpoint": ("checkpoint", where if where.is_dir() else healthy(where))})
+
+    return build
+
+
 def of_a_command(folder: Path) -> Case:
     assert folder.is_dir()
     command = shlex.join([sys.executable, "-I", "-S", "-c", REFUSING])
@@ -157,6 +182,7 @@ def of_two_stacks(folder: Path) -> Case:
     )
 
 
+ABSMAX = {"tensors": "*", "statistic": "absmax", "at_most": 1}
 BUDGET = {"statistic": "median", "steps": [20, 119], "below_ms": 20}
 CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_pairs": of_checkpoints("byte-identity", 1),
@@ -168,6 +194,10 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "corpus_passes": of_a_run("corpus-wrap-around"),
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
+    "file_structure": of_one_checkpoint("checkpoint-integrity"),
+    "tensor_health": of_one_checkpoint("checkpoint-integrity"),
+    "tensor_bits": of_one_checkpoint("label-plausibility"),
+    "tensor_moments": of_one_checkpoint("tensor-statistics", **{"with": {"bounds": [ABSMAX]}}),
     "host": where_the_host_is_what_it_is,
     "command_outcome": of_a_command,
     "forward_errors": of_two_stacks,

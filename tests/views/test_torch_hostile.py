@@ -277,6 +277,31 @@ def test_long_keys_and_names_are_refused(tmp_path: Path) -> None:
     assert message == "torch-name the names together have more than 67108864 characters"
 
 
+@pytest.mark.parametrize(
+    ("limit", "data", "message"),
+    [
+        ("MAX_OPCODES", b"\x80\x02NN0NN00.", "pickle-size more than 4 opcodes"),
+        ("MAX_MADE", b"\x80\x02}}}}}.", "pickle-size more than 4 objects"),
+        ("MAX_MADE", b"\x80\x02]]]]].", "pickle-size more than 4 objects"),
+    ],
+)
+def test_opcodes_and_objects_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, data: bytes, message: str
+) -> None:
+    monkeypatch.setattr(f"weighbridge.views.pickle_machine.{limit}", 4)
+    assert refusal(tmp_path / "x", archive({"archive/data.pkl": data})) == message
+
+
+def test_packed_four_bit_values_must_be_in_order(tmp_path: Path) -> None:
+    storage = reference("storage", named("torch.storage.UntypedStorage"), "0", "cpu", 32)
+    dtype = named("torch.float4_e2m1fn_x2")
+    rebuild = "torch._utils._rebuild_tensor_v3"
+    message = "torch-tensor 'w' is a view of packed 4-bit values that are not in order"
+    for shape, steps in (((8, 4), (1, 8)), ((), ())):
+        value = made(storage, 0, shape, steps, False, HOOKS, dtype, function=rebuild)
+        assert refusal(tmp_path / "x", of({"w": value})) == message
+
+
 def test_a_memo_entry_far_away_takes_no_memory(tmp_path: Path) -> None:
     data = b"\x80\x02}r\xff\xff\xff\xff."
     (tmp_path / "x").write_bytes(archive({"archive/data.pkl": data}))

@@ -34,10 +34,12 @@ def damage(
     size = tensor.unit[1]
     most, last = (word.to_bytes(size, "little") for word in ONES[tensor.dtype])
     damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
-    before = {**_row(measure(cut), name), **expected(tensor, sample)}
+    before = {**_rows(measure(cut))[name], **expected(tensor, sample)}
+    after = _rows(measure(damaged))
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        return _row(found, name) == before
+        told = _rows(found)
+        return told.get(name) == before and told == after
 
     return Canary(name="ones, and one word unlike them", place=name, views=(damaged,), seen=seen)
 
@@ -78,8 +80,8 @@ def _reading(symbol: int, sampled: int) -> Fields:
     return {"negative": 1, "symbols": 1, "excess": bit_laws.excess(counts)}
 
 
-def _row(found: Measurement | Unmeasured, name: str) -> dict[str, object]:
+def _rows(found: Measurement | Unmeasured) -> dict[str, dict[str, object]]:
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
-    row: Fields = next((row for row in found.value.rows if row["name"] == name), {})
-    return {key: value for key, value in row.items() if key not in ("byte_swapped", "half_entropy")}
+    left_out = ("byte_swapped", "half_entropy")
+    return {str(row["name"]): {key: row[key] for key in row if key not in left_out} for row in found.value.rows}

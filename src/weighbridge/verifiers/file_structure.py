@@ -105,7 +105,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
     def seen(found: Measurement | Unmeasured) -> bool:
         before, after = _held(measure((view,), options), last.file), _held(found, last.file)
-        return before is not None and after == before - last.nbytes
+        others = _rows(found).keys() == _rows(measure((kept,), options)).keys()
+        return before is not None and after == before - last.nbytes and others
 
     return Canary(name="the last tensor taken away", place=f"file {Path(last.file).name}", views=(kept,), seen=seen)
 
