@@ -111,7 +111,7 @@ def test_the_wheel_holds_one_card_and_one_module_for_every_gate_kind_and_quantit
 def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) -> None:
     contracts = {n for n in names(wheel) if n.startswith("weighbridge/data/contracts/")}
     assert {Path(name).stem for name in contracts} == {
-        "checkpoint-import", "forward-parity", "gpu-training-backend", "training-run"
+        "checkpoint-health", "checkpoint-import", "forward-parity", "gpu-training-backend", "training-run"
     }  # fmt: skip
     specimens = {n for n in names(wheel) if n.startswith("weighbridge/data/verifiers/specimens/")}
     assert len(specimens) == len(tracked("verifiers/specimens")) >= 40
@@ -129,7 +129,7 @@ def test_installed_alone_it_has_no_torch_and_no_development_tools(installed: Pat
 def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(installed: Path) -> None:
     assert run(installed, "--version").stdout.decode() == f"weighbridge, version {__version__}\n"
     linted = run(installed, "lint")
-    assert (linted.returncode, linted.stdout.decode()) == (0, "4 of 4 contracts are usable\n")
+    assert (linted.returncode, linted.stdout.decode()) == (0, "5 of 5 contracts are usable\n")
 
 
 def test_installed_alone_its_selftest_holds_and_says_what_it_could_not_try(installed: Path) -> None:

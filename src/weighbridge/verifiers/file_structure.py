@@ -45,8 +45,7 @@ def _own(view: CheckpointView, name: str) -> Fields:
     """Describe one file of the checkpoint, its checksums computed."""
     path, nbytes = Path(name), view.files[name].size
     if name.endswith(INDEX):
-        held = sum(tensor.nbytes for tensor in view.tensors.values())
-        return _row(path, role="index", nbytes=nbytes, tensor_bytes=held, declared_bytes=_declared(view, name))
+        return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=_declared(view, name))
     held = sum(tensor.nbytes for tensor in view.tensors.values() if tensor.file == name)
     own = [checksum for checksum in view.checksums if checksum.file == name]
     wrong = [told for checksum in own if (told := _wrong(view, checksum))]

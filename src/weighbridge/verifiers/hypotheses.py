@@ -5,6 +5,7 @@ Measures every hypothesis and names none; which one explains a tensor is judged 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -119,12 +120,14 @@ class Namesakes:
 
     view: CheckpointView
     _by_probe: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
+    _probing: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, candidate: CheckpointView, name: str) -> str | None:
         """Name another tensor of the same dtype and size with the same bytes."""
-        if not self._by_probe:
-            for other in self.view.names():
-                self._by_probe.setdefault(_probe(self.view, other), []).append(other)
+        with self._probing:  # another thread must not search what is half filled
+            if not self._by_probe:
+                for other in self.view.names():
+                    self._by_probe.setdefault(_probe(self.view, other), []).append(other)
         alike = [other for other in self._by_probe.get(_probe(candidate, name), ()) if other != name]
         return next((other for other in alike[:MAX_TRIES] if same(self.view, other, candidate, name)), None)
 

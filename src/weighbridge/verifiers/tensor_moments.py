@@ -127,8 +127,10 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     def seen(found: Measurement | Unmeasured) -> bool:
         assert isinstance(found, Measurement)
         assert isinstance(found.value, Rows)
-        row = next(row for row in found.value.rows if row["name"] == last)
-        as_laid = all(math.isclose(float(str(row[name])), wanted, rel_tol=1e-6) for name, wanted in expected.items())
+        row: Fields = next((row for row in found.value.rows if row["name"] == last), {})
+        as_laid = bool(row) and all(
+            math.isclose(float(str(row[name])), wanted, rel_tol=1e-6) for name, wanted in expected.items()
+        )
         return as_laid and found.value == after
 
     return Canary(name="zeros, and one number at the end", place=last, views=(damaged,), seen=seen)

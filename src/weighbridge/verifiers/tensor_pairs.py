@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import bytewise, hypotheses
+from weighbridge.verifiers import abreast, bytewise, hypotheses
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.casts import cast, castable, shown
 from weighbridge.verifiers.damaged_pairs import damage
@@ -34,7 +34,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = tuple(pair.row(name) for name in sorted({*source.tensors, *candidate.tensors}))
+    rows = abreast.each(pair.row, sorted({*source.tensors, *candidate.tensors}), candidate.nbytes)
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),

@@ -44,6 +44,11 @@ class CheckpointView:
         """Name every tensor, sorted."""
         return tuple(sorted(self.tensors))
 
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
     def tensor(self, name: str) -> Tensor:
         """Describe one tensor.
 

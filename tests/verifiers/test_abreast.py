@@ -1,0 +1,53 @@
+"""Two threads give the answers that one gives, in the same order, and the same error."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.views.files import safetensors
+
+from weighbridge.verifiers import abreast, tensor_pairs
+from weighbridge.views.checkpoint import open_checkpoint
+
+
+def test_large_work_is_shared_by_two_threads_and_answered_in_order() -> None:
+    both = threading.Barrier(abreast.THREADS, timeout=30)
+
+    def describe(name: int) -> int:
+        both.wait()  # returns only while another thread waits, too
+        return -name
+
+    assert abreast.each(describe, range(20), abreast.WORTH) == tuple(-name for name in range(20))
+
+
+def test_small_work_stays_on_the_thread_that_asked() -> None:
+    asked = abreast.each(lambda _: threading.get_ident(), "abc", abreast.WORTH - 1)
+    assert set(asked) == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("nbytes", [0, abreast.WORTH])
+def test_the_first_error_in_the_order_of_the_names_is_raised(nbytes: int) -> None:
+    def describe(name: str) -> str:
+        raise ValueError(name)
+
+    with pytest.raises(ValueError, match=r"^a$"):
+        abreast.each(describe, "abc", nbytes)
+
+
+def test_two_threads_measure_what_one_does_also_where_tensors_changed_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [np.random.default_rng(seed).standard_normal(5000).astype("<f4").tobytes() for seed in range(40)]
+    old = {f"t{index:02}": ("F32", (5000,), data) for index, data in enumerate(blocks)}
+    new = {f"t{index:02}": ("F32", (5000,), blocks[(index + 1) % 40]) for index in range(40)}
+    paths = safetensors(tmp_path / "old", old), safetensors(tmp_path / "new", new)
+
+    def measured() -> object:
+        return tensor_pairs.measure(tuple(map(open_checkpoint, paths)), {})
+
+    alone = measured()
+    monkeypatch.setattr(abreast, "WORTH", 0)
+    assert measured() == alone
