@@ -74,8 +74,10 @@ def write(path: Path, size: int, dtype: str, pattern: bytes) -> None:
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for start in range(0, at, len(pattern)):
-            file.write(pattern[: at - start])
+        file.flush()
+        for start in range(0, at, 4 * len(pattern)):  # as large as a writer's own writes, which shape the page cache
+            rest = at - start
+            os.writev(file.fileno(), [pattern[: max(rest - part * len(pattern), 0)] for part in range(4)])
 
 
 def patterns() -> tuple[bytes, bytes]:
