@@ -72,7 +72,7 @@ def _size(item: Bound, digests: Mapping[str, str]) -> int:
 
 def environment() -> Fields:
     """Tell the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {name: version_of(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -84,7 +84,8 @@ def environment() -> Fields:
     }
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Tell the installed version of a package, empty where there is none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -246,7 +246,7 @@ def test_the_canary_is_cut_down_whatever_the_size(tmp_path: Path) -> None:
     assert isinstance(canary, Canary)
     assert canary.place == "b"
     assert {view.names() for view in canary.views} == {("a", "b")}
-    assert canary.views[1].tensor("b").elements == (1 << 19) + 512
+    assert canary.views[1].tensor("b").elements == (1 << 18) + 512
 
 
 def test_where_nothing_can_be_compared_there_is_no_canary(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 
@@ -12,6 +11,7 @@ from weighbridge import __version__
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.data import data_path
+from weighbridge.keeping import version_of
 from weighbridge.model import Json, Measurement, Record
 from weighbridge.verifiers import VERIFIERS
 
@@ -36,7 +36,7 @@ def command(as_json: bool) -> None:
 
 def facts() -> dict[str, Json]:
     """Collect versions, folders, and the measured facts of this host."""
-    versions = {name: _version(name) or "not installed" for name in PACKAGES}
+    versions = {name: version_of(name) or "not installed" for name in PACKAGES}
     folders = {name: str(data_path(name)) for name in ("contracts", "gates", "verifiers")}
     return {
         "weighbridge": __version__,
@@ -45,13 +45,6 @@ def facts() -> dict[str, Json]:
         **versions,
         **folders,
     } | _host()
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _host() -> dict[str, Json]:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
 
@@ -49,3 +49,10 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
+
+
+def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Fields]:
+    """Take a measured table, by the names of its places."""
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    return {str(row["name"]): row for row in found.value.rows}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from weighbridge.model import Fields, Measurement, Rows, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary
+from weighbridge.model import Measurement, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 ZEROS = 3  # units at the end
@@ -38,10 +38,10 @@ def damage(
         "repeats": twin,
         **({"nan": special, "infinite": special} if special else {}),
     }
-    before, after = _rows(measure(cut)), _rows(measure(damaged))
+    before, after = rows_by_name(measure(cut)), rows_by_name(measure(damaged))
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        told = _rows(found)
+        told = rows_by_name(found)
         return told.get(last.name) == {**before[last.name], **expected} and told == after
 
     return Canary(name="one NaN, one infinity, zeros at the end", place=last.name, views=(damaged,), seen=seen)
@@ -78,9 +78,3 @@ def _pattern(tensor: Tensor, exponent: int | None) -> bytes:
     if exponent is not None:
         special = [exponent.to_bytes(size, "little"), (exponent | 1).to_bytes(size, "little")]
     return like * (units - ZEROS - BODY) + b"".join(special) + unlike + bytes(ZEROS * size)
-
-
-def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}

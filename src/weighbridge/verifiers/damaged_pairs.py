@@ -12,7 +12,7 @@ from weighbridge.verifiers.base import Canary, NoCanary, Views
 from weighbridge.verifiers.casts import cast, castable, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
-STEPS = 1 << 18, 1 << 21  # elements and bytes that take more than one step of an instrument, and of its smaller steps
+STEPS = 1 << 18, 1 << 19  # elements and bytes that take more than one step of an instrument
 BLOCK = 256  # elements: a multiple of every dtype's block
 
 NOTHING = "no tensor of both sides has bytes or values that can be compared"

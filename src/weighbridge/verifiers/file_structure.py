@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Checksum
 from weighbridge.views.strict_json import strict_json
 
@@ -104,7 +104,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
     def seen(found: Measurement | Unmeasured) -> bool:
         before, after = _held(measure((view,), options), last.file), _held(found, last.file)
-        others = _rows(found).keys() == _rows(measure((kept,), options)).keys()
+        others = rows_by_name(found).keys() == rows_by_name(measure((kept,), options)).keys()
         return before is not None and after == before - last.nbytes and others
 
     return Canary(name="the last tensor taken away", place=f"file {Path(last.file).name}", views=(kept,), seen=seen)
@@ -119,21 +119,15 @@ def _contradicted(view: CheckpointView) -> Canary:
     place = f"file {Path(wrong.file).name}"
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        told: Any = _rows(found)[place]["wrong_checksums"]
+        told: Any = rows_by_name(found)[place]["wrong_checksums"]
         return _wrong(view, wrong) in told
 
     return Canary(name="one checksum contradicted", place=place, views=(damaged,), seen=seen)
 
 
 def _held(found: Measurement | Unmeasured, file: str) -> int | None:
-    held = _rows(found)[f"file {Path(file).name}"]["tensor_bytes"]
+    held = rows_by_name(found)[f"file {Path(file).name}"]["tensor_bytes"]
     return held if isinstance(held, int) else None
-
-
-def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

@@ -32,6 +32,7 @@ class MappedFile:
         self.size = found.st_size
         _require_content(found, self.name)
         self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
     def __del__(self) -> None:
