@@ -68,7 +68,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return blocked("nothing-read", {"tensors": len(tensors), "files": len(files)})
     unread = [row for row in tensors if row["nan"] is None and not listed(str(row["name"]), limits.may_be_undecoded)]
     if unread:
-        return blocked("not-decoded", offences=[_offence(row, "not-decoded") for row in unread], of=len(looked))
+        offences = [_offence(row, "not-decoded") for row in unread]
+        return blocked("not-decoded", _figures(tensors, files), offences=offences, of=len(looked))
     return passed(looked=looked, unit="places", figures=_figures(tensors, files))
 
 
