@@ -29,7 +29,8 @@ class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
     `tensors` is by name; `metadata` is the file's own, short values only; `files` are the mapped files by name;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it.
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `beside`
+    are further files, by name, that were opened to know what the tensors mean.
     """
 
     format: str
@@ -39,6 +40,7 @@ class CheckpointView:
     origin: Origin
     checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
+    beside: dict[str, MappedFile] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         """Name every tensor, sorted."""
@@ -80,8 +82,9 @@ class CheckpointView:
         self.files[tensor.file].release(*tensor.extent)
 
     def digest(self) -> dict[str, str]:
-        """Digest every file whole: `{file name: sha256}`."""
-        return {Path(name).name: file.sha256() for name, file in sorted(self.files.items())}
+        """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
+        files = {**self.beside, **{Path(name).name: file for name, file in self.files.items()}}
+        return {name: file.sha256() for name, file in sorted(files.items())}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.
