@@ -105,7 +105,7 @@ def test_a_field_meant_to_differ_is_told_with_its_reason() -> None:
 
 
 def test_the_fields_of_judge_and_instrument_are_the_same() -> None:
-    assert FIELDS == (*model_fields.FIELDS, *model_config.LISTS)
+    assert (*model_fields.FIELDS, *model_config.LISTS) == FIELDS
 
 
 def test_a_name_that_is_no_field_is_found_when_the_contract_is_read() -> None:

@@ -62,6 +62,8 @@ def _row(name: str, source: Described, candidate: Described) -> Fields:
     one, other = source.model.fields.get(name), candidate.model.fields.get(name)
     if not why:
         one, other = one or _default(name, source, other), other or _default(name, candidate, one)
+        if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
+            one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
     loose = GGUF in (source.model.form, candidate.model.form)
     return _told(name, *_followed(*(_alike(name, side or NOTHING, across, loose) for side in (one, other))), why)
