@@ -199,7 +199,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_told: for value, read in (*one.also, *other.also)": TOLD,
         "_following: for said, read in side.also if said == value": SAME,
         "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
-        "_row: for side in (one, other)": "a field that nobody states is as one that neither side's default is known of",
+        "_row: for side in (one, other)": "what nobody states stays unstated here",
         "of_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
