@@ -109,6 +109,10 @@ def gguf_file(path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str
     """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(2)
+    writer.add_embedding_length(WIDTH)
+    writer.add_vocab_size(VOCAB)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV)
     for name, values in arrays.items():
         dtype = (dtypes or {}).get(name, (dtypes or {}).get("*", "F32") if values.ndim > 1 else "F32")
         kind = gguf.GGMLQuantizationType[dtype]

@@ -23,6 +23,7 @@ COUNTED = ("content", "bound")  # where the share of elements that differ says h
 NOT_COMPARED = "not compared"
 
 
+NOBODY_ASKED = "config-none"  # two files of tensors alone
 TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
@@ -70,6 +71,8 @@ def counted(weighed: Weighed) -> tuple[Finding, ...]:
 def _configuration(finding: Finding, weighed: Weighed, shown: Shown) -> Iterator[str]:
     """Tell where the configurations differ, or how much of them was compared."""
     figures = finding.verdict.figures
+    if finding.verdict.code == NOBODY_ASKED:
+        return
     apart = figures.get("apart") or ()
     assert isinstance(apart, Sequence)
     if finding.verdict.outcome is Outcome.PASS:

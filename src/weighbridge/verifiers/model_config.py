@@ -32,17 +32,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
     """
     source, candidate = described(views[0]), described(views[1])
-    for side, name in ((source, "source"), (candidate, "import")):
-        if side.silent:
-            return Unmeasured(
-                code="no-config", why=f"the {name} says nothing of its model beside the tensors",
-                remedy="bind a model's directory with its config.json, or a GGUF file",
-            )  # fmt: skip
-    if source.home and source.home == candidate.home:
-        return Unmeasured(
-            code="one-config", why="both sides read one and the same config.json, which always agrees with itself",
-            remedy="bind directories of their own",
-        )  # fmt: skip
+    unsaid = _unsaid(source, candidate)
+    if unsaid is not None:
+        return unsaid
     rows = tuple(_row(name, source, candidate) for name in (*FIELDS, *LISTS))
     return Measurement(
         quantity=QUANTITY,
@@ -53,6 +45,21 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         examined=len(rows),
         total=len(rows),
     )
+
+
+def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
+    """Say why there is nothing to hold against each other."""
+    if source.silent and candidate.silent:
+        code, why = "config-none", "neither side says anything of its model beside the tensors"
+    elif source.silent or candidate.silent:
+        side = "source" if source.silent else "import"
+        code, why = "config-one-sided", f"the {side} says nothing of its model beside the tensors"
+    elif source.home and source.home == candidate.home:
+        code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
+    else:
+        return None
+    remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
+    return Unmeasured(code=code, why=why, remedy=remedy)
 
 
 def _row(name: str, source: Described, candidate: Described) -> Fields:
