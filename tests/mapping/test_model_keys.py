@@ -25,7 +25,7 @@ def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str 
 
 @pytest.mark.parametrize(("name", "keys"), CONFIG_KEYS.items())
 def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
-    value = {Kind.COUNT: 7, Kind.NUMBER: 2.5, Kind.WORD: "silu", Kind.SWITCH: True}[FIELDS[name]]
+    value: Any = {Kind.COUNT: 7, Kind.NUMBER: 2.5, Kind.WORD: "silu", Kind.SWITCH: True}[FIELDS[name]]
     for key in keys:
         assert of_config({key: value}, "p")[name] == Stated(value=value, read=f"p {key}")
         assert name not in values({key: None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,21 +52,22 @@ def test_a_file_that_is_replaced_after_it_was_read_is_digested_as_it_was_read(vi
 def test_a_file_that_is_written_to_after_it_was_read_is_an_error(view: CheckpointView) -> None:
     config_beside(view)
     (beside(view) / "config.json").write_text("{}")
-    for act in (view.digest, lambda: config_beside(view)):
-        with pytest.raises(SubjectError) as raised:
-            act()
-        assert raised.value.code in ("subject-changed", "config")
+    with pytest.raises(SubjectError, match="subject-changed"):
+        view.digest()
+    with pytest.raises(SubjectError, match="subject-changed"):
+        config_beside(view)
 
 
 def test_a_fifo_a_folder_and_a_link_to_nothing_are_errors_and_never_hang(view: CheckpointView) -> None:
     home = beside(view) / "config.json"
-    for make, code in (
+    made: tuple[tuple[Callable[[], None], str], ...] = (
         (lambda: os.mkfifo(home), "file-kind"),
         (home.mkdir, "file-kind"),
         (lambda: home.symlink_to("nowhere"), "file-missing"),
         (lambda: home.symlink_to("config.json"), "file-unreadable"),
         (home.touch, "empty-file"),
-    ):
+    )
+    for make, code in made:
         home.unlink(missing_ok=True) if not home.is_dir() else home.rmdir()
         make()
         with pytest.raises(SubjectError) as raised:

@@ -61,6 +61,13 @@ def test_a_vocabulary_of_152064_entries_is_walked_in_the_memory_of_one(tmp_path:
     assert peak < 100_000
 
 
+def test_a_walk_may_begin_anywhere_before_and_after_the_whole_was_walked(tmp_path: Path) -> None:
+    pieces = [b"%d" % at * (at % 3) for at in range(10_000)]
+    found = values(tmp_path, key("list", ARRAY, strings(*pieces)))
+    for start in (0, 9_999, 4_096, 4_095, 8_193, 10_000, 0, 1):
+        assert list(found.strings("list", start)) == pieces[start:]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

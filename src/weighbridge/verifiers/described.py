@@ -28,6 +28,7 @@ from weighbridge.views.vocabulary import (
     of_gguf as vocabulary_of_gguf,
 )
 
+DESCRIBED = "described"
 TEMPLATE = "tokenizer.chat_template"
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
@@ -47,13 +48,19 @@ class Described:
 
 
 def described(view: CheckpointView | Described) -> Described:
-    """Read one side.
+    """Read one side, once.
 
     Raises:
         SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
     """
     if isinstance(view, Described):
         return view
+    known: Described = view.beside.read.get(DESCRIBED) or _read(view)
+    view.beside.read[DESCRIBED] = known
+    return known
+
+
+def _read(view: CheckpointView) -> Described:
     if view.format == "gguf":
         return _of_gguf(view)
     if view.format == "apr":

@@ -23,17 +23,19 @@ def companion(view: CheckpointView, name: str, most: int) -> MappedFile | None:
     """Open a file beside a checkpoint's own, of at most `most` bytes, or give None where there is none.
 
     Raises:
-        SubjectError: `config` or `file-…`, when it is there and cannot be read.
+        SubjectError: `config` or `file-…`, when it is there and cannot be read; `subject-changed`, when it was written
+            to since it was opened.
     """
-    if name in view.beside:
-        return view.beside[name]
+    if name in view.beside.files:
+        view.beside.files[name].require_unchanged()
+        return view.beside.files[name]
     home = Path(next(iter(view.files), "")).parent / name
     if not exists(home) and not home.is_symlink():
         return None
     file = MappedFile(home)
     if file.size > most:
         refuse(f"has {file.size} bytes, more than the {most} that are read", file)
-    view.beside[name] = file
+    view.beside.files[name] = file
     return file
 
 

@@ -18,17 +18,19 @@ from weighbridge.views.tensor import quoted
 
 MAX_TEXT = 1 << 20  # bytes of one text
 MAX_PIECE = 1 << 16  # bytes of one entry of an array of texts
+STRIDE = 1 << 12  # entries between two places that are remembered
 MAX_NUMBERS = 1 << 12  # entries of an array of numbers that is read at once: one a layer
 
 
 class LongValues:
     """The values of one file's header, by key; `places` are the bytes at which their types stand."""
 
-    __slots__ = ("file", "places")
+    __slots__ = ("file", "marks", "places")
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
         self.places = gguf_file.places(file)
+        self.marks: dict[str, dict[int, int]] = {}  # where some entries of an array lie, once walked
 
     def text(self, key: str) -> str | None:
         """Read a text; None where the key is not there, or holds something else.
@@ -61,8 +63,8 @@ class LongValues:
         found = self._array(key)
         return found[1] if found is not None and found[0] == STRING else None
 
-    def strings(self, key: str) -> Iterator[bytes]:
-        """Walk over an array of texts, giving back what lies behind; over nothing where there is none.
+    def strings(self, key: str, start: int = 0) -> Iterator[bytes]:
+        """Walk over an array of texts from one entry on, giving back what lies behind; over nothing without one.
 
         Raises:
             SubjectError: `gguf-length`, or `subject-changed` when the file was written to meanwhile.
@@ -70,19 +72,32 @@ class LongValues:
         found = self._array(key)
         if found is None or found[0] != STRING:
             return
-        _, count, at = found
+        self.file.require_unchanged()
+        begun, at = self._mark(key, start, found[2])
         behind, length_at, data = at, struct.Struct("<Q").unpack_from, self.file.read(0, self.file.size)
-        for _ in range(count):
+        for entry in range(begun, found[1]):
             length = length_at(data, at)[0]
-            if length > MAX_PIECE:
-                self._refuse("length", f"an entry of {quoted(key)} is {length} bytes long, at most {MAX_PIECE}", at)
-            yield bytes(data[at + 8 : at + 8 + length])
+            if entry % STRIDE == 0:
+                self.marks.setdefault(key, {})[entry] = at
+            if entry >= start:
+                yield self._piece(key, at, length)
             at += 8 + length
             if at - behind > WINDOW:
                 self.file.release(behind, at)
                 behind = at
         self.file.release(behind, at)
         self.file.require_unchanged()
+
+    def _mark(self, key: str, start: int, first: int) -> tuple[int, int]:
+        """Find the last known entry before one, and where it lies."""
+        known = {0: first, **self.marks.get(key, {})}
+        entry = max(entry for entry in known if entry <= start)
+        return entry, known[entry]
+
+    def _piece(self, key: str, at: int, length: int) -> bytes:
+        if length > MAX_PIECE:
+            self._refuse("length", f"an entry of {quoted(key)} is {length} bytes long, at most {MAX_PIECE}", at)
+        return bytes(self.file.read(at + 8, at + 8 + length))
 
     def _array(self, key: str) -> tuple[int, int, int] | None:
         """Find an array: the type of its entries, their count, and where they begin."""

@@ -51,7 +51,7 @@ def of_gguf(values: LongValues) -> Vocabulary | None:
         return None
 
     def walk(key: str) -> Walk:
-        return lambda start: itertools.islice(values.strings(key), start, None)
+        return lambda start: values.strings(key, start)
 
     return Vocabulary(
         read=TOKENS, count=count, walk=walk(TOKENS), merges=walk(MERGES), merge_count=values.count(MERGES) or 0
@@ -193,7 +193,7 @@ def _id(view: CheckpointView, name: str, value: Any) -> int:
 
 
 def _refuse(view: CheckpointView, name: str, what: str) -> None:
-    refuse(what, view.beside[name])
+    refuse(what, view.beside.files[name])
 
 
 def _told(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
