@@ -17,7 +17,7 @@ from tests.views.files import gguf_bytes, info
 
 from weighbridge.canonical import dumps
 from weighbridge.model import Measurement, Rows
-from weighbridge.verifiers import VERIFIERS, laid_out
+from weighbridge.verifiers import VERIFIERS, bytewise, laid_out
 from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Views
 from weighbridge.verifiers.block_values import REQUANTISED
 from weighbridge.verifiers.tensor_values import VERIFIER
@@ -162,6 +162,17 @@ def test_a_listener_hears_how_far_it_has_come(tmp_path: Path) -> None:
     assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
 
 
+def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(_: laid_out.Laid) -> Any:
+        raise AssertionError("words were looked at")
+
+    monkeypatch.setattr(laid_out.Laid, "steps", decoded)
+    found = rows(views(tmp_path, SOURCE, SOURCE))
+    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18}
+
+
 # --- The canary -------------------------------------------------------------------------------------------------------
 
 
@@ -201,10 +212,14 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
         assert isinstance(whole.value, Rows)
         return dataclasses.replace(whole, value=Rows("name", whole.value.rows[:1]))
 
+    wide = views(tmp_path / "wide", SOURCE, {**SOURCE, "a": ("F32", (6,), NORM.tobytes())})
     assert seen(pair)
+    assert seen(wide)
     assert not seen(pair, first)
-    stretches = laid_out.Laid.steps
+    stretches, unequal = laid_out.Laid.steps, bytewise.unequal
     monkeypatch.setattr(laid_out.Laid, "steps", lambda self: list(stretches(self))[:1])
+    assert not seen(wide)
+    monkeypatch.setattr(bytewise, "unequal", lambda *sides: (at for at in unequal(*sides) if at[0] == 0))
     assert not seen(pair)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,8 @@ def command(
 
     Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
     """
+    # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     answers = []

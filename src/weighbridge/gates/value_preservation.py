@@ -180,20 +180,21 @@ def _in_mixture(candidate: str, target: str) -> bool:
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every tensor's class against the one that the policy needs."""
     rows = rows_of(evidence, "pairs")
-    codes = {str(row["name"]): _code(row, limits) for row in rows}
+    classes = [class_of(row) for row in rows]
+    codes = {str(row["name"]): _code(row, found, limits) for row, found in zip(rows, classes, strict=True)}
     objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
     broken = [(row, code) for row, code in objected if code != "not-compared"]
     if broken:
-        return failed(_offences(broken), looked=tuple(codes), unit="tensors", figures=_summary(rows))
+        return failed(_offences(broken), looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
     if objected:
         return blocked("not-compared", _not_compared(objected), offences=_offences(objected), of=len(rows))
     if not any(_both(row) and row["elements"] for row in rows):
         return blocked("nothing-compared", {"tensors": len(rows)})
-    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows))
+    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
 
 
-def _code(row: Fields, limits: Limits) -> str:
-    name, found = str(row["name"]), class_of(row)
+def _code(row: Fields, found: Class | None, limits: Limits) -> str:
+    name = str(row["name"])
     if found in (Class.MISSING, Class.DROPPED):
         return "" if found is Class.DROPPED or listed(name, limits.allow_missing) else "missing"
     if found in (Class.EXTRA, Class.GENERATED):
@@ -238,11 +239,11 @@ def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str])
     }  # fmt: skip
 
 
-def _summary(rows: tuple[Fields, ...]) -> Fields:
-    classes = collections.Counter(class_of(row) for row in rows)
+def _summary(rows: Sequence[Fields], found: Sequence[Class | None]) -> Fields:
+    classes = collections.Counter(found)
     return {
         "elements": sum(elements(row) for row in rows),
-        "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
+        "classes": [f"{classes[name]} {name}" for name in Class if classes[name]],
     }
 
 

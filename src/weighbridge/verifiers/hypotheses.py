@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from weighbridge.verifiers import bytewise
 from weighbridge.verifiers.casts import INTEGERS, cast, castable, decode, encode, numpy_dtype, shorten, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -148,4 +149,4 @@ def same(source: CheckpointView, other: str, candidate: CheckpointView, name: st
     if source.tensor(other).nbytes != candidate.tensor(name).nbytes:
         return False
     pairs = zip(source.chunks(other, ELEMENTS), candidate.chunks(name, ELEMENTS), strict=True)
-    return all(old.tobytes() == new.tobytes() for old, new in pairs)
+    return all(bytewise.equal(old, new) for old, new in pairs)

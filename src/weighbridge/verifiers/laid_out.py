@@ -120,7 +120,8 @@ def _words(data: memoryview, dtype: str) -> Words:
 def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     per, size = tensor.unit
     if part.plain:
-        step = ELEMENTS // per * size
+        # Never all of a tensor at once, however small, so that an instrument that stops early is seen to do so.
+        step = min(ELEMENTS // per, max(-(-tensor.elements // (4 * per)), 1)) * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
     return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
 

@@ -8,19 +8,21 @@ read once, for errors. Knows no threshold and gives no class a name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import bytewise, hypotheses, value_errors
+from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
 from weighbridge.verifiers.attribution import attributed
-from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.damaged_values import damage
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import Lane, lanes
 from weighbridge.verifiers.planned import planned
 from weighbridge.views.checkpoint import CheckpointView
+
+Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
 ABSENT: Fields = {
@@ -46,7 +48,7 @@ def measure(views: Views, options: Fields) -> Measurement:
     source, candidate = views
     plan = planned(source, candidate, options)
     pair = _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
-    rows = tuple(pair.rows())
+    rows = abreast.each(pair.row, pair.sizes())
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
@@ -67,18 +69,20 @@ class _Pair:
     namesakes: hypotheses.Namesakes
     contents: bool
 
-    def rows(self) -> Iterable[Fields]:
-        """Describe every tensor of the candidate, then every one of the source that makes none of them."""
+    def sizes(self) -> dict[Place, int]:
+        """Give the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
         used = self.plan.used()
-        whole, done = sum(tensor.nbytes for tensor in self.candidate.tensors.values()), 0
-        for name in self.candidate.names():
-            yield self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
-            done += self.candidate.tensor(name).nbytes
-            LISTENER.get()(done, whole)
-        for name in self.source.names():
-            if name not in used:
-                place = f"{name} (source)" if name in self.candidate.tensors else name
-                yield self._alone(place, self.source, name)
+        places = [(name, True) for name in self.candidate.names()]
+        places += [(name, False) for name in self.source.names() if name not in used]
+        views = {True: self.candidate, False: self.source}
+        return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
+
+    def row(self, place: Place) -> Fields:
+        """Describe one tensor."""
+        name, new = place
+        if new:
+            return self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
+        return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
     def _alone(self, place: str, view: CheckpointView, name: str) -> Fields:
         """Describe a tensor that one side has alone, and the tensor of that side that it repeats."""

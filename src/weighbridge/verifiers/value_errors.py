@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
     from weighbridge.verifiers.hypotheses import Hypothesis
+    from weighbridge.verifiers.lanes import Bytes
 
 
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
@@ -44,21 +45,33 @@ def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
     import numpy as np
 
     per, size = laid.new.unit
-    equal, first = 0, None
-    for at, stored, there in laid.steps():
-        predicted = np.ascontiguousarray(lane.predict(stored)).reshape(-1).view(np.uint8)
-        if predicted.nbytes == there.nbytes and bytewise.equal(predicted, there):
-            equal += there.nbytes // size * per
-            continue
+    wrong, first = 0, None
+    for at, stored, predicted, there in _unequal(laid, lane):
         same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
-        equal += int(np.count_nonzero(same)) * per
+        wrong += int(np.count_nonzero(~same)) * per
         if first is None:
             unit = int(same.argmin())
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             parts = predicted[span].tobytes(), there[span].tobytes()
             first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
-    return equal, first
+    return laid.new.elements - wrong, first
+
+
+def _unequal(laid: Laid, lane: Lane) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+    """Walk over the stretches that differ: the first element, the source's words, what they predict, what is there."""
+    import numpy as np
+
+    if lane.name == "identical" and laid.pairing.plain:  # nothing to decode: bytes that are equal cost one look
+        (part,), (per, size) = laid.pairing.parts, laid.new.unit
+        for at, *sides in bytewise.unequal((laid.source, part.source), (laid.candidate, laid.new.name), size):
+            old, new = (np.frombuffer(side, np.uint8) for side in sides)
+            yield at // size * per, old.view(f"V{size}"), old, new
+        return
+    for at, stored, there in laid.steps():
+        predicted = np.ascontiguousarray(lane.predict(stored)).reshape(-1).view(np.uint8)
+        if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
+            yield at, stored, predicted, there
 
 
 def count_back(laid: Laid, lane: Lane) -> int:
