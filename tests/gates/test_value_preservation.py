@@ -37,7 +37,8 @@ def requantised(name: str, candidate: str, source: str = "F32") -> Any:
 
 def bounded(name: str, candidate: str, error: float | None = None, lost: float | None = 0.0, **more: Any) -> Any:
     told = BOUND[candidate] if error is None else error
-    return row(name, "F32", candidate, {}, relative_rmse=told, lost_share=lost, max_error=0.5, **more)
+    counts = more.pop("reproduced", {})
+    return row(name, "F32", candidate, counts, relative_rmse=told, lost_share=lost, max_error=0.5, **more)
 
 
 def judged(rows: Sequence[Any], policy: str, **limits: Any) -> Verdict:
@@ -84,6 +85,14 @@ PASSING: dict[str, Passing] = {
     "a mixture at its edges": (
         {"policy": "quantised:Q5_K_S"},
         table([bounded("a", "Q5_K", lost=LOST_SHARE), bounded("b", "Q5_1"), row("n", "F32", "F32")]),
+    ),
+    "rounded before it was quantised": (
+        {"policy": "quantised:Q8_0"},
+        table([
+            requantised("a", "Q8_0"), row("n", "F32", "F32"),
+            bounded("b", "Q8_0", 0.005, reproduced={"requantised": 500, "requantised-through-f16": 512}),
+            bounded("c", "Q8_0", 0.005, reproduced={"requantised": 500, "requantised-through-bf16": 512}),
+        ]),
     ),
     "quantised to one type": ({"policy": "quantised:Q4_K"}, table([bounded("a", "Q4_K"), row("n", "F32", "F32")])),
     "allowed by name": (
@@ -180,6 +189,8 @@ def test_the_lattice_is_ordered_best_first() -> None:
         ("requant:Q8_0", row("a", "F32", "F16"), "label"),
         ("requant:Q8_0", requantised("a", "Q4_0"), "label"),
         ("requant:Q8_0", bounded("a", "Q8_0", 0.001), "content"),
+        ("requant:Q8_0", bounded("a", "Q8_0", 0.001, reproduced={"requantised-through-f16": 512}), "content"),
+        ("quantised:Q8_0", bounded("a", "Q8_0", 0.001), "content"),
         ("quantised:Q6_K", bounded("a", "Q5_K"), "label"),
         ("quantised:Q6_K", bounded("a", "Q6_K", 0.0268), "bound"),
         ("lossless", row("a", "F32", "F32", {"identical": 511}), "content"),

@@ -14,6 +14,7 @@ from tests.mapping.conversions import (
     EXPERTS,
     HEADS,
     KV,
+    WIDTH,
     Arrays,
     converted,
     decoder,
@@ -25,7 +26,7 @@ from tests.mapping.conversions import (
 from weighbridge.gates.mechanisms import MECHANISMS
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import read
-from weighbridge.mapping.gguf_auto import Sides, plan
+from weighbridge.mapping.gguf_auto import Shape, Sides, plan
 from weighbridge.model import Fields, Measurement, Rows, Verdict
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
@@ -165,6 +166,31 @@ def test_an_untied_head_that_the_converter_dropped_is_missing(tmp_path: Path) ->
     gguf_file(tmp_path / "m.gguf", arrays, "gemma")
     _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
     assert [(offence.place, offence.code) for offence in verdict.offences] == [("lm_head.weight", "missing")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "code"), [((1, 1, 8, 8), ""), ((1,), ""), ((8,), "missing"), ((1, 2, 8, 8), "missing")]
+)
+def test_a_mask_may_go_and_a_bias_that_is_named_like_one_may_not(tmp_path: Path, shape: Shape, code: str) -> None:
+    source = decoder()
+    gguf_file(tmp_path / "m.gguf", converted(source, "qwen2"), "qwen2")
+    source["model.layers.0.attn.bias"] = np.ones(shape, np.float32)
+    rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert [offence.code for offence in verdict.offences] == [code] * bool(code)
+    assert bool(rows["model.layers.0.attn.bias"]["listed"]) is not bool(code)
+
+
+@pytest.mark.parametrize(("kept", "refused"), [(36, False), (35, True)])
+def test_an_embedding_may_lose_its_padding_and_no_more(tmp_path: Path, kept: int, refused: bool) -> None:
+    source = decoder()
+    source["model.embed_tokens.weight"] = np.random.default_rng(5).standard_normal((100, WIDTH)).astype(np.float32)
+    source["lm_head.weight"] = source["model.embed_tokens.weight"]
+    arrays = converted(source, "gemma3")
+    del arrays["output.weight"]
+    arrays["token_embd.weight"] = arrays["token_embd.weight"][:kept]
+    gguf_file(tmp_path / "m.gguf", arrays, "gemma3")
+    _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert ("token_embd.weight" in {offence.place for offence in verdict.offences}) is refused
 
 
 def test_head_counts_are_the_sources_never_the_imports(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ def test_bf16_is_requantised_from_its_values(tmp_path: Path) -> None:
     assert row["reproduced"] == {"requantised": WIDE.size}
 
 
+@pytest.mark.parametrize(("name", "between"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_blocks_of_values_that_were_rounded_before_are_counted_as_such(tmp_path: Path, name: str, between: Any) -> None:
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", WIDE.astype(between).astype(np.float32))))["w"]
+    assert row["reproduced"][f"requantised-through-{name}"] == WIDE.size > row["reproduced"]["requantised"]
+
+
 def test_a_changed_block_costs_its_elements_and_is_shown(tmp_path: Path) -> None:
     data = bytearray(blocks("Q8_0"))
     data[34 * 5 + 3] ^= 0x10

@@ -11,6 +11,8 @@ from weighbridge.model import Fields
 MECHANISMS: tuple[str, ...] = (
     "value-cast",
     "requantised",
+    "requantised-through-f16",
+    "requantised-through-bf16",
     "bf16-bits-as-f16",
     "f16-bits-as-bf16",
     "relabelled",

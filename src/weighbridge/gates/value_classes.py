@@ -35,6 +35,10 @@ BLOCK: Mapping[str, int] = {
 }
 REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
 
+# Of these, the types whose quantiser takes no importance matrix: their bytes follow from the values alone.
+UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
+ROUNDED_FIRST = ("requantised-through-f16", "requantised-through-bf16")  # quantised from a file that was rounded before
+
 # Relative RMSE of normally distributed values in each type, measured; files made with an importance matrix deviate.
 TYPICAL_ERROR: Mapping[str, float] = {
     "Q8_0": 0.0054,

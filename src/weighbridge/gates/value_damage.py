@@ -26,6 +26,7 @@ from weighbridge.gates.value_classes import (
     STANDS_IN,
     TERNARY,
     TYPICAL_ERROR,
+    UNWEIGHTED,
 )
 from weighbridge.model import Fields, Outcome
 
@@ -134,10 +135,8 @@ def _worse(dtype: str, least: str) -> bool:
 
 def _bounded(row: Fields, limits: Any) -> bool:
     """Tell whether errors of a block type are all that a policy asks for here."""
-    verb = limits.policy.partition(":")[0]
-    return bool(
-        verb == "quantised" and row["candidate_dtype"] in BOUND and row["source_dtype"] != row["candidate_dtype"]
-    )
+    verb, dtype = limits.policy.partition(":")[0], row["candidate_dtype"]
+    return bool(verb == "quantised" and dtype in BOUND and dtype not in UNWEIGHTED and row["source_dtype"] != dtype)
 
 
 def _content(change: Callable[[Fields], Fields]) -> Callable[[Fields, Any], Fields | None]:

@@ -27,9 +27,11 @@ from weighbridge.gates.value_classes import (
     MIXTURES,
     POLICY,
     RANK,
+    ROUNDED_FIRST,
     STANDS_IN,
     TERNARY,
     TYPICAL_ERROR,
+    UNWEIGHTED,
     Class,
     elements,
     last_dimension,
@@ -151,8 +153,13 @@ def needed(limits: Limits, row: Fields) -> Class | None:
     if verb == "requant" and candidate == target:
         return Class.REQUANT_EXACT
     if verb == "quantised" and _in_mixture(candidate, target):
-        return Class.WITHIN_BOUND
+        return Class.REQUANT_EXACT if candidate in UNWEIGHTED and not _rounded_first(row) else Class.WITHIN_BOUND
     return None
+
+
+def _rounded_first(row: Fields) -> bool:
+    """Tell whether blocks are exactly those of the source's values rounded to sixteen bits before."""
+    return any(reproduced(row).get(name) == row["elements"] for name in ROUNDED_FIRST)
 
 
 def _rounding_meant(limits: Limits, row: Fields, verb: str, target: str) -> bool:

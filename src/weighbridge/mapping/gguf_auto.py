@@ -18,12 +18,13 @@ Shape = tuple[int, ...]
 
 # Architectures whose queries and keys are stored with the halves of each head interleaved.
 PERMUTED = (
-    "llama", "deci", "arcee", "smollm3", "granite", "granitemoe", "minicpm", "olmo", "xverse", "arctic", "bailingmoe",
-    "deepseek",
+    "llama", "llama-embed", "deci", "arcee", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "olmo",
+    "xverse", "arctic", "bailingmoe", "deepseek", "llada",
 )  # fmt: skip
 INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
 CUT_VOCABULARY = ("gemma3",)
+PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")  # of gpt2
 NUMBERS = {
     "heads": ("num_attention_heads", "n_head", "num_heads"),
@@ -169,7 +170,8 @@ def _cut(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
     rows = plain.shape[0] if plain.shape else 0
     if len(there) != 2 or not there[0] < rows:
         return None
-    if sides.architecture in CUT_VOCABULARY and target in ("token_embd.weight", "output.weight"):
+    embedding = target in ("token_embd.weight", "output.weight")
+    if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:
         part = Part(source=name, take=(0, 0, there[0]))
         return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), made=f"{there[0]} of {rows} rows")
     offset = int(sides.config.get("pad_token_id") or 0) + 1

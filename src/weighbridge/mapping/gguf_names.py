@@ -17,10 +17,11 @@ STACKED = re.compile(EXPERTS + r"(gate_up_proj|down_proj)")
 MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
 ROUTER = re.compile(r"(?:.*\.)?layers\.(\d+)\.(?:block_sparse_moe|mlp)\.gate\.weight")
 
+MASK = "a causal mask"
+
 # What llama.cpp's converter leaves out by rule, whatever it holds.
 LEFT_OUT = {
-    r".*\.attention\.(masked_bias|bias)": "a causal mask",
-    r".*\.attn\.(masked_bias|bias)": "a causal mask",
+    r".*\.(attention|attn)\.(masked_bias|bias)": MASK,
     r".*rotary_emb\.inv_freq": "a table that the loader computes",
     r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
     r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": "the pooler, which embedding models do not use",
@@ -45,10 +46,15 @@ def expert(name: str) -> Expert | None:
     return Expert(int(found[1]), int(found[2]), MATRIX[found[3]])
 
 
-def left_out(names: Iterable[str]) -> dict[str, str]:
-    """Say, for each source tensor that a rule leaves out, what it is."""
-    found = ((name, why) for name in names for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
-    return dict(found)
+def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Say, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
+    found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
+    return {name: why for name, why in found if why != MASK or _masks(shapes[name])}
+
+
+def _masks(shape: tuple[int, ...]) -> bool:
+    """Tell whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
+    return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
 
 
 def gguf_names(architecture: str, blocks: int, names: Iterable[str]) -> Mapping[str, str] | None:

@@ -11,7 +11,7 @@ from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.verifiers import hypotheses, value_errors
 from weighbridge.verifiers.casts import numpy_dtype
 from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import Lane, lanes
+from weighbridge.verifiers.lanes import Lane, lanes, roundabouts
 
 MAX_PARTS = 1 << 12
 MAX_TRIES = 64
@@ -25,6 +25,8 @@ def attributed(laid: Laid, plan: Plan, namesakes: hypotheses.Namesakes) -> tuple
     if pairing.shape == new.shape and numpy_dtype(laid.dtype) is not None:
         old = dataclasses.replace(new, dtype=laid.dtype)
         counts |= value_errors.reproduced(laid, hypotheses.elementwise(old, new))
+        for lane in roundabouts(laid.dtype, new.dtype):
+            counts[lane.name] = value_errors.count(laid, lane)[0]
         if new.dtype in value_errors.PRECISION:
             counts["scaled"] = value_errors.scaled(laid)
     back = lanes(new.dtype, laid.dtype, computed=False) if laid.dtype else None

@@ -44,6 +44,21 @@ def lanes(old: str, new: str, *, computed: bool) -> Lane | None:
     return None
 
 
+def roundabouts(old: str, new: str) -> tuple[Lane, ...]:
+    """Give the ways over a rounding to sixteen bits before blocks were made."""
+    if new not in REQUANTISED:
+        return ()
+    between = (dtype for dtype in ("F16", "BF16") if dtype != old and castable(old, dtype))
+    return tuple(_through(old, dtype, new) for dtype in between)
+
+
+def _through(old: str, between: str, new: str) -> Lane:
+    def predict(stored: Words) -> Words:
+        return quantise(decode(cast(stored, old, between), between), new)
+
+    return Lane(f"requantised-through-{between.lower()}", predict)
+
+
 def values(stored: Bytes, dtype: str) -> Values | None:
     """Read a candidate's bytes as values, `[elements]`, or None where nothing reads its dtype."""
     if dtype in BLOCKS:
