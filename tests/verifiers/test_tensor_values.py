@@ -176,7 +176,7 @@ def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
 
     monkeypatch.setattr(laid_out.Laid, "steps", decoded)
     found = rows(views(tmp_path, SOURCE, SOURCE))
-    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18}
+    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
 
 
 # --- The canary -------------------------------------------------------------------------------------------------------
@@ -218,7 +218,9 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
         assert isinstance(whole.value, Rows)
         return dataclasses.replace(whole, value=Rows("name", whole.value.rows[:1]))
 
-    wide = views(tmp_path / "wide", SOURCE, {**SOURCE, "a": ("F32", (6,), NORM.tobytes())})
+    (tmp_path / "wide").mkdir()
+    narrow = {"a": ("BF16", (6,), bf16(NORM)), "b": ("BF16", BIG.shape, bf16(BIG))}
+    wide = views(tmp_path / "wide", narrow, SOURCE)
     assert seen(pair)
     assert seen(wide)
     assert not seen(pair, first)
