@@ -45,8 +45,8 @@ def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
     import numpy as np
 
     per, size = laid.new.unit
-    wrong, first = 0, None
-    for at, stored, predicted, there in _unequal(laid, lane):
+    wrong, first, walk = 0, None, _Walk(laid, lane)
+    for at, stored, predicted, there in walk.unequal():
         same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
         wrong += int(np.count_nonzero(~same)) * per
         if first is None:
@@ -55,23 +55,41 @@ def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             parts = predicted[span].tobytes(), there[span].tobytes()
             first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
-    return laid.new.elements - wrong, first
+    return walk.looked - wrong, first
 
 
-def _unequal(laid: Laid, lane: Lane) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-    """Walk over the stretches that differ: the first element, the source's words, what they predict, what is there."""
-    import numpy as np
+@dataclass(slots=True)
+class _Walk:
+    """A walk over a tensor beside what a lane predicts; `looked` counts elements, so that none is right unseen."""
 
-    if lane.name == "identical" and laid.pairing.plain:  # nothing to decode: bytes that are equal cost one look
-        (part,), (per, size) = laid.pairing.parts, laid.new.unit
+    laid: Laid
+    lane: Lane
+    looked: int = 0
+
+    def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Give the stretches that differ: first element, the source's words, what they predict, what is there."""
+        bytes_alone = self.lane.name == "identical" and self.laid.pairing.plain
+        return self._bytes() if bytes_alone else self._steps()
+
+    def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Decode nothing: bytes that are equal cost one look."""
+        import numpy as np
+
+        laid, (part,), (per, size) = self.laid, self.laid.pairing.parts, self.laid.new.unit
         for at, *sides in bytewise.unequal((laid.source, part.source), (laid.candidate, laid.new.name), size):
             old, new = (np.frombuffer(side, np.uint8) for side in sides)
             yield at // size * per, old.view(f"V{size}"), old, new
-        return
-    for at, stored, there in laid.steps():
-        predicted = np.ascontiguousarray(lane.predict(stored)).reshape(-1).view(np.uint8)
-        if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
-            yield at, stored, predicted, there
+        self.looked = laid.new.elements
+
+    def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        import numpy as np
+
+        per, size = self.laid.new.unit
+        for at, stored, there in self.laid.steps():
+            predicted = np.ascontiguousarray(self.lane.predict(stored)).reshape(-1).view(np.uint8)
+            if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
+                yield at, stored, predicted, there
+            self.looked += there.nbytes // size * per
 
 
 def count_back(laid: Laid, lane: Lane) -> int:
