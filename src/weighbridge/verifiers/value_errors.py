@@ -265,7 +265,7 @@ def _difference(laid: Laid, first: Difference | None) -> Json:
         was, found = was[inside : inside + 1], found[inside : inside + 1]
     alone = first.stored or was
     return {
-        "offset": offset, "file_offset": new.offset + offset, "index": first.index,
+        "offset": offset, "file_offset": new.file_offset(offset), "index": first.index,
         "source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was),
         "source_value": shown(alone, laid.dtype), "candidate_value": shown(found, new.dtype),
         "ulps": abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
