@@ -105,10 +105,17 @@ def directory(folder: Path, arrays: Arrays, config: Mapping[str, Any] = CONFIG) 
     return folder
 
 
-def gguf_file(path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str, str] | None = None) -> Path:
-    """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices."""
+def gguf_file(
+    path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str, str] | None = None,
+    heads: tuple[int, int] = (HEADS, KV),
+) -> Path:  # fmt: skip
+    """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices; `heads` are as stated."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(2)
+    writer.add_embedding_length(WIDTH)
+    writer.add_vocab_size(VOCAB)
+    writer.add_head_count(heads[0])
+    writer.add_head_count_kv(heads[1])
     for name, values in arrays.items():
         dtype = (dtypes or {}).get(name, (dtypes or {}).get("*", "F32") if values.ndim > 1 else "F32")
         kind = gguf.GGMLQuantizationType[dtype]

@@ -27,7 +27,7 @@ from weighbridge.gates.mechanisms import MECHANISMS
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import read
 from weighbridge.mapping.gguf_auto import Shape, Sides, plan
-from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.model import Fields, Measurement, Outcome, Rows, Verdict
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -226,3 +226,18 @@ def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> 
 
 def test_an_unknown_architecture_has_no_plan() -> None:
     assert plan(Sides(architecture="none", config={}, source={}, candidate={})) is None
+
+
+@pytest.mark.parametrize("said", [1, 2, HEADS, 16])
+def test_a_permutation_is_undone_with_the_source_s_head_counts_whatever_the_import_says(
+    tmp_path: Path, said: int
+) -> None:
+    source = decoder()
+    hf = directory(tmp_path / "hf", source)
+    right = gguf_file(tmp_path / "right.gguf", converted(source, "llama"), "llama", heads=(said, said))
+    rows, verdict = weighed(hf, right)
+    assert (verdict.outcome, rows[Q]["made"]) == (Outcome.PASS, f"rope permutation of {HEADS} heads")
+    wrong = converted(source, "llama")
+    wrong[Q] = permuted(source["model.layers.1.self_attn.q_proj.weight"], 2)
+    _, verdict = weighed(hf, gguf_file(tmp_path / "wrong.gguf", wrong, "llama", heads=(2, KV)))
+    assert [(one.place, one.figures["mechanism"]) for one in verdict.offences] == [(Q, "wrong-head-count")]
