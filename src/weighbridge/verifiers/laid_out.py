@@ -77,8 +77,8 @@ class Laid:
     def _stored(self) -> Iterator[tuple[Words, int]]:
         for part in self.pairing.parts:
             tensor = self.source.tensor(part.source)
-            for stored in _part(self.source, tensor, part):
-                per, size = tensor.unit
+            per, size = tensor.unit
+            for stored in _part(self.source, tensor, part, max(per, self.new.unit[0])):
                 elements = stored.nbytes // size * per
                 yield self._computed(stored, tensor.dtype), elements
 
@@ -117,11 +117,13 @@ def _words(data: memoryview, dtype: str) -> Words:
     return _bytes(data) if numpy_dtype(dtype) is None else words(data, dtype)
 
 
-def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+def _part(view: CheckpointView, tensor: Tensor, part: Part, block: int) -> Iterator[Words]:
+    """Walk over a part, whole blocks of so many elements at a time."""
     per, size = tensor.unit
     if part.plain:
         # Never all of a tensor at once, however small, so that an instrument that stops early is seen to do so.
-        step = min(ELEMENTS // per, max(-(-tensor.elements // (4 * per)), 1)) * size
+        quarter = max(-(-tensor.elements // (4 * block)), 1) * block
+        step = min(ELEMENTS, quarter) // per * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
     return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
 
