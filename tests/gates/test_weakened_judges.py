@@ -117,6 +117,8 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "judge: first only: for row in (*files, *tensors)": LOOKED,
         "judge: last only: for row in (*files, *tensors)": LOOKED,
         "judge: without *files: (*files, *tensors)": LOOKED,
+        "judge: first only: for row in unread": WORDS,
+        "judge: last only: for row in unread": WORDS,
         "judge: without *tensors: (*files, *tensors)": LOOKED,
         "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
         "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,

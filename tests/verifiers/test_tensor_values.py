@@ -16,10 +16,13 @@ from tests.verifiers.test_tensor_pairs import BIG, NORM, SOURCE, VALUES, bf16, v
 from tests.views.files import gguf_bytes, info
 
 from weighbridge.canonical import dumps
+from weighbridge.mapping.plan import Pairing, Part
 from weighbridge.model import Measurement, Rows
-from weighbridge.verifiers import VERIFIERS, bytewise, laid_out
+from weighbridge.verifiers import VERIFIERS, bytewise, laid_out, value_errors
 from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Views
 from weighbridge.verifiers.block_values import REQUANTISED
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import lanes
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -242,3 +245,11 @@ def test_a_constant_answer_is_blind(tmp_path: Path) -> None:
     pair = views(tmp_path, SOURCE, SOURCE)
     constant = VERIFIER.measure(pair, {})
     assert not seen(pair, lambda _views, _options: constant)
+
+
+def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(tmp_path: Path) -> None:
+    pair = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {"w": ("F32", WIDE.shape, WIDE.tobytes())})
+    half = Pairing(candidate="w", parts=(Part(source="w", take=(0, 0, 4)),), shape=WIDE.shape)
+    lane = lanes("F32", "F32", computed=False)
+    assert lane is not None
+    assert value_errors.count(Laid(*pair, half), lane) == (WIDE.size // 2, None)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
 
 from weighbridge.cards import fill, gate_card, render
-from weighbridge.gates.value_classes import RANK, Class
+from weighbridge.gates.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import class_of
 from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows
 from weighbridge.report.lines import capped, say, trials_told
@@ -20,10 +21,12 @@ from weighbridge.runner import Weighed
 SHOWN = 20
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
+SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 NOT_COMPARED = "not compared"
 
-
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
+MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
+POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
 LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
 
 
@@ -47,13 +50,27 @@ def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
     lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
     yield from (f"  {line}" for line in (lines if shown.everything else capped(lines, SHOWN)))
     yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-    if any(offence.figures.get("mechanism") == "swapped" for offence in finding.verdict.offences):
-        yield click.style(f"  {SWAPPED}", bold=True)
+    yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = _rows(weighed)
     yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
-    if rows:
+    if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield answer
+
+
+def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
+    """Ask whether the wrong thing was held against the wrong other: the sides exchanged, a policy not named."""
+    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
+        yield SWAPPED
+    policies = set(map(_policy, offences))
+    if len(policies) == 1 and re.fullmatch(POLICY, policy := policies.pop()):
+        yield MEANT.format(policy=policy)
+
+
+def _policy(offence: Offence) -> str:
+    """Name the policy under which this would be none, if there is one."""
+    verb = POLICIES.get((offence.code, str(offence.figures.get("mechanism"))), "")
+    return f"{verb}:{offence.figures.get('candidate_dtype')}"
 
 
 def classes(weighed: Weighed) -> Json:
@@ -112,7 +129,8 @@ def _answer(finding: Finding, weighed: Weighed) -> str:
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     match verdict.outcome:
         case Outcome.PASS:
-            return f"SAME: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
+            word = "SAME" if _counted(_rows(weighed)).keys() <= SAME else "AS MEANT"
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
         case Outcome.FAIL:
             return f"DIFFERENT: {verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
         case Outcome.BLOCKED:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
 
-ELEMENTS = 1 << 18  # in one step; a multiple of every dtype's block
+ELEMENTS = 1 << 18  # in one step; whole blocks
+BLOCK = 256  # elements: a multiple of every dtype's block
 BEHIND = 8 << 20  # bytes read before they are given back
 
 
@@ -77,8 +78,8 @@ class Laid:
     def _stored(self) -> Iterator[tuple[Words, int]]:
         for part in self.pairing.parts:
             tensor = self.source.tensor(part.source)
-            per, size = tensor.unit
-            for stored in _part(self.source, tensor, part, max(per, self.new.unit[0])):
+            for stored in _part(self.source, tensor, part):
+                per, size = tensor.unit
                 elements = stored.nbytes // size * per
                 yield self._computed(stored, tensor.dtype), elements
 
@@ -117,13 +118,12 @@ def _words(data: memoryview, dtype: str) -> Words:
     return _bytes(data) if numpy_dtype(dtype) is None else words(data, dtype)
 
 
-def _part(view: CheckpointView, tensor: Tensor, part: Part, block: int) -> Iterator[Words]:
-    """Walk over a part, whole blocks of so many elements at a time."""
+def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     per, size = tensor.unit
     if part.plain:
-        # Never all of a tensor at once, however small, so that an instrument that stops early is seen to do so.
-        quarter = max(-(-tensor.elements // (4 * block)), 1) * block
-        step = min(ELEMENTS, quarter) // per * size
+        # Never all of a tensor at once, so that an instrument that stops early is seen to do so; but whole blocks.
+        blocks = max(-(-tensor.elements // (4 * BLOCK)), 1)
+        step = min(ELEMENTS, blocks * BLOCK) // per * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
     return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
 

@@ -148,7 +148,7 @@ class _Pair:
         counts: dict[str, int] = {}
         if pairing.shape == new.shape and laid.dtype:
             found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
-        if new.elements not in counts.values():
+        if new.elements and new.elements not in counts.values():
             tried, other = attributed(laid, self.plan, self.namesakes)
             counts |= tried
             found["other"] = other
