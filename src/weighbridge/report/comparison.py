@@ -188,4 +188,4 @@ def _kind(offence: Offence) -> str:
 
 def _unreadable(finding: Finding, weighed: Weighed) -> bool:
     found = weighed.measured.get(str(finding.verdict.figures.get("measurement")))
-    return isinstance(found, Faulted) and found.code != "verifier-raised"
+    return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")
