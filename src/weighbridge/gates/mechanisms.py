@@ -34,6 +34,7 @@ MECHANISMS: tuple[str, ...] = (
     "layer-before",
     "layer-after",
     "experts-swapped",
+    "parts-swapped",
     "other-tensor",
     "swapped",
     "scaled",
