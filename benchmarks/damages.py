@@ -307,6 +307,7 @@ ORDER = (
 )  # fmt: skip
 PLACES = (
     _("the layer before", copied(UP, "blk.0.ffn_up.weight"), UP, "layer-before"),
+    _("the layer after", copied("blk.0.ffn_up.weight", UP), "blk.0.ffn_up.weight", "layer-after"),
     _("two layers exchanged", exchanged("blk.0.ffn_up.weight", UP), "blk.0.ffn_up.weight", "other-tensor"),
     _("gate and up exchanged", exchanged(GATE, UP), GATE, "gate-and-up-swapped"),
     _("gate and up exchanged in Q8_0", exchanged(GATE, UP), UP, "gate-and-up-swapped", **BLOCKS),
