@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Cli
+from tests.views.files import safetensors
+from verifiers.specimens.make_formats import Apr, apr, gguf
 
 SPECIMENS = Path(__file__).parents[2] / "verifiers" / "specimens"
 SOURCE = SPECIMENS / "checkpoints" / "source.safetensors"
@@ -17,6 +22,39 @@ def test_the_same_tensors_in_another_format_are_the_same(cli: Cli, name: str) ->
     for pair in ((SOURCE, FORMATS / name), (FORMATS / name, SPECIMENS / "checkpoints" / "import.gguf")):
         ended = cli("compare", *pair, "--policy", "same")
         assert (ended.code, "SAME: 2 of 2 tensors" in ended.out) == (0, True), ended.out
+
+
+# What ggml's quantiser (0.25.3) makes of VALUES in Q4_K, without importances.
+VALUES = ((np.arange(512, dtype=np.uint64) * 2654435761 % 2**32) / 2.0**31 - 1).astype("<f4").reshape(2, 256)
+QUANTISED = base64.b64decode(
+    "MxgXJP///vz8/f78rf69/8BpA61H0XsVvljynDbAahStSOKLJc9p85030XoUvljiWfOcNtB6BK5I4oslz2nznTfRexW+WPKcJsBq"
+    "BK1H4YvhiyXPafOcNtB6FL5Y8pw1z2kDrUfhiyW+WPKcNtB6FHoUvljijCXPaQOtR9F7Fb5Y8pw2wHoUrkfhiyXPafOdMBgdJP3+"
+    "//38+/76zb3+zfOdN9F7Fb9Y4owmwGoErkjhexW/WfOdN9F6FK5I4owmjCbAagStR9F7Fb9Z85w30WoErkjijCbPafOdN9F7Fb4V"
+    "v1nznDbQagSuSOKMJc9p85030XsVvljyjCbAagSuR65I4owmz2nznTfRexW/WPKMJsBqBK5I4osVv1nznTfR"
+)
+SHORT = bytes(range(64, 80))
+
+
+@pytest.mark.parametrize("bf16", [2, 30])
+def test_a_quantisers_blocks_are_the_same_in_apr_of_both_generations_and_in_gguf(
+    cli: Cli, tmp_path: Path, bf16: int
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(
+        gguf({"w": (12, (2, 256), QUANTISED), "n": (30, (8,), SHORT), "f": (0, (2,), bytes(8))})
+    )
+    (tmp_path / "m.apr").write_bytes(
+        apr({"w": Apr(12, (2, 256), QUANTISED), "n": Apr(bf16, (8,), SHORT), "f": Apr(0, (2,), bytes(8))})
+    )
+    source = {"w": ("F32", (2, 256), VALUES.tobytes()), "n": ("BF16", (8,), SHORT), "f": ("F32", (2,), bytes(8))}
+    safetensors(tmp_path / "source", source)
+    for pair, policy, blocks in (
+        (("m.gguf", "m.apr"), "same", "BYTES_EQUAL"),
+        (("m.apr", "m.gguf"), "same", "BYTES_EQUAL"),
+        (("source", "m.apr"), "quantised:Q4_K_M", "WITHIN_BOUND"),
+    ):
+        ended = cli("compare", *(tmp_path / name for name in pair), "--policy", policy, "--json")
+        (answer,) = json.loads(ended.out)
+        assert (ended.code, answer["classes"]) == (0, {"w": blocks, "n": "BYTES_EQUAL", "f": "BYTES_EQUAL"})
 
 
 @pytest.mark.parametrize("path", sorted((FORMATS / "damaged").iterdir()), ids=lambda path: path.name)
