@@ -283,6 +283,7 @@ BITS = (
     _("a tail of zeros", each(with_tail_of_zeros, UP), UP, HONEST),
     _("a tail of zeros in Q8_0", each(with_tail_of_zeros, UP), UP, HONEST, **BLOCKS),
     _("one block of Q8_0 replaced", each(first_block_last, UP), UP, HONEST, **BLOCKS),
+    _("every value one unit further", each(lambda x: np.nextafter(x, np.float32(9)), UP), UP, HONEST),
     _("one NaN", each(with_nan, UP), UP, HONEST),
     _("bytes swapped in F32", each(lambda x: x.byteswap(), UP), UP, "byte-swapped"),
     _("bytes swapped in F16", each(lambda x: x.byteswap(), UP), UP, "byte-swapped", **HALF),

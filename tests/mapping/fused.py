@@ -40,6 +40,13 @@ def _gpt2() -> Made:
     return source, {"blk.1.attn_qkv.weight": fused.T, "blk.1.attn_output.weight": out.T}
 
 
+def _qwen3() -> Made:
+    """Queries, keys and values of their own in the source, and one tensor of them all in the file."""
+    three = {one: _draw(WIDTH, WIDTH) * factor for factor, one in enumerate("qkv", 1)}
+    source = {f"model.layers.1.self_attn.{one}_proj.weight": values for one, values in three.items()}
+    return source, {"blk.1.attn_qkv.weight": np.concatenate(list(three.values()))}
+
+
 def _mamba() -> Made:
     logs = np.log(np.abs(_draw(2 * WIDTH, SIZE)) + np.float32(1))
     return {"backbone.layers.1.mixer.A_log": logs}, {"blk.1.ssm_a": -np.exp(logs.astype(float)).astype(np.float32)}
@@ -65,4 +72,5 @@ def _t5() -> Made:
 
 FUSED: dict[str, Callable[[], Made]] = {
     "gptneox": _gptneox, "falcon": _falcon, "gpt2": _gpt2, "mamba": _mamba, "phi3": _phi3, "bert": _bert, "t5": _t5,
+    "qwen3": _qwen3,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, Damage, read, write
+from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, QKV, Damage, each, read, thirds, write
 from tests.mapping.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
 from tests.mapping.fused import FUSED
 
@@ -17,7 +17,11 @@ from weighbridge.gates.mechanisms import MECHANISMS
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FALCON = {"num_kv_heads": KV, "new_decoder_architecture": True}
-TRIED = [damage for damage in (*DAMAGES, *OF_CONVERTERS) if damage.model != "llama3-rope"]
+FUSED_HERE = Damage(
+    name="k before q, of a source that has them apart", change=each(thirds([1, 0, 2]), QKV), place=QKV,
+    right="parts-swapped", model="qwen3",
+)  # fmt: skip
+TRIED = [*(damage for damage in (*DAMAGES, *OF_CONVERTERS) if damage.model != "llama3-rope"), FUSED_HERE]
 
 
 def built(model: str, kind: Any) -> tuple[str, Arrays, Arrays]:
