@@ -2,10 +2,12 @@
 
 Makes and converts the models that it damages, as `conversions.py` does, in the same folder:
 
-    python -m benchmarks.damaged_conversions --converter …/vendor/llama.cpp --work /tmp/conversions
+    python -m benchmarks.damaged_conversions --converter …/vendor/llama.cpp --work /tmp/conversions \\
+        [--library …/libllama.so]
 
 A line is `right` when what was done is named, `honest` when no more than "different content" is said, `WRONG` when
 another mechanism is named or the exit code is another. Each conversion is weighed undamaged as well, to be accepted.
+With llama.cpp's library, what its quantiser makes is damaged too; `unseen` is what stays within the error of its type.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks import conversions
-from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, Damage, read, write
+from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, OF_QUANTISERS, UNSEEN, Damage, read, write
+from benchmarks.quantised_conversions import CHANGED, FTYPES, Quantiser
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
@@ -75,6 +78,8 @@ class Line:
     @property
     def judged(self) -> str:
         """Hold what was named against what was done."""
+        if self.right == UNSEEN and self.answer.code == 0:
+            return "unseen"
         if self.answer.code != self.code or self.named not in (self.right, HONEST):
             return "WRONG"
         return "honest" if self.named == HONEST else "right"
@@ -91,6 +96,26 @@ class Workshop:
 
     converter: Path
     work: Path
+    library: Path | None
+
+    def candidate(self, model: str, dtype: str, outtype: str) -> tuple[Path, Path]:
+        """Give a model's directory and its conversion, or what the quantiser makes of a wide one."""
+        if outtype in FTYPES:
+            return self.quantised(outtype)
+        folder = self.made(model, dtype)
+        return folder, self.converted(folder, outtype)
+
+    def quantised(self, ftype: str) -> tuple[Path, Path]:
+        """Give a wide model and what the quantiser makes of it."""
+        assert self.library is not None
+        folder = self.work / "llama-wide"
+        if not (folder / "config.json").exists():
+            conversions.source("llama", "float32", folder, changed=CHANGED["llama"])
+        target = folder / f"{ftype}.gguf"
+        refused = Quantiser(self.library).quantise(self.converted(folder, "f32"), target, FTYPES[ftype], {})
+        if refused:
+            raise SystemExit(f"{ftype}: {refused}")
+        return folder, target
 
     def made(self, model: str, dtype: str) -> Path:
         """Give the directory of a model, made where it is not there."""
@@ -109,8 +134,8 @@ class Workshop:
 
 def damaged(shop: Workshop, damage: Damage) -> Line:
     """Damage one conversion and weigh it."""
-    folder = shop.made(damage.model, damage.source)
-    head, tensors = read(shop.converted(folder, damage.outtype))
+    folder, candidate = shop.candidate(damage.model, damage.source, damage.outtype)
+    head, tensors = read(candidate)
     if damage.known:
         wide = {name: stored.values for name, stored in read(shop.converted(folder, "f32"))[1].items()}
         damage.change(tensors, wide | load_file(folder / "model.safetensors"))
@@ -212,6 +237,12 @@ def lines(shop: Workshop) -> Iterator[Line]:
     yield from converters_own(shop)
     yield from sharded(shop)
     yield from truncated(shop)
+    yield from (damaged(shop, damage) for damage in OF_QUANTISERS if shop.library)
+
+
+def _meant(outtype: str) -> str:
+    """Name the policy that means a conversion as it is."""
+    return f"quantised:{outtype}" if outtype in FTYPES else conversions.TYPES[outtype]
 
 
 def undamaged(shop: Workshop) -> Counter[int]:
@@ -219,16 +250,14 @@ def undamaged(shop: Workshop) -> Counter[int]:
 
     @cache
     def weighed(model: str, source: str, outtype: str, policy: str) -> int:
-        folder = shop.made(model, source)
-        target = write(folder / "again.gguf", *read(shop.converted(folder, outtype)))
+        folder, candidate = shop.candidate(model, source, outtype)
+        target = write(folder / "again.gguf", *read(candidate))
         code = asked(folder, target, policy).code
         target.unlink()
         return code
 
-    meant = {"f16": "rounded:F16", "bf16": "rounded:BF16"}
-    kinds = {
-        (one.model, one.source, one.outtype, meant.get(one.outtype, one.policy)) for one in (*DAMAGES, *OF_CONVERTERS)
-    }
+    done = (*DAMAGES, *OF_CONVERTERS, *(OF_QUANTISERS if shop.library else ()))
+    kinds = {(one.model, one.source, one.outtype, _meant(one.outtype)) for one in done}
     return Counter(weighed(*kind) for kind in sorted(kinds))
 
 
@@ -237,8 +266,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--converter", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--library", type=Path)
     given = parser.parse_args()
-    shop = Workshop(converter=given.converter, work=given.work)
+    shop = Workshop(converter=given.converter, work=given.work, library=given.library)
     print("| damage | conversion | policy | verdict | mechanism named | |\n|---|---|---|---|---|---|")
     counted: Counter[str] = Counter()
     for line in lines(shop):

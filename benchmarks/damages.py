@@ -381,6 +381,33 @@ OF_CONVERTERS = (
 )  # fmt: skip
 
 
+def stretched(blocks: Any) -> Any:
+    """Multiply both scales of each block of Q4_K by 1.01."""
+    new = blocks.copy()
+    scales = new[:, :4].copy().view("<f2").astype(np.float32) * np.float32(1.01)
+    new[:, :4] = scales.astype("<f2").view(np.uint8)
+    return new
+
+
+MIXED = {"outtype": "Q4_K_M", "policy": "quantised:Q4_K_M"}
+UNSEEN = "nothing"
+
+# Of what a quantiser makes of a model whose rows are whole blocks of 256, the queries one block a row.
+OF_QUANTISERS = (
+    _("rope permutation missing in Q4_K", each(lambda x: unpermuted(x, HEADS), Q), Q, "permutation-missing", **MIXED),
+    _("rope permutation with the wrong head count in Q4_K", each(lambda x: permuted(unpermuted(x, KV), HEADS), K), K,
+      "wrong-head-count", **MIXED),
+    _("gate and up exchanged in Q4_K", exchanged(GATE, UP), GATE, "gate-and-up-swapped", **MIXED),
+    _("the layer before in Q4_K", copied(UP, "blk.0.ffn_up.weight"), UP, "layer-before", **MIXED),
+    _("one block of Q4_K of zeros", each(lambda x: np.concatenate([x[:-1], 0 * x[-1:]]), UP), UP, HONEST, **MIXED),
+    _("one block of Q4_K replaced", each(first_block_last, UP), UP, HONEST, **MIXED),
+    _("blocks of Q4_0 in a Q4_K_M file", each(lambda x: x, UP), UP, "requantised",
+      outtype="Q4_0", policy="quantised:Q4_K_M"),
+    _("scaled by 1.01 in Q4_K", each(stretched, UP), UP, UNSEEN, **MIXED),
+    _("one bit flipped in Q4_K", each(flipped, UP), UP, UNSEEN, **MIXED),
+)  # fmt: skip
+
+
 def together(rows: Any, groups: int, queries: int) -> Any:
     """Put the queries, key and value of each group together again."""
     size = len(rows) // (groups * (queries + 2))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.cli.conftest import Cli
 from tests.views.files import safetensors
+from tests.views.quantised import QUANTISED, VALUES
 from verifiers.specimens.make_formats import Apr, apr, gguf
 
 SPECIMENS = Path(__file__).parents[2] / "verifiers" / "specimens"
@@ -24,14 +23,6 @@ def test_the_same_tensors_in_another_format_are_the_same(cli: Cli, name: str) ->
         assert (ended.code, "SAME: 2 of 2 tensors" in ended.out) == (0, True), ended.out
 
 
-# What ggml's quantiser (0.25.3) makes of VALUES in Q4_K, without importances.
-VALUES = ((np.arange(512, dtype=np.uint64) * 2654435761 % 2**32) / 2.0**31 - 1).astype("<f4").reshape(2, 256)
-QUANTISED = base64.b64decode(
-    "MxgXJP///vz8/f78rf69/8BpA61H0XsVvljynDbAahStSOKLJc9p85030XoUvljiWfOcNtB6BK5I4oslz2nznTfRexW+WPKcJsBq"
-    "BK1H4YvhiyXPafOcNtB6FL5Y8pw1z2kDrUfhiyW+WPKcNtB6FHoUvljijCXPaQOtR9F7Fb5Y8pw2wHoUrkfhiyXPafOdMBgdJP3+"
-    "//38+/76zb3+zfOdN9F7Fb9Y4owmwGoErkjhexW/WfOdN9F6FK5I4owmjCbAagStR9F7Fb9Z85w30WoErkjijCbPafOdN9F7Fb4V"
-    "v1nznDbQagSuSOKMJc9p85030XsVvljyjCbAagSuR65I4owmz2nznTfRexW/WPKMJsBqBK5I4osVv1nznTfR"
-)
 SHORT = bytes(range(64, 80))
 
 

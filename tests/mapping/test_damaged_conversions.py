@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, QKV, Damage, each, read, thirds, write
+from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, QKV, Damage, Stored, each, read, thirds, write
 from tests.mapping.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
 from tests.mapping.fused import FUSED
+from tests.views.quantised import QUANTISED, VALUES
 
-from weighbridge.gates.mechanisms import MECHANISMS
+from weighbridge.gates.mechanisms import MECHANISMS, explained
+from weighbridge.gates.value_classes import BOUND
+from weighbridge.model import Fields
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FALCON = {"num_kv_heads": KV, "new_decoder_architecture": True}
@@ -85,3 +89,37 @@ ELSEWHERE = {"requantised", "relabelled", "swapped"}
 
 def test_every_mechanism_is_the_right_one_of_some_damage() -> None:
     assert set(MECHANISMS) - ELSEWHERE == {damage.right for damage in TRIED} - {HONEST, "missing", "extra"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "policy", "named"),
+    [
+        (1, "quantised:Q4_K_M", ["layer-before"]),
+        (3, "quantised:Q4_K_M", [HONEST]),
+        (1, "quantised:Q6_K", ["quantised", "layer-before"]),
+    ],
+)
+def test_blocks_without_an_exact_way_are_tried_under_other_makings_too(
+    tmp_path: Path, wrong: int, policy: str, named: list[str]
+) -> None:
+    values = {at: np.roll(VALUES, 7 * at, 1) for at in range(4)}
+    source = {f"model.layers.{at}.mlp.up_proj.weight": x for at, x in values.items()}
+    hf = directory(tmp_path / "hf", source, {**CONFIG, "num_hidden_layers": 4})
+    names = ("blk.0.ffn_up.weight", f"blk.{wrong}.ffn_up.weight")
+    head, _ = read(gguf_file(tmp_path / "f32.gguf", {names[0]: VALUES}, "llama"))
+    blocks = Stored("Q4_K", (2, 256), QUANTISED)
+    rows, verdict = weighed(hf, write(tmp_path / "m.gguf", head, dict.fromkeys(names, blocks)), policy)
+    assert [offence.figures["mechanism"] for offence in verdict.offences if offence.place in names] == named
+    assert rows[names[0]]["errors_otherwise"] == {}  # nothing is read again where every block is like its values
+
+
+@pytest.mark.parametrize(("error", "named"), [(BOUND["Q4_K"], 512), (math.nextafter(BOUND["Q4_K"], 1), 0)])
+def test_another_making_explains_blocks_within_the_bound_of_their_type(error: float, named: int) -> None:
+    row: Fields = {
+        "elements": 512,
+        "candidate_dtype": "Q4_K",
+        "reproduced": {},
+        "errors_otherwise": {"layer-before": error},
+    }
+    assert explained(row, "layer-before") == named
+    assert explained(row, "layer-after") == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.mapping.alternatives import alternatives
 from weighbridge.mapping.plan import Pairing, Plan
+from weighbridge.model import Json
 from weighbridge.verifiers import hypotheses, value_errors
 from weighbridge.verifiers.casts import numpy_dtype
 from weighbridge.verifiers.laid_out import Laid
@@ -76,6 +77,16 @@ def _otherwise(laid: Laid, plan: Plan) -> dict[str, int]:
         lane = lanes(other.dtype, laid.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
         if lane is not None and made.shape == laid.new.shape:
             found[name] = value_errors.count(other, lane)[0]
+    return found
+
+
+def errors_otherwise(laid: Laid, plan: Plan) -> dict[str, Json]:
+    """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
+    found: dict[str, Json] = {}
+    for name, made in alternatives(plan, laid.pairing).items():
+        other = dataclasses.replace(laid, pairing=made)
+        if other.dtype and made.shape == laid.new.shape:
+            found[name] = value_errors.errors(other, None, None).get("relative_rmse")
     return found
 
 
