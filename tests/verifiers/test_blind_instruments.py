@@ -151,15 +151,15 @@ HARMLESS: dict[str, dict[str, str]] = {
     "tensor_pairs": {
         "_cast: for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):": UNUSED,
         "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in _unequal(source, candidate, name, unit):": ONE,
+        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": ONE,
         "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
     },
     "tensor_pairs, widened": {
         "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in _unequal(source, candidate, name, unit):": UNUSED,
-        "_unequal: for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), "
+        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": UNUSED,
+        "unequal: for one, other in zip(old[0].chunks(old[1], stretch), new[0].chunks(new[1], stretch), "
         "strict=True):": UNUSED,
-        "_unequal: for start in range(0, len(new), piece):": UNUSED,
+        "unequal: for start in range(0, len(other), piece):": UNUSED,
         "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
     },
     "facts-checkpoint": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from tests.verifiers.test_tensor_pairs import BIG, NORM, SOURCE, VALUES, bf16, v
 from tests.views.files import gguf_bytes, info
 
 from weighbridge.canonical import dumps
+from weighbridge.mapping.plan import Pairing, Part
 from weighbridge.model import Measurement, Rows
-from weighbridge.verifiers import VERIFIERS, laid_out
+from weighbridge.verifiers import VERIFIERS, bytewise, laid_out, value_errors
 from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Views
 from weighbridge.verifiers.block_values import REQUANTISED
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import lanes
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -93,12 +97,24 @@ def test_a_block_type_without_a_quantiser_is_measured_by_its_errors(tmp_path: Pa
     assert row["max_error"] == np.abs(WIDE).max()
 
 
-def test_a_block_of_zeros_is_told_by_its_share_alone(tmp_path: Path) -> None:
-    data = bytearray(blocks("Q8_0"))
-    data[-34:] = bytes(34)
-    row = rows(quantised(tmp_path, "Q8_0", bytes(data)))["w"]
+LOST: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "zeros": (lambda x: 0 * x, True),
+    "turned in sign": (lambda x: -x, True),
+    "its values the other way round": (lambda x: x[::-1], True),
+    "three times as large": (lambda x: 3.1 * x, True),
+    "twice as large": (lambda x: 2 * x, False),  # as blocks of two bits with importances are
+    "its largest values alone": (lambda x: np.where(np.abs(x) < np.median(np.abs(x)), 0, x), False),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_block_that_is_not_like_its_values_is_told_by_its_share_alone(tmp_path: Path, name: str) -> None:
+    change, lost = LOST[name]
+    values = WIDE.copy()
+    values[-1, -32:] = change(values[-1, -32:])
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", values)))["w"]
     share = float(np.square(WIDE.reshape(-1)[-32:].astype(float)).sum() / np.square(WIDE.astype(float)).sum())
-    assert row["lost_share"] == pytest.approx(share, rel=1e-12)
+    assert row["lost_share"] == pytest.approx(share if lost else 0.0, rel=1e-12)
 
 
 def test_what_no_library_reads_back_is_not_compared(tmp_path: Path) -> None:
@@ -168,6 +184,17 @@ def test_a_listener_hears_how_far_it_has_come(tmp_path: Path) -> None:
     assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
 
 
+def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(_: laid_out.Laid) -> Any:
+        raise AssertionError("words were looked at")
+
+    monkeypatch.setattr(laid_out.Laid, "steps", decoded)
+    found = rows(views(tmp_path, SOURCE, SOURCE))
+    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
+
+
 # --- The canary -------------------------------------------------------------------------------------------------------
 
 
@@ -207,10 +234,16 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
         assert isinstance(whole.value, Rows)
         return dataclasses.replace(whole, value=Rows("name", whole.value.rows[:1]))
 
+    (tmp_path / "wide").mkdir()
+    narrow = {"a": ("BF16", (6,), bf16(NORM)), "b": ("BF16", BIG.shape, bf16(BIG))}
+    wide = views(tmp_path / "wide", narrow, SOURCE)
     assert seen(pair)
+    assert seen(wide)
     assert not seen(pair, first)
-    stretches = laid_out.Laid.steps
+    stretches, unequal = laid_out.Laid.steps, bytewise.unequal
     monkeypatch.setattr(laid_out.Laid, "steps", lambda self: list(stretches(self))[:1])
+    assert not seen(wide)
+    monkeypatch.setattr(bytewise, "unequal", lambda *sides: (at for at in unequal(*sides) if at[0] == 0))
     assert not seen(pair)
 
 
@@ -225,3 +258,11 @@ def test_a_constant_answer_is_blind(tmp_path: Path) -> None:
     pair = views(tmp_path, SOURCE, SOURCE)
     constant = VERIFIER.measure(pair, {})
     assert not seen(pair, lambda _views, _options: constant)
+
+
+def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(tmp_path: Path) -> None:
+    pair = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {"w": ("F32", WIDE.shape, WIDE.tobytes())})
+    half = Pairing(candidate="w", parts=(Part(source="w", take=(0, 0, 4)),), shape=WIDE.shape)
+    lane = lanes("F32", "F32", computed=False)
+    assert lane is not None
+    assert value_errors.count(Laid(*pair, half), lane) == (WIDE.size // 2, None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +26,9 @@ from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, Sub
 from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Weighed, weigh
+
+if TYPE_CHECKING:
+    from weighbridge.verifiers.engines import Engine
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
 PAUSE_S = 0.2  # between two lines of progress
@@ -62,11 +67,16 @@ class Policy:
 )  # fmt: skip
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all of them are judged.")
 @click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
+@click.option(
+    "--engine", "address", metavar="URL",
+    help="Have the tensors compared by the workers of dask://HOST:PORT or ray://HOST:PORT, which see the same files "
+    "under the same paths; needs weighbridge[cluster]. Only rows travel.",
+)  # fmt: skip
 @as_json
 @debug
 def command(
-    source: str, imports: tuple[str, ...], policy: str | None, mapping: str | None, tensors: str,
-    *, may_differ: tuple[str, ...], headers: bool, everything: bool, as_json: bool, debug: bool,
+    source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
+    may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
 
@@ -74,18 +84,24 @@ def command(
 
     Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
     """
+    # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     answers = []
-    for path in imports:
-        chosen = given or _declared(path)
-        answers.append((path, chosen, _weigh(source, path, _gates(chosen, look, may_differ), debug=debug)))
+    with _engine(address) as engine:
+        for path in imports:
+            chosen = given or _declared(path)
+            answers.append((path, chosen, _weigh(source, path, _gates(chosen, look, may_differ), debug=debug)))
     if as_json:
-        print_json([_json(source, path, chosen, weighed) for path, chosen, weighed in answers])
+        ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
+        print_json([_json(source, path, chosen, weighed) | ran for path, chosen, weighed in answers])
     else:
         for path, chosen, weighed in answers:
             shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
             tell(itertools.chain(_heading(source, path, chosen), comparison.told(weighed, shown)))
+        if engine is not None and engine.ran.tasks:
+            tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code([finding for *_, weighed in answers for finding in comparison.counted(weighed)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
@@ -170,11 +186,37 @@ def _weigh(source: str, path: str, gates: tuple[GateDecl, ...], *, debug: bool) 
     )
     bound = [
         Bound(subject=name, instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True)
-        for name, target in (("source", source), ("import", path))
+        for name, target in (("source", _found_anywhere(source)), ("import", _found_anywhere(path)))
     ]
     on = {gate.id: (DEFAULT,) for gate in gates}
     with _rate():
         return weigh(contract, bound, on, redactor=None, progress=progress(), debug=debug)
+
+
+def _found_anywhere(path: str) -> str:
+    """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
+    from weighbridge.verifiers.base import ENGINE
+
+    return path if ENGINE.get() is None or "://" in path else str(Path(path).absolute())
+
+
+@contextmanager
+def _engine(address: str | None) -> Iterator[Engine | None]:
+    """Reach the engine that was asked for, and have it do the work meanwhile."""
+    if address is None:
+        yield None
+        return
+    from weighbridge.verifiers.base import ENGINE
+    from weighbridge.verifiers.clusters import reach
+    from weighbridge.verifiers.engines import Engine
+
+    engine = Engine(address, reach(address))
+    token = ENGINE.set(engine)
+    try:
+        yield engine
+    finally:
+        ENGINE.reset(token)
+        engine.cluster.close()
 
 
 @contextmanager
@@ -199,7 +241,7 @@ def _rate() -> Iterator[None]:
         end_progress()
 
 
-def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> Json:
+def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> dict[str, Json]:
     from weighbridge.report.machine import finding_json
 
     finding, configuration = (finding_json(found, weighed.measured) for found in weighed.findings)

@@ -15,7 +15,14 @@ from typing import Annotated
 
 from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
-from weighbridge.gates.mechanisms import explained_together, mechanism, reproduced
+from weighbridge.gates.mechanisms import (
+    QUANTISED,
+    UNEXPLAINED,
+    explained,
+    explained_together,
+    mechanism,
+    reproduced,
+)
 from weighbridge.gates.value_classes import (
     BLOCK,
     BOUND,
@@ -187,20 +194,21 @@ def _in_mixture(candidate: str, target: str) -> bool:
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every tensor's class against the one that the policy needs."""
     rows = rows_of(evidence, "pairs")
-    codes = {str(row["name"]): _code(row, limits) for row in rows}
+    classes = [class_of(row) for row in rows]
+    codes = {str(row["name"]): _code(row, found, limits) for row, found in zip(rows, classes, strict=True)}
     objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
     broken = [(row, code) for row, code in objected if code != "not-compared"]
     if broken:
-        return failed(_offences(broken), looked=tuple(codes), unit="tensors", figures=_summary(rows))
+        return failed(_offences(broken), looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
     if objected:
         return blocked("not-compared", _not_compared(objected), offences=_offences(objected), of=len(rows))
     if not any(_both(row) and row["elements"] for row in rows):
         return blocked("nothing-compared", {"tensors": len(rows)})
-    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows))
+    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
 
 
-def _code(row: Fields, limits: Limits) -> str:
-    name, found = str(row["name"]), class_of(row)
+def _code(row: Fields, found: Class | None, limits: Limits) -> str:
+    name = str(row["name"])
     if found in (Class.MISSING, Class.DROPPED):
         return "" if found is Class.DROPPED or listed(name, limits.allow_missing) else "missing"
     if found in (Class.EXTRA, Class.GENERATED):
@@ -232,24 +240,31 @@ def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
 
 
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
-    together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
-    # What explains all offenders of one change says most; where nothing does, each has its own.
-    name = mechanism([row]) if together == "different content" else together
-    counts = reproduced(row)
+    name, told = _explanation(row, code, named)
+    counts, found = reproduced(row), class_of(row)
     exact = max((int(str(counts.get(lane, 0))) for lane in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
-    found = class_of(row)
     return {key: row[key] for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),
-        "mechanism": name, "explained": counts.get(name, 0), "differing": elements(row) - exact, **more,
+        "mechanism": name, "explained": told, "differing": elements(row) - exact, **more,
     }  # fmt: skip
 
 
-def _summary(rows: tuple[Fields, ...]) -> Fields:
-    classes = collections.Counter(class_of(row) for row in rows)
+def _explanation(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> tuple[str, int]:
+    """Name what explains one offender, and count the elements that it explains."""
+    together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
+    # What explains all offenders of one change says most; where nothing does, each has its own.
+    name = mechanism([row]) if together == UNEXPLAINED else together
+    if code == "label" and name == UNEXPLAINED and class_of(row) is Class.WITHIN_BOUND:
+        return QUANTISED, elements(row)
+    return name, explained(row, name)
+
+
+def _summary(rows: Sequence[Fields], found: Sequence[Class | None]) -> Fields:
+    classes = collections.Counter(found)
     return {
         "elements": sum(elements(row) for row in rows),
-        "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
+        "classes": [f"{classes[name]} {name}" for name in Class if classes[name]],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from weighbridge.cards import fill, gate_card, render
-from weighbridge.gates.value_classes import RANK, Class
+from weighbridge.gates.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows, Verdict
 from weighbridge.report.lines import capped, say, trials_told
@@ -20,13 +21,15 @@ from weighbridge.runner import Weighed
 SHOWN = 20
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
+SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 NOT_COMPARED = "not compared"
-
 
 NOBODY_ASKED = "config-none"  # two files of tensors alone
 TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
+MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
+POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
 LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
 
 
@@ -52,14 +55,28 @@ def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
     lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
     yield from (f"  {line}" for line in (lines if shown.everything else capped(lines, SHOWN)))
     yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-    if any(offence.figures.get("mechanism") == "swapped" for offence in finding.verdict.offences):
-        yield click.style(f"  {SWAPPED}", bold=True)
+    yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = _rows(weighed)
     yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
-    if rows:
+    if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from _configuration(configuration, weighed, shown)
     yield answer
+
+
+def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
+    """Ask whether the wrong thing was held against the wrong other: the sides exchanged, a policy not named."""
+    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
+        yield SWAPPED
+    policies = set(map(_policy, offences))
+    if len(policies) == 1 and re.fullmatch(POLICY, policy := policies.pop()):
+        yield MEANT.format(policy=policy)
+
+
+def _policy(offence: Offence) -> str:
+    """Name the policy under which this would be none, if there is one."""
+    verb = POLICIES.get((offence.code, str(offence.figures.get("mechanism"))), "")
+    return f"{verb}:{offence.figures.get('candidate_dtype')}"
 
 
 def counted(weighed: Weighed) -> tuple[Finding, ...]:
@@ -152,7 +169,8 @@ def _answer(weighed: Weighed) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but not {besides}"
         case Outcome.PASS:
-            return f"SAME: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
+            word = "SAME" if _counted(_rows(weighed)).keys() <= SAME else "AS MEANT"
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
 
@@ -170,4 +188,4 @@ def _kind(offence: Offence) -> str:
 
 def _unreadable(finding: Finding, weighed: Weighed) -> bool:
     found = weighed.measured.get(str(finding.verdict.figures.get("measurement")))
-    return isinstance(found, Faulted) and found.code != "verifier-raised"
+    return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")

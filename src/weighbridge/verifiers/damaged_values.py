@@ -11,11 +11,11 @@ from weighbridge.mapping.plan import Plan
 from weighbridge.model import Fields, Measurement, Rows, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, Views
 from weighbridge.verifiers.block_values import BLOCKS
-from weighbridge.verifiers.laid_out import ELEMENTS, Laid
+from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import lanes, values
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
-ENOUGH = ELEMENTS + 512  # more than one step takes, so that the damage lies beyond the first
+ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
 
@@ -58,7 +58,7 @@ def _chosen(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tu
     later = names[1:] or names
     if not later:
         return ()
-    last = max(later, key=lambda name: (min(candidate.tensor(name).elements, ELEMENTS), name))
+    last = max(later, key=lambda name: (min(candidate.tensor(name).elements, ENOUGH), name))
     earlier = names[: names.index(last)]
     return (*sorted(earlier, key=lambda name: candidate.tensor(name).elements)[:1], last)
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
 
-ELEMENTS = 1 << 18  # in one step; a multiple of every dtype's block
+ELEMENTS = 1 << 18  # in one step; whole blocks
+BLOCK = 256  # elements: a multiple of every dtype's block
 BEHIND = 8 << 20  # bytes read before they are given back
 
 
@@ -120,7 +121,9 @@ def _words(data: memoryview, dtype: str) -> Words:
 def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     per, size = tensor.unit
     if part.plain:
-        step = ELEMENTS // per * size
+        # Never all of a tensor at once, so that an instrument that stops early is seen to do so; but whole blocks.
+        blocks = max(-(-tensor.elements // (4 * BLOCK)), 1)
+        step = min(ELEMENTS, blocks * BLOCK) // per * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
     return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
     from weighbridge.verifiers.hypotheses import Hypothesis
+    from weighbridge.verifiers.lanes import Bytes
 
 
+BITE = 1 << 15  # elements; whole blocks
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
+SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
+CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs
+ROUNDINGS = 4  # of a value and of the one that gives the factor, before multiplying and after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,59 +49,96 @@ def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
     import numpy as np
 
     per, size = laid.new.unit
-    equal, first = 0, None
-    for at, stored, there in laid.steps():
-        predicted = np.ascontiguousarray(lane.predict(stored)).reshape(-1).view(np.uint8)
-        if predicted.nbytes == there.nbytes and bytewise.equal(predicted, there):
-            equal += there.nbytes // size * per
-            continue
+    wrong, first, walk = 0, None, _Walk(laid, lane)
+    for at, stored, predicted, there in walk.unequal():
         same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
-        equal += int(np.count_nonzero(same)) * per
+        wrong += int(np.count_nonzero(~same)) * per
         if first is None:
             unit = int(same.argmin())
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             parts = predicted[span].tobytes(), there[span].tobytes()
             first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
-    return equal, first
+    return walk.looked - wrong, first
 
 
-def count_back(laid: Laid, lane: Lane) -> int:
-    """Count the elements of the source that a lane gives from the candidate: were the two sides exchanged?"""
+@dataclass(slots=True)
+class _Walk:
+    """A walk over a tensor beside what a lane predicts; `looked` counts elements, so that none is right unseen."""
+
+    laid: Laid
+    lane: Lane
+    looked: int = 0
+
+    def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Give the stretches that differ: first element, the source's words, what they predict, what is there."""
+        bytes_alone = self.lane.name == "identical" and self.laid.pairing.plain
+        return self._bytes() if bytes_alone else self._steps()
+
+    def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Decode nothing: bytes that are equal cost one look."""
+        import numpy as np
+
+        laid, (part,), (per, size) = self.laid, self.laid.pairing.parts, self.laid.new.unit
+        for at, *sides in bytewise.unequal((laid.source, part.source), (laid.candidate, laid.new.name), size):
+            old, new = (np.frombuffer(side, np.uint8) for side in sides)
+            yield at // size * per, old.view(f"V{size}"), old, new
+        self.looked = laid.new.elements
+
+    def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        import numpy as np
+
+        per, size = self.laid.new.unit
+        for at, stored, there in self.laid.steps():
+            predicted = np.ascontiguousarray(self.lane.predict(stored)).reshape(-1).view(np.uint8)
+            if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
+                yield at, stored, predicted, there
+            self.looked += there.nbytes // size * per
+
+
+def explains(laid: Laid, lane: Lane) -> bool:
+    """Tell whether a lane reproduces every element; the first that it does not ends the walk."""
+    walk = _Walk(laid, lane)
+    return next(walk.unequal(), None) is None and walk.looked == laid.new.elements
+
+
+def explains_back(laid: Laid, lane: Lane) -> bool:
+    """Tell whether a lane gives the source from the candidate: were the two sides exchanged?"""
     import numpy as np
 
     found = numpy_dtype(laid.new.dtype)
     assert found is not None
-    per, size = laid.source.tensor(laid.pairing.parts[0].source).unit
-    equal = 0
     for _, stored, there in laid.steps():
-        predicted = np.ascontiguousarray(lane.predict(there.view(f"<u{found.itemsize}"))).reshape(-1).view(np.uint8)
-        same = predicted.reshape(-1, size) == stored.view(np.uint8).reshape(-1, size)
-        equal += int(np.count_nonzero(same.all(axis=1))) * per
-    return equal
+        predicted = np.ascontiguousarray(lane.predict(there.view(f"<u{found.itemsize}")))
+        if predicted.nbytes != stored.nbytes or not bytewise.equal(predicted, stored):
+            return False
+    return laid.new.elements > 0
 
 
-def scaled(laid: Laid) -> int:
-    """Count the elements that are the source's times one factor, but for the rounding of the narrower dtype.
+def scaled(laid: Laid) -> bool:
+    """Tell whether all is the source's times one factor, but for the rounding of the narrower dtype.
 
-    The factor is the one that the first stretch's largest value has.
+    The factor is the one that the first stretch's largest value has; values may have been rounded before they were
+    multiplied, and after, and so may that one. A factor that roundings alone could make is none.
     """
     import numpy as np
 
-    factor, equal = None, 0
-    narrow = max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
+    factor = None
+    narrow = ROUNDINGS * max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
+    least = SMALLEST.get(laid.new.dtype, 0.0)
     for _, stored, there in laid.steps():
         after = values(there, laid.new.dtype)
         if after is None or not narrow:
-            return 0
+            return False
         with np.errstate(all="ignore"):
             before = decode(stored, laid.dtype).astype("f8")
             if factor is None:
                 at = int(np.abs(before).argmax())
                 factor = float(after[at]) / float(before[at]) if before[at] else math.nan
             wanted = before * factor
-            equal += int(np.count_nonzero(np.abs(after - wanted) <= 2 * narrow * np.abs(wanted)))
-    return 0 if factor in (None, 0.0, 1.0) else equal
+            if not np.all(np.abs(after - wanted) <= narrow * np.abs(wanted) + ROUNDINGS * least):
+                return False
+    return factor is not None and factor != 0 and abs(factor - 1) > 2 * narrow
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
@@ -144,10 +186,12 @@ class _Sums:
 
         with np.errstate(all="ignore"):
             off = old - new
-            squares, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, off))
+            squares, there, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, new, off))
+            products = (old * new).reshape(-1, block).sum(axis=1)
+            unlike = products <= CORRELATED * np.sqrt(squares * there)
             self.squares += float(squares.sum())
             self.errors += float(errors.sum())
-            self.lost += float(squares[errors >= squares].sum())
+            self.lost += float(squares[unlike | (errors >= BEYOND * squares)].sum())
             largest = float(np.abs(off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
@@ -170,7 +214,9 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
     """Measure how far a tensor is from its source, and whether it holds the same values in another order.
 
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
-    the squared values in blocks whose error is at least as large as they are; null where they are not finite.
+    the squared values in blocks that are not like theirs; null where they are not finite. With an importance matrix, a
+    block of two bits a value may err by more than its values and still be theirs, so a block is lost when it is at most
+    half correlated with its values, or when the sum of squared errors is four times that of the values.
     """
     import numpy as np
 
@@ -179,7 +225,7 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
         return {} if first is None else {"first_difference": _difference(laid, first)}
     counted = lane is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
     sums, block = _Sums(ulps=0 if counted else None), new.unit[0]
-    for _, stored, there in laid.steps():
+    for stored, there in _bites(laid):
         after = values(there, new.dtype)
         if after is None:
             return {}
@@ -189,6 +235,16 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
             _hold(sums, lane.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if lane is not None and new.dtype not in BLOCKS else None
     return sums.told() | {"same_values": same, "first_difference": _difference(laid, first)}
+
+
+def _bites(laid: Laid) -> Iterator[tuple[Words, Bytes]]:
+    """Walk in steps whose float64 values stay in a cache; larger arrays cost more in page faults than in sums."""
+    per, size = laid.new.unit
+    for _, stored, there in laid.steps():
+        elements = there.nbytes // size * per
+        for at in range(0, elements, BITE):
+            stop = min(at + BITE, elements)
+            yield stored[at:stop], there[at // per * size : stop // per * size]
 
 
 def _hold(sums: _Sums, predicted: Words, there: NDArray[np.uint8]) -> None:
@@ -234,7 +290,7 @@ def _difference(laid: Laid, first: Difference | None) -> Json:
         was, found = was[inside : inside + 1], found[inside : inside + 1]
     alone = first.stored or was
     return {
-        "offset": offset, "file_offset": new.offset + offset, "index": first.index,
+        "offset": offset, "file_offset": new.file_offset(offset), "index": first.index,
         "source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was),
         "source_value": shown(alone, laid.dtype), "candidate_value": shown(found, new.dtype),
         "ulps": abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
