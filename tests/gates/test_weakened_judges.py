@@ -71,7 +71,7 @@ TELLING: Mapping[str, set[str]] = {
     "step-metrics": {"_told", "_words"},
     "tensor-coverage": {"_figures"},
     "tensor-statistics": {"_figures", "_offence"},
-    "value-preservation": {"_not_compared", "_offences", "_figures", "_summary"},
+    "value-preservation": {"_not_compared", "_offences", "_figures", "_explanation", "_summary"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
