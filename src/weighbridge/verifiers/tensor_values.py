@@ -3,7 +3,8 @@
 One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
 dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
 tensor that none of them explains is read again, for errors and hypotheses; blocks that no quantiser gives again are
-read once, for errors. Knows no threshold and gives no class a name.
+read once, for errors, and once more for each other making where some of them are not like their values. Knows no
+threshold and gives no class a name.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import TypeAlias
 from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
 from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
-from weighbridge.verifiers.attribution import attributed
+from weighbridge.verifiers.attribution import attributed, errors_otherwise
 from weighbridge.verifiers.base import Canary, NoCanary, Order, Verifier, Views
+from weighbridge.verifiers.block_values import BLOCKS
 from weighbridge.verifiers.damaged_values import damage
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import Lane, lanes
@@ -37,6 +39,7 @@ ABSENT: Fields = {
     "same_values": None,
     "generated_error": None,
     "other": None,
+    "errors_otherwise": {},
 }
 
 
@@ -148,6 +151,8 @@ class _Pair:
         counts: dict[str, int] = {}
         if pairing.shape == new.shape and laid.dtype:
             found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if found["lost_share"] and new.dtype in BLOCKS:
+            found["errors_otherwise"] = errors_otherwise(laid, self.plan)
         if new.elements and new.elements not in counts.values():
             tried, other = attributed(laid, self.plan, self.namesakes)
             counts |= tried
