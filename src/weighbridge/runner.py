@@ -35,6 +35,7 @@ from weighbridge.model import (
 )
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import NoCanary, Verifier, Views
+from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
 
@@ -51,6 +52,7 @@ class Weighed:
     findings: tuple[Finding, ...]
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
+    sizes: Mapping[tuple[str, str], int]
     started: dt.datetime
     finished: dt.datetime
 
@@ -183,6 +185,7 @@ def weigh(
             if (key := (item.subject, item.instance)) in scale.views
         },
         digests={key: view.digest() for key, view in scale.views.items()} if redactor else {},
+        sizes={key: view.size for key, view in scale.views.items() if isinstance(view, CheckpointView)},
         started=started,
         finished=dt.datetime.now(dt.UTC),
     )

@@ -16,6 +16,18 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     " together. Bind one file, or write the index.",
     "checkpoint-format": "The file is of another known format (another pickle or ZIP, HDF5, GGML)."
     " Save the weights in a format that is read; safetensors is the safest.",
+    "remote-extra": "A package that reads URLs of this kind is not installed. pip install 'weighbridge[remote]' brings"
+    " http and https; s3 needs s3fs, gs needs gcsfs, and so on, as fsspec names them.",
+    "remote-protocol": "fsspec knows no filesystem for this URL, or the URL is several in one ('::').",
+    "remote-access": "The server refuses access. Its filesystem reads credentials from the environment or from"
+    " fsspec's configuration; in a URL they work too, and are never shown or kept. A signed link may have expired.",
+    "remote-timeout": "The server did not answer within a minute. Nothing was judged on what had come by then.",
+    "remote-short": "The server gave fewer bytes than were asked for, three times.",
+    "remote-ranges": "The server gives a file only whole, never a range of it. Fetch the file, and bind its path.",
+    "remote-size": "The server does not tell how large the file is, so its end cannot be checked.",
+    "remote-order": "A tensor of more than 16 MiB is not in row-major order, so it would be fetched many times over."
+    " Fetch the file, and bind its path.",
+    "remote-unreadable": "The server could not be reached or answered with an error, or the connection broke thrice.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
     " shape and data_offsets; or it is larger than 16 MiB."
     " Two readers may see two different tensors under a doubled name.",
@@ -118,6 +130,7 @@ RUN_CODES: Mapping[str, str] = {
     "line-too-long": "A line is longer than 1 MiB, which no row of a log is.",
     "too-large": "The log has more bytes, rows, columns or cells than are read; nothing was cut off silently.",
     "column-name": "A column's name is no line of printable characters, or too long for one.",
+    "run-elsewhere": "The run is named by a URL; only checkpoints are read so. Fetch it, and bind its path.",
     "log-syntax": "A line or a file is not of its form; only a last line without its end may be torn.",
 }
 

@@ -5,7 +5,6 @@ What has been read is given back to the page cache, so that comparing 100 GiB ta
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import stat
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
+from weighbridge.views.readable import WINDOW
 
-WINDOW = 8 << 20  # bytes that stay mapped behind the reader
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
@@ -42,6 +41,8 @@ class MappedFile:
     def read(self, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
         return self._view[start:stop]
+
+    gather = read
 
     def release(self, start: int, stop: int) -> None:
         """Drop the pages of these bytes from this process; looking again brings them back."""
@@ -79,13 +80,6 @@ class MappedFile:
                 where=self.name,
                 remedy="wait until its writer is done, then measure again",
             )
-
-    def sha256(self) -> str:
-        """Digest the whole file."""
-        digest = hashlib.sha256()
-        for window in self.windows(0, self.size, WINDOW):
-            digest.update(window)
-        return digest.hexdigest()
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
