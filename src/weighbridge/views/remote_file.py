@@ -116,7 +116,7 @@ def _size(found: dict[str, Any], name: str) -> int:
         what, remedy = "is a folder, not a file", "bind a checkpoint file, or its folder or index"
         raise SubjectError("file-kind", what, where=name, remedy=remedy)
     size = found.get("size")
-    if type(size) is not int:
+    if type(size) is not int or size < 0:
         raise SubjectError("remote-size", "its size is not told", where=name, remedy="fetch the file first")
     if size == 0:
         remedy = "write the checkpoint again; this one is lost"
