@@ -24,6 +24,7 @@ from weighbridge.verifiers import bytewise, file_structure, tensor_pairs
 from weighbridge.views import remote_store
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 from weighbridge.views.folders import place_of
+from weighbridge.views.model_config import config_beside
 from weighbridge.views.remote_store import LARGE, SMALL
 
 fsspec = pytest.importorskip("fsspec")
@@ -232,6 +233,14 @@ def test_an_encoded_way_out_is_only_an_odd_name(site: Site) -> None:
     site.files["/m/model.safetensors.index.json"] = json.dumps({"weight_map": {"a": "..%2fsecret?x#y"}}).encode()
     assert "shard-missing" in refusal(f"{site.url}/model.safetensors.index.json")
     assert site.asked[-1][1] == "/m/..%252fsecret%3Fx%23y"
+
+
+def test_the_configuration_beside_a_checkpoint_elsewhere_is_read(site: Site) -> None:
+    view = open_checkpoint(f"{site.url}/tiny.safetensors?token=letmein")
+    assert config_beside(view) is None
+    site.files["/m/config.json"] = b'{"hidden_size": 64}'
+    assert config_beside(view) == {"hidden_size": 64}
+    assert site.asked[-1][1] == "/m/config.json?token=letmein"
 
 
 def test_a_server_error_at_the_index_is_no_reason_to_look_for_another_file(site: Site) -> None:
