@@ -26,7 +26,7 @@ IMPURE = {
     "safetensors",
     "gguf",
 }
-HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors", "fsspec", "aiohttp"}
+HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors", "fsspec", "aiohttp", "onnx"}
 
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (

@@ -29,6 +29,8 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_legacy.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("apr_file.py", r'_refuse\("([a-z]+)"', "apr-") | {"apr-trailing"}
+    raised |= codes_in("protobuf.py", r'refuse\("([a-z]+)"', "onnx-")
+    raised |= codes_in("onnx_file.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("npy_file.py", r'_refuse\("([a-z]+)"', "npy-")
     assert raised - set(CODES) == set(CHECKPOINT_CODES)
 

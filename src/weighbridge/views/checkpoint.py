@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import formats, sharded, strided
+from weighbridge.views import formats, onnx_file, sharded, strided
 from weighbridge.views.folders import Folder, place_of
 from weighbridge.views.readable import ReadableFile, sha256
 from weighbridge.views.reading import Checksum
@@ -153,6 +153,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     files = {file.name: file}
     if formats.looks_like_json(file):
         found, files = sharded.parse(file, place.folder)
+    elif formats.reader_of(head := bytes(file.read(0, formats.HEAD))) and onnx_file.begins(head):
+        found, files = onnx_file.parse(file, place.folder)
     else:
         found = formats.read(file)
     for each in files.values():

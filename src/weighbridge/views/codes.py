@@ -109,6 +109,25 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-overlap": "Two tensors share bytes.",
     "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
+    "onnx-wire": "The file breaks protobuf's wire format: a field's number or type, or a number of more than 64 bits.",
+    "onnx-truncated": "A field, or a tensor in a file beside the model, ends beyond the bytes that there are.",
+    "onnx-size": "The model has more fields or initializers than the largest models need.",
+    "onnx-depth": "Graphs are nested in nodes more than 16 deep.",
+    "onnx-model": "The file holds no graph or no opset_import, so it is not a whole model.",
+    "onnx-twice": "A field that may be there once, a key, or a tensor's data is given twice, so two readers may see two"
+    " different ones.",
+    "onnx-text": "A name or entry is not UTF-8, or longer than 65,536 bytes.",
+    "onnx-name": "An initializer has no name, or two have the same.",
+    "onnx-dtype": "The dtype is unknown, or has no whole bytes here: STRING, COMPLEX128, integers of 4 or 2 bits.",
+    "onnx-shape": "A dimension is negative, there are more than 32, too many elements to count, or half a last byte.",
+    "onnx-span": "Shape times dtype is not the number of bytes that are there.",
+    "onnx-typed": "The values are in int32_data, int64_data or uint64_data, or in many fields, so they do not lie in"
+    " the file as they are. Store them as raw_data; onnx.numpy_helper.from_array does.",
+    "onnx-segment": "The initializer is a segment of a larger tensor.",
+    "onnx-sparse": "An initializer is sparse; only dense ones are read.",
+    "onnx-external": "Data beside the model is not told in plain file name, offset and length, or is told in two ways.",
+    "onnx-missing": "A file that should lie beside the model does not. Fetch the whole directory.",
+    "onnx-overlap": "Two tensors share some of their bytes, but not all.",
     "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
     "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
     " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were."

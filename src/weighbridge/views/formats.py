@@ -6,12 +6,21 @@ import struct
 from collections.abc import Callable
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import apr_file, gguf_file, npy_file, safetensors_file, torch_legacy, zip_archive, zipped
+from weighbridge.views import (
+    apr_file,
+    gguf_file,
+    npy_file,
+    onnx_file,
+    safetensors_file,
+    torch_legacy,
+    zip_archive,
+    zipped,
+)
 from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF, PyTorch, APR and NumPy files"
+READ = "safetensors, GGUF, PyTorch, APR, ONNX and NumPy files"
 
 
 def read(file: ReadableFile) -> Reading:
@@ -41,6 +50,8 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
         return npy_file.read
     if torch_legacy.begins(head):
         return torch_legacy.read
+    if onnx_file.begins(head):
+        return _onnx
     return None
 
 
@@ -58,6 +69,10 @@ def _safetensors(file: ReadableFile) -> Reading:
 def _gguf(file: ReadableFile) -> Reading:
     tensors, metadata = gguf_file.parse(file)
     return Reading(format="gguf", tensors=tensors, metadata=metadata)
+
+
+def _onnx(file: ReadableFile) -> Reading:
+    return onnx_file.parse(file, None)[0]
 
 
 def _refuse_foreign(file: ReadableFile) -> None:
