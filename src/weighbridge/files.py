@@ -35,6 +35,11 @@ def exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 -- Path.exists raises what the system refuses
 
 
+def leads(path: Path) -> bool:
+    """Tell whether something is at a path, were it a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
 def local_path(target: str) -> Path | None:
     """Give the path that a word names; None where it is a URL of elsewhere.
 

@@ -21,6 +21,7 @@ from weighbridge.gates import (
     byte_identity,
     checkpoint_integrity,
     column_basis,
+    config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
@@ -39,6 +40,7 @@ from weighbridge.gates.base import Kind
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
     "checkpoint-integrity": checkpoint_integrity,
+    "config-agreement": config_agreement,
     "corpus-wrap-around": corpus_wrap_around,
     "device-refusal": device_refusal,
     "dtype-preservation": dtype_preservation,
@@ -62,6 +64,7 @@ SHARED: Mapping[str, tuple[types.ModuleType, list[str]]] = {
 TELLING: Mapping[str, set[str]] = {
     "byte-identity": {"_offence", "_size"},
     "checkpoint-integrity": {"_offence", "_figures"},
+    "config-agreement": {"_figures", "_two_sided", "_offences", "_told", "_lacking"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
     "dtype-preservation": {"_not_compared", "_figures", "_summary"},
@@ -122,6 +125,12 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "judge: without *tensors: (*files, *tensors)": LOOKED,
         "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
         "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,
+    },
+    "config-agreement": {
+        "judge: first only: for row in rows": LOOKED,
+        "judge: last only: for row in rows": LOOKED,
+        "judge: first only: for row, _ in broken": WORDS,
+        "judge: last only: for row, _ in broken": WORDS,
     },
     "corpus-wrap-around": {
         "judge: never: if code and placeholders:": NOT_GREENER,

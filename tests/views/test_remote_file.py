@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -19,11 +20,13 @@ from tests.views import files
 from tests.views.web import Site, serving
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.verifiers import bytewise, file_structure, tensor_pairs
 from weighbridge.views import remote_store
+from weighbridge.views.carried import carry, open_carried
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 from weighbridge.views.folders import place_of
+from weighbridge.views.gguf_values import LongValues
 from weighbridge.views.model_config import config_beside
 from weighbridge.views.remote_store import LARGE, SMALL
 
@@ -241,6 +244,28 @@ def test_the_configuration_beside_a_checkpoint_elsewhere_is_read(site: Site) -> 
     site.files["/m/config.json"] = b'{"hidden_size": 64}'
     assert config_beside(view) == {"hidden_size": 64}
     assert site.asked[-1][1] == "/m/config.json?token=letmein"
+
+
+def test_a_view_elsewhere_travels_by_its_url_and_only_as_the_same_file(site: Site) -> None:
+    site.password = "opensesame"
+    view = open_checkpoint(f"{site.url}/tiny.safetensors?token=opensesame")
+    carried = pickle.loads(pickle.dumps(carry(view.overlaid("a", 7, b"!"))))
+    again = open_carried(carried)
+    assert (walked(again, "a"), again.origin) == (b"1234567!", Origin.SYNTHETIC)
+    assert not any("opensesame" in repr(shown) for shown in (view, carried))
+    site.files["/m/tiny.safetensors"] = TINY[:-1] + b"!"
+    with pytest.raises(SubjectError, match="subject-elsewhere") as caught:
+        open_carried(carried)
+    assert "opensesame" not in str(caught.value)
+
+
+def test_the_vocabulary_in_a_gguf_elsewhere_is_read_where_it_lies(site: Site, tmp_path: Path) -> None:
+    written(tmp_path / "a.gguf", "gguf")
+    site.files["/m/a.gguf"] = (tmp_path / "a.gguf").read_bytes()
+    places = tmp_path / "a.gguf", f"{site.url}/a.gguf"
+    here, there = (next(iter(open_checkpoint(place).files.values())) for place in places)
+    words = "tokenizer.ggml.tokens"
+    assert list(LongValues(there).strings(words, 199_990)) == list(LongValues(here).strings(words, 199_990))
 
 
 def test_a_server_error_at_the_index_is_no_reason_to_look_for_another_file(site: Site) -> None:

@@ -5,12 +5,12 @@ Only plain names are ever asked for; whoever takes one from a file has checked i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from weighbridge.files import exists, is_file, is_folder, local_path
+from weighbridge.files import is_file, is_folder, leads, local_path
 from weighbridge.urls import bare
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.readable import ReadableFile
@@ -28,6 +28,11 @@ class Folder(Protocol):
     @property
     def name(self) -> str:
         """Give the name."""
+        ...
+
+    @property
+    def home(self) -> str:
+        """Tell it from every other folder, whatever leads there."""
         ...
 
     def holds(self, name: str) -> bool:
@@ -62,9 +67,14 @@ class LocalFolder:
         """Give its path."""
         return str(self.path)
 
+    @property
+    def home(self) -> str:
+        """Give its path without links."""
+        return str(self.path.resolve())
+
     def holds(self, name: str) -> bool:
-        """Tell whether there is something of this name."""
-        return exists(self.path / name)
+        """Tell whether there is something of this name, were it a link that leads nowhere."""
+        return leads(self.path / name)
 
     def names(self) -> list[str]:
         """List the names of its regular files."""
@@ -82,12 +92,12 @@ class LocalFolder:
 class RemoteFolder:
     """A folder elsewhere; `query` is what follows each file's URL, where a server wants a token there."""
 
-    __slots__ = ("_listed", "_path", "_query", "_store", "name")
+    __slots__ = ("_listed", "_path", "_query", "_store", "home", "name")
 
     def __init__(self, store: Store, path: str, name: str, query: str = "") -> None:
         self._store, self._path, self._query = store, path, query
         self._listed: list[str] | None = None
-        self.name = name
+        self.name = self.home = name
 
     def holds(self, name: str) -> bool:
         """Tell whether there is something of this name."""
@@ -115,10 +125,11 @@ class RemoteFolder:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a checkpoint is: its folder, and its file, none where the whole folder was named."""
+    """Where a checkpoint is: its folder, its file (none where the folder was named), and the URL that said so."""
 
     folder: Folder
     file: ReadableFile | None = None
+    url: str = field(default="", repr=False)
 
 
 def place_of(target: str) -> Place:
@@ -139,6 +150,6 @@ def _elsewhere(url: str) -> Place:
     path, mark, query = whole.partition("?") if store.over_http else (whole, "", "")
     query = mark + query.partition("#")[0]
     if path.endswith("/") or not (store.over_http or store.info(path, shown).get("type") == "file"):
-        return Place(RemoteFolder(store, path.rstrip("/"), shown.rstrip("/"), query))
+        return Place(RemoteFolder(store, path.rstrip("/"), shown.rstrip("/"), query), url=url)
     folder = RemoteFolder(store, path.rpartition("/")[0], shown.rpartition("/")[0], query)
-    return Place(folder, RemoteFile(store, whole, shown))
+    return Place(folder, RemoteFile(store, whole, shown), url)

@@ -34,6 +34,12 @@ class MappedFile:
         self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
+    @property
+    def version(self) -> str:
+        """Tell the time of its last change, since the epoch, when it was opened."""
+        seconds, ns = divmod(self._identity[3], 10**9)
+        return f"changed at {seconds}.{ns:09d} s"
+
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -22,6 +22,11 @@ class ReadableFile(Protocol):
         """Count the bytes."""
         ...
 
+    @property
+    def version(self) -> str:
+        """Tell what differs between this file and a later one of its name."""
+        ...
+
     def read(self, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop`, of which those beyond the end are left out."""
         ...

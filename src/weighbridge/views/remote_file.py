@@ -5,6 +5,7 @@ What is handed out is never overwritten, so that two threads may read at once an
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,12 @@ class RemoteFile:
         self._marks = _marks(found)
         self._checked = store.fetched
         self.size = _size(found, self.name)
+
+    @property
+    def version(self) -> str:
+        """Tell what the filesystem told of it when it was opened, as a digest."""
+        told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
+        return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
     def read(self, start: int, stop: int) -> memoryview:
         """Fetch bytes `start` to `stop`, of which those beyond the end are left out."""
