@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -338,6 +339,29 @@ def test_a_connection_that_keeps_breaking_is_an_error(site: Site) -> None:
         walked(view, "a")
     assert caught.value.code == "remote-unreadable"
     assert len(site.gets("/m/big.safetensors")) > remote_store.TRIES
+
+
+def test_an_answer_that_is_too_short_is_an_error(site: Site) -> None:
+    view = open_checkpoint(f"{site.url}/big.safetensors")
+    site.withheld = 1
+    with pytest.raises(SubjectError) as caught:
+        walked(view, "a")
+    assert str(caught.value) == (
+        f"{site.url}/big.safetensors: remote-short the answer is cut short: {LARGE - 1} of {LARGE} bytes,"
+        " from byte 0 on\n  try again, or fetch the file first"
+    )
+
+
+@pytest.mark.parametrize("claims", [1 << 60, 9, len(BIG) + 1])
+def test_a_size_that_is_not_the_file_s_is_an_error(claims: int, site: Site) -> None:
+    site.claims = claims
+    assert re.search(": (?:remote-short|safetensors-(?:trailing|truncated)) ", refusal(f"{site.url}/big.safetensors"))
+
+
+def test_a_server_that_tells_no_size_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem = fsspec.filesystem("http")
+    monkeypatch.setattr(filesystem, "info", lambda path: {"name": path, "size": None, "type": "file"})
+    assert "remote-size its size is not told" in refusal(f"{site.url}/big.safetensors")
 
 
 def test_a_server_that_never_answers_does_not_hang_us(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ class Site:
     breaks: int = 0  # how many answers end in the middle
     hangs: threading.Event | None = None  # answers to GET wait for it
     password: str = ""
+    withheld: int = 0  # bytes left out at the end of each range
+    claims: int | None = None  # the size told to HEAD, whatever it is
     before: Callable[[str, str], None] = lambda _method, _path: None
     url: str = ""
 
@@ -62,11 +64,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def send(self, data: bytes, asked: str) -> None:
         site = self.site
         match = re.fullmatch(r"bytes=(\d+)-(\d+)", asked) if site.ranges else None
-        body = data[int(match[1]) : int(match[2]) + 1] if match else data
+        body = data[int(match[1]) : int(match[2]) + 1 - site.withheld] if match else data
         self.send_response(206 if match else 200)
         if match:
             self.send_header("Content-Range", f"bytes {match[1]}-{int(match[1]) + len(body) - 1}/{len(data)}")
-        self.send_header("Content-Length", str(len(body)))
+        told = len(body) if self.command == "GET" or site.claims is None else site.claims
+        self.send_header("Content-Length", str(told))
         if site.tags:
             self.send_header("ETag", f'"{hash(data):x}"')
         self.end_headers()
