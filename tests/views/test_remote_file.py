@@ -26,7 +26,7 @@ from weighbridge.verifiers import bytewise, file_structure, tensor_pairs
 from weighbridge.views import remote_store
 from weighbridge.views.carried import carry, open_carried
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.folders import place_of
+from weighbridge.views.folders import USUAL, place_of
 from weighbridge.views.gguf_values import LongValues
 from weighbridge.views.model_config import config_beside
 from weighbridge.views.remote_store import LARGE, SMALL
@@ -267,6 +267,26 @@ def test_the_vocabulary_in_a_gguf_elsewhere_is_read_where_it_lies(site: Site, tm
     here, there = (next(iter(open_checkpoint(place).files.values())) for place in places)
     words = "tokenizer.ggml.tokens"
     assert list(LongValues(there).strings(words, 199_990)) == list(LongValues(here).strings(words, 199_990))
+
+
+def test_a_link_that_opens_one_file_is_enough_for_it(site: Site) -> None:
+    refused = ("tiny.safetensors.index.json", "config.json")
+    site.status |= {f"/m/{name}": 403 for name in refused}
+    view = open_checkpoint(f"{site.url}/tiny.safetensors?signature=1")
+    assert config_beside(view) is None
+    assert file_structure.measure((view,), {}).total == 1
+    site.status["/m/config.json"] = 500
+    with pytest.raises(SubjectError, match="remote-unreadable"):
+        config_beside(view)
+
+
+def test_a_folder_that_is_closed_is_told_as_closed(site: Site) -> None:
+    site.status |= {f"/m/{name}": 403 for name in USUAL}
+    assert refusal(f"{site.url}/") == (
+        f"{site.url}/model.safetensors.index.json: remote-access access is refused (HTTP status 403)\n"
+        "  give this process the credentials that the filesystem reads (its environment, or fsspec's configuration);"
+        " a signed link may be expired"
+    )
 
 
 def test_a_server_error_at_the_index_is_no_reason_to_look_for_another_file(site: Site) -> None:

@@ -77,7 +77,7 @@ def _beside(view: CheckpointView) -> list[str]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
     own = {Path(name).name for name in view.files}
     if not any(name.endswith(INDEX) for name in own):
-        return sorted(name + INDEX for name in own if view.folder.holds(name + INDEX))
+        return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(INDEX).suffix}
     return sorted(name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
 

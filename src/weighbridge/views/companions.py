@@ -27,7 +27,7 @@ def companion(view: CheckpointView, name: str, most: int) -> ReadableFile | None
     if name in view.beside.files:
         view.beside.files[name].require_unchanged()
         return view.beside.files[name]
-    if not view.folder.holds(name):
+    if not view.folder.shows(name):
         return None
     file = view.folder.open(name)
     if file.size > most:

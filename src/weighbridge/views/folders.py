@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from weighbridge.errors import SubjectError
 from weighbridge.files import is_file, is_folder, leads, local_path
 from weighbridge.urls import bare
 from weighbridge.views.mapped_file import MappedFile
@@ -37,6 +38,10 @@ class Folder(Protocol):
 
     def holds(self, name: str) -> bool:
         """Tell whether there is something of this name."""
+        ...
+
+    def shows(self, name: str) -> bool:
+        """Tell whether there is something of this name that may be seen."""
         ...
 
     def names(self) -> list[str]:
@@ -76,6 +81,10 @@ class LocalFolder:
         """Tell whether there is something of this name, were it a link that leads nowhere."""
         return leads(self.path / name)
 
+    def shows(self, name: str) -> bool:
+        """Tell the same: what may not be read here is an error, never nothing."""
+        return self.holds(name)
+
     def names(self) -> list[str]:
         """List the names of its regular files."""
         return [path.name for path in self.path.glob("*") if is_file(path)]
@@ -103,10 +112,22 @@ class RemoteFolder:
         """Tell whether there is something of this name."""
         return self._store.holds(self._path_of(name), f"{self.name}/{name}")
 
+    def shows(self, name: str) -> bool:
+        """Tell whether there is something of this name that may be seen.
+
+        Object stores refuse access to what is not there where they may not be listed, and a signed link opens one file.
+        """
+        try:
+            return self.holds(name)
+        except SubjectError as error:
+            if error.code == "remote-access":
+                return False
+            raise
+
     def names(self) -> list[str]:
         """List the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
         if self._listed is None and self._store.over_http:
-            self._listed = [name for name in USUAL if self.holds(name)]
+            self._listed = [name for name in USUAL if self.shows(name)]
         if self._listed is None:
             self._listed = self._store.names(self._path, self.name)
         return self._listed
