@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,6 +107,27 @@ def test_two_threads_read_at_once_and_each_gets_its_own_bytes(site: Site) -> Non
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda size: walked(view, "a", size) == DATA, (LARGE, 100_003, 70_001, LARGE + 9)))
     assert found == [True] * 4
+
+
+def test_a_filesystem_with_one_connection_is_asked_one_thing_at_a_time(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem, inside = fsspec.filesystem("memory"), []
+    filesystem.pipe_file("/shelf/big", BIG)
+    whole = filesystem.cat_file
+
+    def asked(path: str, start: int, end: int) -> bytes:
+        inside.append(path)
+        time.sleep(0.01)
+        assert len(inside) == 1
+        data: bytes = whole(path, start=start, end=end)
+        inside.pop()
+        return data
+
+    monkeypatch.setattr(filesystem, "cat_file", asked)
+    view = open_checkpoint(f"{memory}/big")
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda size: walked(view, "a", size) == DATA, (LARGE, 100_003, 70_001)))
 
 
 def test_what_was_handed_out_is_never_overwritten(site: Site) -> None:

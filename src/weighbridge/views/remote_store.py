@@ -34,6 +34,11 @@ class Store:
     def __init__(self, filesystem: Any) -> None:
         self._fs = filesystem
         self._lock = threading.Lock()
+        # A filesystem without its own event loop may have one connection, as FTP has, on which calls would mix.
+        several = bool(getattr(filesystem, "async_impl", False))
+        self._turn: contextlib.AbstractContextManager[object] = (
+            contextlib.nullcontext() if several else threading.Lock()
+        )
         self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
         self._fetched = 0
         protocol = filesystem.protocol
@@ -53,8 +58,9 @@ class Store:
         """
 
         def ask() -> dict[str, Any]:
-            self._fs.invalidate_cache(path)
-            return dict(self._fs.info(path))
+            with self._turn:
+                self._fs.invalidate_cache(path)
+                return dict(self._fs.info(path))
 
         with _told(name):
             return _begin(ask).result(TIMEOUT_S)
@@ -79,9 +85,14 @@ class Store:
         Raises:
             SubjectError: where it cannot be asked.
         """
+
+        def ask() -> list[dict[str, Any]]:
+            with self._turn:
+                return list(self._fs.ls(path, detail=True))
+
         with _told(name):
             try:
-                found = _begin(lambda: list(self._fs.ls(path, detail=True))).result(TIMEOUT_S)
+                found = _begin(ask).result(TIMEOUT_S)
             except FileNotFoundError:
                 return []
         return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
@@ -126,9 +137,10 @@ class Store:
 
     def _range(self, path: str, start: int, stop: int, end: int) -> bytes:
         if not self.over_http:
-            return bytes(self._fs.cat_file(path, start=start, end=stop))
+            with self._turn:
+                return bytes(self._fs.cat_file(path, start=start, end=stop))
         # Its cat_file would take all of the file from a server that knows no ranges; its open file refuses.
-        headers = {**self._fs.kwargs.get("headers", {}), "Accept-Encoding": "identity"}
+        headers = {**getattr(self._fs, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
         with self._fs.open(path, "rb", block_size=LARGE, cache_type="none", size=end, headers=headers) as file:
             file.seek(start)
             return bytes(file.read(stop - start))
