@@ -26,11 +26,11 @@ IMPURE = {
     "safetensors",
     "gguf",
 }
-HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors"}
+HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors", "fsspec", "aiohttp", "onnx"}
 
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
-    {"model", "limits", "canonical", "errors", "printable"},
+    {"model", "limits", "canonical", "errors", "printable", "urls"},
     {"gates", "structure"},
     {"contract", "data", "files"},
     {"judging"},

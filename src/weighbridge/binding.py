@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError, UsageError
-from weighbridge.files import exists
+from weighbridge.files import exists, local_path
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
@@ -45,11 +45,11 @@ class Bound:
             case SubjectKind.CHECKPOINT:
                 from weighbridge.views.checkpoint import open_checkpoint
 
-                return open_checkpoint(Path(self.target))
+                return open_checkpoint(self.target)
             case SubjectKind.RUN:
                 from weighbridge.views.run import open_run
 
-                return open_run(Path(self.target), self.columns)
+                return open_run(self.target, self.columns)
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 
@@ -128,8 +128,11 @@ def _compared(contract: Contract, bound: tuple[Bound, ...]) -> Iterator[tuple[Ga
 
 
 def one_file(one: str, other: str) -> bool:
-    """Tell whether two paths lead to one and the same file."""
-    return exists(Path(one)) and exists(Path(other)) and Path(one).samefile(other)
+    """Tell whether two paths lead to one and the same file, or two URLs are the same."""
+    here, there = local_path(one), local_path(other)
+    if here is None or there is None:
+        return one == other
+    return exists(here) and exists(there) and here.samefile(there)
 
 
 def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from weighbridge.errors import WeighbridgeError
+from weighbridge.urls import scheme_of
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
@@ -16,6 +17,7 @@ _KINDS: Final = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
 def is_folder(path: Path) -> bool:
@@ -31,6 +33,22 @@ def is_file(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Tell whether something is at a path; where the system refuses to answer, nothing is."""
     return os.path.exists(path)  # noqa: PTH110 -- Path.exists raises what the system refuses
+
+
+def leads(path: Path) -> bool:
+    """Tell whether something is at a path, were it a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
+def local_path(target: str) -> Path | None:
+    """Give the path that a word names; None where it is a URL of elsewhere.
+
+    What exists under a name that looks like a URL is that file.
+    """
+    scheme, path = scheme_of(target), Path(target)
+    if not scheme or exists(path):
+        return path
+    return Path(target[len(scheme) + 3 :]) if scheme in LOCAL_SCHEMES else None
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:

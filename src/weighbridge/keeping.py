@@ -59,7 +59,7 @@ def _subject(item: Bound, weighed: Weighed, redactor: Redactor) -> BoundSubject:
         path=redactor.text(item.target),
         origin=weighed.origins.get(key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
-        size=_size(item, found),
+        size=weighed.sizes.get(key) or _size(item, found),
     )
 
 

@@ -35,6 +35,7 @@ from weighbridge.model import (
 )
 from weighbridge.verifiers import VERIFIERS, abreast
 from weighbridge.verifiers.base import NoCanary, Verifier, Views
+from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
 Together = Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]]
@@ -52,6 +53,7 @@ class Weighed:
     findings: tuple[Finding, ...]
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
+    sizes: Mapping[tuple[str, str], int]
     started: dt.datetime
     finished: dt.datetime
 
@@ -211,6 +213,7 @@ def weigh(
             if (key := (item.subject, item.instance)) in scale.views
         },
         digests=_digests(scale.views) if redactor else {},
+        sizes={key: view.size for key, view in scale.views.items() if isinstance(view, CheckpointView)},
         started=started,
         finished=dt.datetime.now(dt.UTC),
     )

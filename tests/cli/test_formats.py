@@ -16,7 +16,10 @@ SOURCE = SPECIMENS / "checkpoints" / "source.safetensors"
 FORMATS = SPECIMENS / "formats"
 
 
-@pytest.mark.parametrize("name", ["source.pt", "transposed-view.pt", "legacy.pt", "old-codes.apr", "new-codes.apr"])
+@pytest.mark.parametrize(
+    "name",
+    ["source.pt", "transposed-view.pt", "legacy.pt", "old-codes.apr", "new-codes.apr", "source.onnx", "beside.onnx"],
+)
 def test_the_same_tensors_in_another_format_are_the_same(cli: Cli, name: str) -> None:
     for pair in ((SOURCE, FORMATS / name), (FORMATS / name, SPECIMENS / "checkpoints" / "import.gguf")):
         ended = cli("compare", *pair, "--policy", "same")

@@ -22,12 +22,15 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("sharded.py", r'_refuse\("([a-z-]+)"|"(?:index)"') - {""} | {"index"}
     raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("formats.py", r'"(checkpoint-[a-z]+)"')
     raised |= codes_in("mapped_file.py", r'SubjectError\(\s*"([a-z-]+)"')
+    raised |= codes_in("remote_file.py", r'"(remote-[a-z]+)",') | codes_in("remote_store.py", r'"(remote-[a-z]+)",')
     raised |= codes_in("zip_archive.py", r'refuse\("([a-z]+)"', "zip-")
     raised |= codes_in("pickle_machine.py", r'refuse\("([a-z]+)"', "pickle-")
     raised |= codes_in("torch_pickle.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_legacy.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("apr_file.py", r'_refuse\("([a-z]+)"', "apr-") | {"apr-trailing"}
+    raised |= codes_in("protobuf.py", r'refuse\("([a-z]+)"', "onnx-")
+    raised |= codes_in("onnx_file.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("npy_file.py", r'_refuse\("([a-z]+)"', "npy-")
     assert raised - set(CODES) == set(CHECKPOINT_CODES)
 

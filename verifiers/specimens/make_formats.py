@@ -32,6 +32,9 @@ class View(NamedTuple):
     first: int = 0
 
 
+ProtobufField = tuple[int, int | bytes]
+
+
 class Raw(NamedTuple):
     """Opcodes put into a pickle as they are."""
 
@@ -178,6 +181,46 @@ def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
     return head + bytes(-len(head) % 32) + body
 
 
+def varint(value: int) -> bytes:
+    """Write a number of protobuf."""
+    data = b""
+    while value > 0x7F:
+        data, value = data + bytes([value & 0x7F | 0x80]), value >> 7
+    return data + bytes([value])
+
+
+def message(*fields: ProtobufField) -> bytes:
+    """Lay out a message of protobuf: numbers as varints, all else with its length."""
+    data = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            data += varint(number << 3) + varint(value)
+        else:
+            data += varint(number << 3 | 2) + varint(len(value)) + value
+    return data
+
+
+def onnx_tensor(name: str, dtype: int, shape: Sequence[int], *data: ProtobufField) -> bytes:
+    """Lay out a tensor of ONNX; `data` are the fields that hold its values."""
+    return message(*((1, side) for side in shape), (2, dtype), (8, name.encode()), *data)
+
+
+def onnx_beside(location: str, **more: object) -> list[ProtobufField]:
+    """Say that a tensor's values lie in a file beside the model."""
+    pairs = {"location": location, **more}
+    entries = (message((1, key.encode()), (2, str(value).encode())) for key, value in pairs.items())
+    return [*((13, entry) for entry in entries), (14, 1)]
+
+
+def onnx(*initializers: bytes, graph: bytes = b"", more: Sequence[ProtobufField] = ((8, b"\x10\x15"),)) -> bytes:
+    """Lay out a model of ONNX; `graph` follows the initializers, `more` the graph (an opset, unless told)."""
+    return message((1, 10), (2, b"specimen"), (7, message(*((5, one) for one in initializers)) + graph), *more)
+
+
+ONNX_ORIGIN = message((1, b"weighbridge.origin"), (2, b"fixture"))
+ONNX_MORE: Sequence[ProtobufField] = ((8, b"\x10\x15"), (14, ONNX_ORIGIN))
+
+
 STATE: dict[str, Any] = {
     "embed": View("Float", "0", 8, (2, 4), (4, 1)),
     "model.norm.weight": View("BFloat16", "1", 6, (6,), (1,)),
@@ -198,6 +241,17 @@ def good() -> dict[str, bytes]:
         "values.npz": archive({"embed.npy": npy("<f4", (2, 4), EMBED), "flags.npy": npy("|b1", (2,), b"\1\0")}),
         "embed-fortran.npy": npy("<f4", (2, 4), EMBED_TURNED, fortran=True),
         "embed.npy": npy("<f4", (2, 4), EMBED),
+        "source.onnx": onnx(
+            onnx_tensor("embed", 1, (2, 4), (4, EMBED)),
+            onnx_tensor("model.norm.weight", 16, (6,), (9, NORM)),
+            more=ONNX_MORE,
+        ),
+        "beside.onnx": onnx(
+            onnx_tensor("embed", 1, (2, 4), *onnx_beside("beside.onnx.data", offset=64, length=len(EMBED))),
+            onnx_tensor("model.norm.weight", 16, (6,), *onnx_beside("beside.onnx.data", length=len(NORM))),
+            more=ONNX_MORE,
+        ),
+        "beside.onnx.data": NORM + bytes(64 - len(NORM)) + EMBED,
         "blocks.apr": apr({"w": Apr(12, (2, 256), Q4_K)}),
         "blocks.gguf": gguf({"w": (12, (2, 256), Q4_K)}),
     }
@@ -226,6 +280,10 @@ def damaged() -> dict[str, bytes]:
         "damaged/objects.npy": npy("|O", (1,), pickled(called("posix.system", "touch /tmp/weighbridge-was-here"))),
         "damaged/compressed.npz": archive({"embed.npy": npy("<f4", (2, 4), EMBED)}, method=8),
         "damaged/shape-2-40.npy": npy("<f4", (2**40,), EMBED),
+        "damaged/truncated.onnx": good()["source.onnx"][:-1],
+        "damaged/escapes.onnx": onnx(onnx_tensor("embed", 1, (2, 4), *onnx_beside("../embed.npy"))),
+        "damaged/length-2-60.onnx": onnx() + varint(99 << 3 | 2) + varint(2**60),
+        "damaged/twice.onnx": onnx(*[onnx_tensor("embed", 1, (2, 4), (9, EMBED))] * 2),
         "damaged/big-endian.pt": torch_zip(STATE, {"0": EMBED, "1": NORM}, order=b"big"),
     }
 

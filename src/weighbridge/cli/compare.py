@@ -19,6 +19,7 @@ from weighbridge.binding import Bound, one_file
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.files import local_path
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT, all_wanted
@@ -212,7 +213,8 @@ def _found_anywhere(path: str) -> str:
     """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
     from weighbridge.verifiers.base import ENGINE
 
-    return path if ENGINE.get() is None or "://" in path else str(Path(path).absolute())
+    here = local_path(path)
+    return path if ENGINE.get() is None or here is None else str(here.absolute())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from weighbridge.keeping import version_of
 from weighbridge.model import Json, Measurement, Record
 from weighbridge.verifiers import VERIFIERS
 
-PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "nvidia-ml-py", "PyYAML", "click")
+PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
 
 
 @click.command(

@@ -14,7 +14,7 @@ from weighbridge.cards import fill
 from weighbridge.cli.checkpoint_alone import Alone, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
-from weighbridge.files import exists, is_file, is_folder
+from weighbridge.files import exists, is_file, is_folder, local_path
 from weighbridge.gates.column_basis import basis_of
 from weighbridge.judging import DEFAULT
 from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
@@ -33,24 +33,24 @@ RUN_FILES = ("run.json", "steps.jsonl")
     short_help="Tell what one checkpoint or run log holds.",
     epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List every tensor and everything that looks wrong.")
 @click.option("--headers", is_flag=True, help="Read the headers of a checkpoint only, not its values.")
 @as_json
-def command(file: Path, *, everything: bool, headers: bool, as_json: bool) -> None:
+def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> None:
     """Tell what FILE holds: the facts and tensors of a checkpoint, or the facts and columns of a run log.
 
     Of a checkpoint it also tells what looks wrong in this file alone: labels that its bits contradict, NaN, zeros
     where values should be, files that do not fit together. It gives no verdict: exit 0: read; 4: unreadable.
     """
     kind = kind_of(file)
-    view = Bound(subject="file", instance=DEFAULT, kind=kind, target=str(file), by_hand=True).open()
+    view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
     facts = _measure("facts", kind, view)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     alone = None if headers or kind is SubjectKind.RUN else look(view, table)
     table = alone.tensors if alone else table
     if as_json:
-        print_json({"file": str(file), "kind": kind, "facts": facts, "table": table, **(_json(alone) if alone else {})})
+        print_json({"file": file, "kind": kind, "facts": facts, "table": table, **(_json(alone) if alone else {})})
         return
     click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
     for name, fact in facts.items():
@@ -81,8 +81,11 @@ def _json(alone: Alone) -> Fields:
     }
 
 
-def kind_of(path: Path) -> SubjectKind:
-    """Tell a checkpoint from a run log by what is in it, not by its name."""
+def kind_of(target: str) -> SubjectKind:
+    """Tell a checkpoint from a run log by what is in it, not by its name; runs are read on this machine only."""
+    path = local_path(target)
+    if path is None:
+        return SubjectKind.CHECKPOINT
     if is_folder(path):
         run = any(exists(path / name) for name in RUN_FILES)
         return SubjectKind.RUN if run else SubjectKind.CHECKPOINT

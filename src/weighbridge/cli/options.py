@@ -11,6 +11,7 @@ import click
 
 from weighbridge.canonical import dumps
 from weighbridge.model import Json
+from weighbridge.urls import bare
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,10 +32,10 @@ def print_json(value: Json) -> None:
 
 
 def tell(lines: Iterable[str]) -> None:
-    """Print lines; a reader that leaves early, as `head` does, changes nothing about the exit code."""
+    """Print lines, URLs in them without secrets; a reader that leaves early, as `head` does, changes no exit code."""
     try:
         for line in lines:
-            click.echo(line)
+            click.echo(bare(line))
     except BrokenPipeError:
         leave_unread()
 

@@ -19,8 +19,10 @@ from typing import Any
 from weighbridge.errors import BundleError
 from weighbridge.evidence import secret_rules
 from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.files import local_path
 from weighbridge.model import CanaryResult, Measured
 from weighbridge.pseudonym import KEY_NAME, LOCAL, keyed, read_key
+from weighbridge.urls import bare
 
 KEY_FILE = Path(LOCAL) / KEY_NAME
 # Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
@@ -54,7 +56,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Replace secrets, paths and names in a text."""
-        text = secret_rules.withheld(text)
+        text = bare(secret_rules.withheld(text))
         for prefix, word in self.paths:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
@@ -125,8 +127,8 @@ def _forms(path: Path) -> set[str]:
 
 def _folders(words: Iterable[str]) -> Iterator[Path]:
     for word in words:
-        path = Path(word.rpartition("=")[2])
-        if path.is_absolute():
+        path = local_path(word.rpartition("=")[2])
+        if path is not None and path.is_absolute():
             yield path.parent
 
 

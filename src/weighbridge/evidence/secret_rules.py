@@ -67,6 +67,15 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"""(?<=://)[^\s/:@"'\\]{0,256}:(?!\$|<|\*|\[withheld)[^\s/@"'\\]{1,256}@"""),
     ),
     Rule(
+        "url-signature",
+        ("sig=", "signature=", "token=", "credential="),
+        re.compile(
+            r"(?i)(?<=[?&])(?:x-(?:amz|goog)-(?:signature|credential|security-token)|sig|signature|(?:\w{0,40}_)?token)="
+            + _PLACEHOLDER
+            + r"[^\s&#\"'\\<>]{6,8192}"
+        ),
+    ),
+    Rule(
         "bearer-token",
         ("bearer",),
         re.compile(r"(?i)(?<![a-z])bearer\s{1,4}(?=[^\s]{0,60}[0-9])[a-z0-9._~+/-]{20,4096}"),

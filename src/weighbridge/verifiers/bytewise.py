@@ -16,7 +16,7 @@ from weighbridge.views.checkpoint import CheckpointView
 Buffer: TypeAlias = Any  # whatever offers its bytes: a memoryview, an array
 Stored: TypeAlias = tuple[CheckpointView, str]  # a tensor, by name
 
-STRETCH = 8 << 20  # bytes compared by one call
+STRETCH = 2 << 20  # bytes compared by one call
 PIECE = 1 << 18  # bytes counted in detail at once
 STEP = 4 << 10  # bytes looked at first for anything but zeros
 

@@ -13,6 +13,7 @@ REPORTED = {
     "general.architecture": "architecture",
     "general.file_type": "file_type",
     "format": "written_by",
+    "onnx.producer_name": "written_by",
     "apr.dtype_codes": "dtype_codes",
 }
 

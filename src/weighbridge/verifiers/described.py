@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from weighbridge.mapping.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
@@ -109,7 +108,7 @@ def _of_directory(view: CheckpointView) -> Described:
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
             tokenizer=str(settings.get("tokenizer_class") or ""),
         ),
-        vocabulary=vocabulary, home=str(Path(next(iter(view.files), "")).parent.resolve()),
+        vocabulary=vocabulary, home=view.folder.home,
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ the readers' business: what overlaps, leaves a hole or ends too soon is never op
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     view: CheckpointView = views[0]
     own = [_own(view, name) for name in sorted(view.files)]
-    beside = [_row(path, role="beside", nbytes=path.stat().st_size) for path in _beside(view)]
+    beside = [_row(Path(name), role="beside", nbytes=view.folder.size(name)) for name in _beside(view)]
     rows = (*own, *beside)
     return Measurement(
         quantity=QUANTITY,
@@ -74,16 +73,13 @@ def _declared(view: CheckpointView, name: str) -> Json:
     return total if type(total) in (int, float) else None
 
 
-def _beside(view: CheckpointView) -> list[Path]:
+def _beside(view: CheckpointView) -> list[str]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
-    index = next((Path(name) for name in view.files if name.endswith(INDEX)), None)
     own = {Path(name).name for name in view.files}
-    if index is None:
-        found: Iterable[Path] = (Path(name + INDEX) for name in view.files)
-    else:
-        suffixes = {Path(name).suffix for name in view.files} - {index.suffix}
-        found = (path for suffix in suffixes for path in index.parent.glob(f"*{suffix}"))
-    return sorted(path for path in found if path.name not in own and path.is_file())
+    if not any(name.endswith(INDEX) for name in own):
+        return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
+    suffixes = {Path(name).suffix for name in own} - {Path(INDEX).suffix}
+    return sorted(name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
 
 
 def extent(views: Views, _options: Fields) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Scalar
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Checksum, Reading
 from weighbridge.views.strict_json import REMEDY, strict_json
 from weighbridge.views.tensor import Tensor, quoted, span
@@ -65,7 +65,7 @@ class _Entry(NamedTuple):
     at: int
 
 
-def read(file: MappedFile) -> Reading:
+def read(file: ReadableFile) -> Reading:
     """Read the tensors by name, in the order of the index, and the short metadata.
 
     Raises:
@@ -82,7 +82,7 @@ def read(file: MappedFile) -> Reading:
     return Reading(format="apr", tensors=tensors, metadata=metadata, checksums=_checksums(file))
 
 
-def _checksums(file: MappedFile) -> tuple[Checksum, ...]:
+def _checksums(file: ReadableFile) -> tuple[Checksum, ...]:
     (header,) = struct.unpack("<I", file.read(40, 44))
     (footer,) = struct.unpack("<I", file.read(file.size - FOOTER, file.size))
     return (
@@ -91,7 +91,7 @@ def _checksums(file: MappedFile) -> tuple[Checksum, ...]:
     )
 
 
-def _header(file: MappedFile) -> _Header:
+def _header(file: ReadableFile) -> _Header:
     if file.size < HEADER.size + FOOTER:
         _refuse("truncated", f"{file.size} bytes hold no header and footer", file, 0)
     told = HEADER.unpack(file.read(0, HEADER.size))
@@ -117,7 +117,7 @@ def _header(file: MappedFile) -> _Header:
     return header
 
 
-def _metadata(file: MappedFile, header: _Header) -> dict[str, Scalar]:
+def _metadata(file: ReadableFile, header: _Header) -> dict[str, Scalar]:
     """Read the metadata's texts and numbers; what is nested or long becomes None."""
     if header.metadata_size > MAX_METADATA:
         what = f"{header.metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read"
@@ -135,7 +135,7 @@ def _short(item: object) -> Scalar:
     return item if isinstance(item, str) and len(item) <= MAX_TEXT else None
 
 
-def _entries(file: MappedFile, header: _Header) -> Iterator[_Entry]:
+def _entries(file: ReadableFile, header: _Header) -> Iterator[_Entry]:
     if header.tensors > (header.data_at - header.index_at) // LEAST_ENTRY:
         what = f"{header.tensors} tensors do not fit into an index of {header.data_at - header.index_at} bytes"
         _refuse("count", what, file, 8)
@@ -147,7 +147,7 @@ def _entries(file: MappedFile, header: _Header) -> Iterator[_Entry]:
         _refuse("hole", f"{header.data_at - at} bytes between the index and the data", file, at)
 
 
-def _entry(file: MappedFile, at: int, stop: int) -> tuple[_Entry, int]:
+def _entry(file: ReadableFile, at: int, stop: int) -> tuple[_Entry, int]:
     name_size = _number(file, "<H", at, stop)
     if name_size > MAX_NAME or at + 4 + name_size > stop:
         _refuse("name", f"a name of {name_size} bytes, at most {MAX_NAME} and before the data", file, at)
@@ -173,14 +173,14 @@ def _unread(code: int) -> str:
     return "unknown in both generations of the format"
 
 
-def _number(file: MappedFile, form: str, at: int, stop: int) -> int:
+def _number(file: ReadableFile, form: str, at: int, stop: int) -> int:
     if at + struct.calcsize(form) > stop:
         _refuse("truncated", "the index runs into the data", file, at)
     value: int = struct.unpack(form, file.read(at, at + struct.calcsize(form)))[0]
     return value
 
 
-def _tensor(entry: _Entry, header: _Header, file: MappedFile) -> Tensor:
+def _tensor(entry: _Entry, header: _Header, file: ReadableFile) -> Tensor:
     size = span(entry.dtype, entry.shape)
     if size is None or size != entry.size:
         needed = "more than can be counted, or no whole blocks" if size is None else f"{size} bytes"
@@ -197,7 +197,7 @@ def _tensor(entry: _Entry, header: _Header, file: MappedFile) -> Tensor:
     )  # fmt: skip
 
 
-def _require_order(entries: list[_Entry], file: MappedFile) -> None:
+def _require_order(entries: list[_Entry], file: ReadableFile) -> None:
     """Require that names rise, as readers that search need it; equal ones would be two tensors for two readers."""
     for before, entry in itertools.pairwise(entries):
         if before.name == entry.name:
@@ -206,7 +206,7 @@ def _require_order(entries: list[_Entry], file: MappedFile) -> None:
             _refuse("order", f"{quoted(entry.name)} comes after {quoted(before.name)} in the index", file, entry.at)
 
 
-def _require_cover(entries: list[_Entry], header: _Header, file: MappedFile) -> None:
+def _require_cover(entries: list[_Entry], header: _Header, file: ReadableFile) -> None:
     """Require that the tensors cover the data, each padded to the alignment: no hole, no overlap, nothing after."""
     cursor = 0
     for entry in sorted(entries, key=lambda entry: (entry.relative, entry.size)):
@@ -222,7 +222,7 @@ def _require_cover(entries: list[_Entry], header: _Header, file: MappedFile) -> 
         _refuse("truncated" if left < padding else "trailing", what, file, header.data_at + cursor)
 
 
-def _generation(codes: set[int], file: MappedFile, header: _Header) -> str:
+def _generation(codes: set[int], file: ReadableFile, header: _Header) -> str:
     """Tell which generation of dtype codes the file uses; a code of each would mean that two writers wrote it."""
     old, new = bool(codes & OLD.keys()), bool(codes & NEW.keys())
     if old and new:
@@ -230,5 +230,5 @@ def _generation(codes: set[int], file: MappedFile, header: _Header) -> str:
     return "old (BF16 is 2)" if old else "new (BF16 is 30)" if new else "either"
 
 
-def _refuse(code: str, what: str, file: MappedFile, at: int) -> NoReturn:
+def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     raise SubjectError(f"apr-{code}", what, where=f"{file.name} at byte {at}", remedy=REMEDY)

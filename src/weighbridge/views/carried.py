@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Origin
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.tensor import Tensor
 
 ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
@@ -22,18 +22,21 @@ ENDS = 1 << 20  # bytes digested at either end of a file; headers and directorie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """What tells a file from another one of the same name: size, time of change in ns, and a digest of its ends."""
+    """What tells a file from another one of the same name: size, what it says of its change, a digest of its ends."""
 
     size: int
-    changed_ns: int
+    version: str
     ends: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds."""
+    """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds.
 
-    path: str
+    `path` may be a URL with its credentials, so it is never shown.
+    """
+
+    path: str = field(repr=False)
     files: Mapping[str, Likeness]
     tensors: Mapping[str, Tensor] | None
     patches: Mapping[str, tuple[tuple[int, bytes], ...]]
@@ -41,8 +44,8 @@ class Carried:
 
 def carry(view: CheckpointView) -> Carried:
     """Take what another process needs to open a view again; it must have been opened by an absolute path."""
-    path = next(iter(view.files))
-    assert Path(path).is_absolute()
+    path = view.url or next(iter(view.files))
+    assert view.url or Path(path).is_absolute()
     cut = view.origin is Origin.SYNTHETIC
     return Carried(
         path=path,
@@ -74,15 +77,15 @@ def open_carried(carried: Carried) -> CheckpointView:
     return dataclasses.replace(view, tensors=carried.tensors, patches=carried.patches, origin=Origin.SYNTHETIC)
 
 
-def likeness(file: MappedFile) -> Likeness:
+def likeness(file: ReadableFile) -> Likeness:
     """Tell what a file can be known by on another machine."""
     digest = hashlib.sha256(file.read(0, min(ENDS, file.size)))
     digest.update(file.read(max(file.size - ENDS, 0), file.size))
     file.release(0, file.size)
-    return Likeness(size=file.size, changed_ns=file.changed_ns, ends=digest.hexdigest())
+    return Likeness(size=file.size, version=file.version, ends=digest.hexdigest())
 
 
 def _told(found: Likeness | None) -> str:
     if found is None:
         return "none"
-    return f"{found.size} bytes changed at {found.changed_ns / 1e9:.6f} s with ends {found.ends[:12]}"
+    return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"

@@ -1,4 +1,4 @@
-"""Look at a checkpoint's tensors, whatever its format, without loading them; lay damage over them without copying.
+"""Look at a checkpoint's tensors without loading them, wherever it lies; lay damage over them without copying.
 
 The format is told from the content, never from the suffix. Never writes; never uses a tensor's name as a path.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import formats, sharded, strided
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views import formats, onnx_file, sharded, strided
+from weighbridge.views.folders import Folder, place_of
+from weighbridge.views.readable import ReadableFile, sha256
 from weighbridge.views.reading import Checksum
 from weighbridge.views.tensor import Tensor
 
@@ -32,7 +32,7 @@ class Beside:
     Shared by all that is cut from one view or laid over it.
     """
 
-    files: dict[str, MappedFile] = field(default_factory=dict)
+    files: dict[str, ReadableFile] = field(default_factory=dict)
     read: dict[str, Any] = field(default_factory=dict)
 
 
@@ -40,23 +40,31 @@ class Beside:
 class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
-    `tensors` is by name; `metadata` is the file's own, short values only; `files` are the mapped files by name;
+    `tensors` is by name; `metadata` is the file's own, short values only; `files` are by name, and lie in `folder`;
     `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `beside`
-    is what was opened and read further, to know what the tensors mean.
+    is what was opened and read further, to know what the tensors mean; `url` is what it was opened by, where it lies
+    elsewhere, credentials included: it is never shown.
     """
 
     format: str
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Scalar]
-    files: Mapping[str, MappedFile]
+    files: Mapping[str, ReadableFile]
+    folder: Folder
     origin: Origin
     checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
     beside: Beside = field(default_factory=Beside)
+    url: str = field(default="", repr=False)
 
     def names(self) -> tuple[str, ...]:
         """Name every tensor, sorted."""
         return tuple(sorted(self.tensors))
+
+    @property
+    def size(self) -> int:
+        """Count the bytes of all files."""
+        return sum(file.size for file in self.files.values())
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +104,7 @@ class CheckpointView:
     def digest(self) -> dict[str, str]:
         """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
         files = {**self.beside.files, **{Path(name).name: file for name, file in self.files.items()}}
-        return {name: file.sha256() for name, file in sorted(files.items())}
+        return {name: sha256(file) for name, file in sorted(files.items())}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.
@@ -152,21 +160,25 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
-    """Open one file of any format that is read here, or several by their directory or index.
+    """Open one file of any format that is read here, or several by their directory or index; by path or by URL.
 
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
-    path = sharded.checkpoint_in(Path(path)) if is_folder(Path(path)) else Path(path)
-    file = MappedFile(path)
+    place = place_of(os.fspath(path))
+    file = place.file or place.folder.open(sharded.checkpoint_in(place.folder))
     files = {file.name: file}
     if formats.looks_like_json(file):
-        found, files = sharded.parse(file, path.parent)
+        found, files = sharded.parse(file, place.folder)
+    elif formats.reader_of(head := bytes(file.read(0, formats.HEAD))) and onnx_file.begins(head):
+        found, files = onnx_file.parse(file, place.folder)
     else:
         found = formats.read(file)
+    for each in files.values():
+        each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.
     origin = Origin.FIXTURE if found.metadata.get(ORIGIN_KEY) == Origin.FIXTURE else Origin.LIVE
     return CheckpointView(
-        format=found.format, tensors=found.tensors, metadata=found.metadata, files=files, origin=origin,
-        checksums=found.checksums,
+        format=found.format, tensors=found.tensors, metadata=found.metadata, files=files, folder=place.folder,
+        origin=origin, checksums=found.checksums, url=place.url,
     )  # fmt: skip

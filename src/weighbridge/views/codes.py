@@ -16,6 +16,18 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     " together. Bind one file, or write the index.",
     "checkpoint-format": "The file is of another known format (another pickle or ZIP, HDF5, GGML)."
     " Save the weights in a format that is read; safetensors is the safest.",
+    "remote-extra": "A package that reads URLs of this kind is not installed. pip install 'weighbridge[remote]' brings"
+    " http and https; s3 needs s3fs, gs needs gcsfs, and so on, as fsspec names them.",
+    "remote-protocol": "fsspec knows no filesystem for this URL, or the URL is several in one ('::').",
+    "remote-access": "The server refuses access. Its filesystem reads credentials from the environment or from"
+    " fsspec's configuration; in a URL they work too, and are never shown or kept. A signed link may have expired.",
+    "remote-timeout": "The server did not answer within a minute. Nothing was judged on what had come by then.",
+    "remote-short": "The server gave fewer bytes than were asked for, three times.",
+    "remote-ranges": "The server gives a file only whole, never a range of it. Fetch the file, and bind its path.",
+    "remote-size": "The server does not tell how large the file is, so its end cannot be checked.",
+    "remote-order": "A tensor of more than 16 MiB is not in row-major order, so it would be fetched many times over."
+    " Fetch the file, and bind its path.",
+    "remote-unreadable": "The server could not be reached or answered with an error, or the connection broke thrice.",
     "safetensors-header": "The header is no strict JSON object in UTF-8 that gives each tensor once, with dtype,"
     " shape and data_offsets; or it is larger than 16 MiB."
     " Two readers may see two different tensors under a doubled name.",
@@ -97,6 +109,25 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "apr-overlap": "Two tensors share bytes.",
     "apr-hole": "Bytes between two tensors belong to none, so no reader would look at them.",
     "apr-trailing": "Bytes between the last tensor and the footer belong to none.",
+    "onnx-wire": "The file breaks protobuf's wire format: a field's number or type, or a number of more than 64 bits.",
+    "onnx-truncated": "A field, or a tensor in a file beside the model, ends beyond the bytes that there are.",
+    "onnx-size": "The model has more fields or initializers than the largest models need.",
+    "onnx-depth": "Graphs are nested in nodes more than 16 deep.",
+    "onnx-model": "The file holds no graph or no opset_import, so it is not a whole model.",
+    "onnx-twice": "A field that may be there once, a key, or a tensor's data is given twice, so two readers may see two"
+    " different ones.",
+    "onnx-text": "A name or entry is not UTF-8, or longer than 65,536 bytes.",
+    "onnx-name": "An initializer has no name, or two have the same.",
+    "onnx-dtype": "The dtype is unknown, or has no whole bytes here: STRING, COMPLEX128, integers of 4 or 2 bits.",
+    "onnx-shape": "A dimension is negative, there are more than 32, too many elements to count, or half a last byte.",
+    "onnx-span": "Shape times dtype is not the number of bytes that are there.",
+    "onnx-typed": "The values are in int32_data, int64_data or uint64_data, or in many fields, so they do not lie in"
+    " the file as they are. Store them as raw_data; onnx.numpy_helper.from_array does.",
+    "onnx-segment": "The initializer is a segment of a larger tensor.",
+    "onnx-sparse": "An initializer is sparse; only dense ones are read.",
+    "onnx-external": "Data beside the model is not told in plain file name, offset and length, or is told in two ways.",
+    "onnx-missing": "A file that should lie beside the model does not. Fetch the whole directory.",
+    "onnx-overlap": "Two tensors share some of their bytes, but not all.",
     "npy-header": "The array's header is not NumPy's: mark, version, length, descr, fortran_order and shape.",
     "npy-dtype": "The array is of objects (a pickle), records, texts or dates; or of bytes without a meaning:"
     " numpy.save writes bfloat16 as V2 and 8-bit floats as V1, so that nobody can tell what they were."
@@ -118,6 +149,7 @@ RUN_CODES: Mapping[str, str] = {
     "line-too-long": "A line is longer than 1 MiB, which no row of a log is.",
     "too-large": "The log has more bytes, rows, columns or cells than are read; nothing was cut off silently.",
     "column-name": "A column's name is no line of printable characters, or too long for one.",
+    "run-elsewhere": "The run is named by a URL; only checkpoints are read so. Fetch it, and bind its path.",
     "log-syntax": "A line or a file is not of its form; only a last line without its end may be torn.",
 }
 

@@ -6,20 +6,18 @@ only fixed names are ever opened, and only where they are regular files.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.files import exists
 from weighbridge.views.checkpoint import CheckpointView
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.strict_json import strict_json
 
 CODE = "config"
 REMEDY = "fetch the model's directory again"
 
 
-def companion(view: CheckpointView, name: str, most: int) -> MappedFile | None:
+def companion(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
     """Open a file beside a checkpoint's own, of at most `most` bytes, or give None where there is none.
 
     Raises:
@@ -29,10 +27,9 @@ def companion(view: CheckpointView, name: str, most: int) -> MappedFile | None:
     if name in view.beside.files:
         view.beside.files[name].require_unchanged()
         return view.beside.files[name]
-    home = Path(next(iter(view.files), "")).parent / name
-    if not exists(home) and not home.is_symlink():
+    if not view.folder.shows(name):
         return None
-    file = MappedFile(home)
+    file = view.folder.open(name)
     if file.size > most:
         refuse(f"has {file.size} bytes, more than the {most} that are read", file)
     view.beside.files[name] = file
@@ -72,7 +69,7 @@ def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
     return text
 
 
-def refuse(what: str, file: MappedFile) -> NoReturn:
+def refuse(what: str, file: ReadableFile) -> NoReturn:
     """Refuse a file beside a checkpoint.
 
     Raises:

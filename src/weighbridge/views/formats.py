@@ -6,15 +6,24 @@ import struct
 from collections.abc import Callable
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import apr_file, gguf_file, npy_file, safetensors_file, torch_legacy, zip_archive, zipped
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views import (
+    apr_file,
+    gguf_file,
+    npy_file,
+    onnx_file,
+    safetensors_file,
+    torch_legacy,
+    zip_archive,
+    zipped,
+)
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF, PyTorch, APR and NumPy files"
+READ = "safetensors, GGUF, PyTorch, APR, ONNX and NumPy files"
 
 
-def read(file: MappedFile) -> Reading:
+def read(file: ReadableFile) -> Reading:
     """Read one file of any format that is read here.
 
     Raises:
@@ -27,7 +36,7 @@ def read(file: MappedFile) -> Reading:
     return reader(file)
 
 
-def reader_of(head: bytes) -> Callable[[MappedFile], Reading] | None:
+def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
     """Choose the reader that these first bytes call for, or none."""
     if head.startswith(gguf_file.MAGIC):
         return _gguf
@@ -41,26 +50,32 @@ def reader_of(head: bytes) -> Callable[[MappedFile], Reading] | None:
         return npy_file.read
     if torch_legacy.begins(head):
         return torch_legacy.read
+    if onnx_file.begins(head):
+        return _onnx
     return None
 
 
-def looks_like_json(file: MappedFile) -> bool:
+def looks_like_json(file: ReadableFile) -> bool:
     """Tell an index from a safetensors file, which begins with a length whose last byte is zero."""
     head = bytes(file.read(0, 8))
     return head.lstrip().startswith(b"{") and 0 not in head
 
 
-def _safetensors(file: MappedFile) -> Reading:
+def _safetensors(file: ReadableFile) -> Reading:
     tensors, metadata = safetensors_file.parse(file)
     return Reading(format="safetensors", tensors=tensors, metadata=dict(metadata))
 
 
-def _gguf(file: MappedFile) -> Reading:
+def _gguf(file: ReadableFile) -> Reading:
     tensors, metadata = gguf_file.parse(file)
     return Reading(format="gguf", tensors=tensors, metadata=metadata)
 
 
-def _refuse_foreign(file: MappedFile) -> None:
+def _onnx(file: ReadableFile) -> Reading:
+    return onnx_file.parse(file, None)[0]
+
+
+def _refuse_foreign(file: ReadableFile) -> None:
     """Name the formats that people bind by mistake, before a header's length makes no sense."""
     head = bytes(file.read(0, HEAD))
     foreign = next((name for magic, name in FOREIGN.items() if head.startswith(magic)), "")
@@ -82,5 +97,8 @@ FOREIGN = {
     b"APRN": "an APR file of version 1",
     b"APR2": "an APR file in a layout that no writer uses",
     b"vers": "a Git LFS pointer",
+    b"<!DO": "a web page",
+    b"<!do": "a web page",
+    b"<htm": "a web page",
     b"ggml": "a GGML file, older than GGUF",
 }

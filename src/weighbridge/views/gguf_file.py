@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Scalar
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.tensor import GGUF_TYPES, Tensor, quoted, span
 
 MAGIC = b"GGUF"
@@ -23,6 +23,7 @@ MAX_TENSORS = 1 << 20
 MAX_DIMENSIONS = 8
 MAX_STRINGS = 1 << 24  # in one array; the largest vocabularies have 2^18
 MAX_NAME = 1 << 16
+STRETCH = 1 << 20  # bytes of a vocabulary looked at together
 MAX_KEPT = 1 << 10  # longer texts (chat templates, licences) are stepped over
 MAX_DEPTH = 4
 STRING, ARRAY, UINT32 = 8, 9, 4
@@ -41,7 +42,7 @@ class _Info(NamedTuple):
     at: int
 
 
-def parse(file: MappedFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
     """Read the tensors by name, in header order, and the short metadata (None for arrays and long texts).
 
     Raises:
@@ -57,7 +58,7 @@ def parse(file: MappedFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
     return tensors, metadata
 
 
-def places(file: MappedFile) -> dict[str, int]:
+def places(file: ReadableFile) -> dict[str, int]:
     """Find the byte at which each key's type stands, its value after it; every length on the way is checked.
 
     Raises:
@@ -71,11 +72,10 @@ def places(file: MappedFile) -> dict[str, int]:
 class _Reader:
     """A place in the header; every step is checked against the end of the file."""
 
-    __slots__ = ("at", "data", "file")
+    __slots__ = ("at", "file")
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self.file = file
-        self.data = file.read(0, file.size)
         self.at = len(MAGIC)
 
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
@@ -91,8 +91,13 @@ class _Reader:
         return start
 
     def number(self, code: str, what: str) -> int:
-        value: int = struct.unpack_from("<" + code, self.data, self.skip(struct.calcsize("<" + code), what))[0]
+        value: int = struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
         return value
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Step over `size` bytes and look at them."""
+        start = self.skip(size, what)
+        return self.file.read(start, self.at)
 
     def count(self, what: str, least: int, most: int) -> int:
         """Read a count of things that take at least `least` bytes each."""
@@ -111,9 +116,9 @@ class _Reader:
         length = self.number("Q", f"the length of {what}")
         if length > MAX_NAME:
             self.refuse("length", f"{what} is {length} bytes long, at most {MAX_NAME} are read", at)
-        start = self.skip(length, what)
+        start = self.at
         try:
-            return str(self.data[start : self.at], "utf-8")
+            return str(self.take(length, what), "utf-8")
         except UnicodeDecodeError:
             self.refuse("text", f"{what} is not UTF-8", start)
 
@@ -153,14 +158,16 @@ def _value(reader: _Reader, kind: int, key: str) -> Scalar:
     if kind not in SCALARS:
         reader.refuse("type", f"{quoted(key)} has the unknown type {kind}", reader.at - 4)
     code = "<" + SCALARS[kind]
-    value: Scalar = struct.unpack_from(code, reader.data, reader.skip(struct.calcsize(code), quoted(key)))[0]
+    value: Scalar = struct.unpack(code, reader.take(struct.calcsize(code), quoted(key)))[0]
     return value
 
 
 def _short_text(reader: _Reader, key: str) -> str | None:
     length = reader.number("Q", f"the length of {quoted(key)}")
-    start = reader.skip(length, quoted(key))
-    return str(reader.data[start : reader.at], "utf-8", "replace") if length <= MAX_KEPT else None
+    if length > MAX_KEPT:
+        reader.skip(length, quoted(key))
+        return None
+    return str(reader.take(length, quoted(key)), "utf-8", "replace")
 
 
 def _skip_array(reader: _Reader, key: str, depth: int) -> None:
@@ -181,17 +188,24 @@ def _skip_array(reader: _Reader, key: str, depth: int) -> None:
 
 
 def _skip_strings(reader: _Reader, count: int, what: str) -> None:
-    """Step over a vocabulary; the loop is bare because a vocabulary has 2^18 entries."""
-    length_at, data, at, end = struct.Struct("<Q").unpack_from, reader.data, reader.at, reader.file.size
-    for _ in range(count):
-        if at + 8 > end:
-            break
-        at += 8 + length_at(data, at)[0]
-    else:
-        if at <= end:
-            reader.at = at
-            return
-    reader.refuse("truncated", f"{what} run beyond the end of the file")
+    """Step over a vocabulary, a stretch of the file at a time."""
+    end = reader.file.size
+    while count:
+        passed, taken = _strings_in(reader.file.read(reader.at, min(reader.at + STRETCH, end)), count)
+        if not passed or reader.at + taken > end:
+            reader.refuse("truncated", f"{what} run beyond the end of the file")
+        reader.at += taken
+        count -= passed
+
+
+def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
+    """Count the strings that begin in a stretch, and the bytes they take; bare, as a vocabulary has 2^18 of them."""
+    length_at, at, last = struct.Struct("<Q").unpack_from, 0, len(stretch) - 8
+    for passed in range(most):
+        if at > last:
+            return passed, at
+        at += 8 + length_at(stretch, at)[0]
+    return most, at
 
 
 def _infos(reader: _Reader, count: int) -> dict[str, _Info]:

@@ -13,7 +13,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.model import Json
 from weighbridge.views import gguf_file
 from weighbridge.views.gguf_file import ARRAY, SCALARS, STRING
-from weighbridge.views.mapped_file import WINDOW, MappedFile
+from weighbridge.views.readable import WINDOW, ReadableFile
 from weighbridge.views.tensor import quoted
 
 MAX_TEXT = 1 << 20  # bytes of one text
@@ -27,7 +27,7 @@ class LongValues:
 
     __slots__ = ("file", "marks", "places")
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self.file = file
         self.places = gguf_file.places(file)
         self.marks: dict[str, dict[int, int]] = {}  # where some entries of an array lie, once walked
@@ -74,9 +74,9 @@ class LongValues:
             return
         self.file.require_unchanged()
         begun, at = self._mark(key, start, found[2])
-        behind, length_at, data = at, struct.Struct("<Q").unpack_from, self.file.read(0, self.file.size)
+        behind = at
         for entry in range(begun, found[1]):
-            length = length_at(data, at)[0]
+            length = self._number("Q", at)
             if entry % STRIDE == 0:
                 self.marks.setdefault(key, {})[entry] = at
             if entry >= start:

@@ -5,7 +5,6 @@ What has been read is given back to the page cache, so that comparing 100 GiB ta
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import stat
@@ -13,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
+from weighbridge.views.readable import WINDOW
 
-WINDOW = 8 << 20  # bytes that stay mapped behind the reader
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
@@ -36,9 +35,10 @@ class MappedFile:
         self._view = memoryview(self._map)
 
     @property
-    def changed_ns(self) -> int:
-        """Give the time of its last change, in ns since the epoch, when it was opened."""
-        return self._identity[3]
+    def version(self) -> str:
+        """Tell the time of its last change, since the epoch, when it was opened."""
+        seconds, ns = divmod(self._identity[3], 10**9)
+        return f"changed at {seconds}.{ns:09d} s"
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -47,6 +47,8 @@ class MappedFile:
     def read(self, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
         return self._view[start:stop]
+
+    gather = read
 
     def release(self, start: int, stop: int) -> None:
         """Drop the pages of these bytes from this process; looking again brings them back."""
@@ -84,13 +86,6 @@ class MappedFile:
                 where=self.name,
                 remedy="wait until its writer is done, then measure again",
             )
-
-    def sha256(self) -> str:
-        """Digest the whole file."""
-        digest = hashlib.sha256()
-        for window in self.windows(0, self.size, WINDOW):
-            digest.update(window)
-        return digest.hexdigest()
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:

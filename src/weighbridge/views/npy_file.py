@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.views import zip_archive
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.tensor import Tensor, quoted, row_major, span, strides_of
 from weighbridge.views.zip_archive import Member
@@ -35,7 +35,7 @@ ITEM = re.compile(
 KEYS = {"descr", "fortran_order", "shape"}
 
 
-def read(file: MappedFile) -> Reading:
+def read(file: ReadableFile) -> Reading:
     """Read a lone array.
 
     Raises:
@@ -49,7 +49,7 @@ def holds_arrays(members: dict[str, Member]) -> bool:
     return bool(members) and all(name.endswith(SUFFIX) for name in members)
 
 
-def parse(file: MappedFile, members: dict[str, Member]) -> Reading:
+def parse(file: ReadableFile, members: dict[str, Member]) -> Reading:
     """Read the arrays of an .npz archive by name.
 
     Raises:
@@ -63,7 +63,7 @@ def parse(file: MappedFile, members: dict[str, Member]) -> Reading:
     )
 
 
-def _array(file: MappedFile, start: int, stop: int, name: str) -> Tensor:
+def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
     """Describe the array that lies between two bytes of the file, which it must fill."""
     text, data = _header(file, start, stop, name)
     told = _items(text, file, start, name)
@@ -82,7 +82,7 @@ def _array(file: MappedFile, start: int, stop: int, name: str) -> Tensor:
     return dataclasses.replace(tensor, strides=strides_of(shape, row_major(shape[::-1])[::-1]))
 
 
-def _header(file: MappedFile, start: int, stop: int, name: str) -> tuple[str, int]:
+def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, int]:
     """Take the header's text, and find where the data begins."""
     lead = start + len(MAGIC)
     if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
@@ -101,7 +101,7 @@ def _header(file: MappedFile, start: int, stop: int, name: str) -> tuple[str, in
     return str(file.read(begin, begin + length), "latin-1"), begin + length
 
 
-def _items(text: str, file: MappedFile, at: int, name: str) -> dict[str, str]:
+def _items(text: str, file: ReadableFile, at: int, name: str) -> dict[str, str]:
     """Match the header's three items, each once, in any order, and nothing else."""
     found: dict[str, str] = {}
     opening = re.match(r"\s*\{", text)
@@ -118,7 +118,7 @@ def _items(text: str, file: MappedFile, at: int, name: str) -> dict[str, str]:
     return found
 
 
-def _dtype(descr: str, file: MappedFile, at: int, name: str) -> str:
+def _dtype(descr: str, file: ReadableFile, at: int, name: str) -> str:
     """Translate NumPy's name of a dtype."""
     order, kind = descr[:1], descr[1:]
     if kind.startswith("O"):
@@ -133,5 +133,5 @@ def _dtype(descr: str, file: MappedFile, at: int, name: str) -> str:
     return DTYPES[kind]
 
 
-def _refuse(code: str, what: str, file: MappedFile, at: int) -> NoReturn:
+def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     raise SubjectError(f"npy-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.tensor import quoted
 
 MAX_PICKLE = 64 << 20  # bytes
@@ -20,6 +20,7 @@ MAX_OPCODES = 1 << 23
 MAX_MADE = 1 << 21
 MAX_NAME = 1 << 10  # bytes in the name of a global
 MAX_NUMBER = 255  # bytes
+STRETCH = 1 << 20  # bytes looked at together
 PROTOCOLS = range(2, 6)
 STOP = ord(".")
 SAVE_AGAIN = "save it again as safetensors, or only the state_dict() with torch.save"
@@ -59,7 +60,7 @@ DICTIONARY = "dict"
 REFERENCE = "persistent reference"
 
 
-def read_pickle(file: MappedFile, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
+def read_pickle(file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
     """Read the pickle that begins at byte `start`: what it describes, and the byte behind it.
 
     Raises:
@@ -72,11 +73,11 @@ def read_pickle(file: MappedFile, start: int, stop: int, vocabulary: Vocabulary)
 class _Machine:
     """A stack, its marks and a memo; `at` is the next byte of the file."""
 
-    __slots__ = ("at", "data", "file", "made", "marks", "memo", "stack", "stop", "vocabulary")
+    __slots__ = ("at", "base", "data", "file", "made", "marks", "memo", "stack", "stop", "vocabulary")
 
-    def __init__(self, file: MappedFile, start: int, stop: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> None:
         self.file, self.at, self.stop, self.vocabulary = file, start, stop, vocabulary
-        self.data = file.read(0, file.size)
+        self.base, self.data = start, memoryview(b"")
         self.stack: list[object] = []
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
@@ -84,7 +85,7 @@ class _Machine:
 
     def run(self) -> object:
         left = MAX_OPCODES
-        while (code := self.data[self.skip(1, "an opcode")]) != STOP:
+        while (code := self.look(1, "an opcode")[0]) != STOP:
             step = STEPS.get(code)
             if step is None:
                 self.refuse("opcode", f"the opcode 0x{code:02x} has no place in a checkpoint", self.at - 1)
@@ -98,16 +99,18 @@ class _Machine:
         where = f"{self.file.name} at byte {self.at if at is None else at}"
         raise SubjectError(f"pickle-{code}", what, where=where, remedy=SAVE_AGAIN)
 
-    def skip(self, size: int, what: str) -> int:
-        """Step over `size` bytes and give where they start."""
-        start = self.at
-        if size > self.stop - start:
+    def look(self, size: int, what: str) -> memoryview:
+        """Step over `size` bytes and look at them."""
+        start, stop = self.at, self.at + size
+        if stop > self.stop:
             self.refuse("truncated", f"{what} takes {size} bytes, {self.stop - start} are left")
-        self.at = start + size
-        return start
+        if stop > self.base + len(self.data):
+            self.base, self.data = start, self.file.read(start, max(stop, min(start + STRETCH, self.stop)))
+        self.at = stop
+        return self.data[start - self.base : stop - self.base]
 
     def number(self, form: str) -> int:
-        value: int = struct.unpack_from(form, self.data, self.skip(struct.calcsize(form), "a number"))[0]
+        value: int = struct.unpack(form, self.look(struct.calcsize(form), "a number"))[0]
         return value
 
     def take(self, form: str) -> memoryview:
@@ -116,8 +119,7 @@ class _Machine:
         length = self.number(form)
         if length < 0:
             self.refuse("length", f"a length of {length}", at)
-        start = self.skip(length, "a text")
-        return self.data[start : self.at]
+        return self.look(length, "a text")
 
     def text(self, form: str) -> str:
         at = self.at
@@ -173,7 +175,7 @@ class _Machine:
         self.name_global(f"{module}.{name}", at)
 
     def line(self) -> str:
-        rest = bytes(self.data[self.at : min(self.at + MAX_NAME, self.stop)])
+        rest = bytes(self.file.read(self.at, min(self.at + MAX_NAME, self.stop)))
         end = rest.find(b"\n")
         if end < 0:
             self.refuse("truncated", "the name of a global has no end")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weighbridge.model import Scalar
-from weighbridge.views.mapped_file import WINDOW, MappedFile
+from weighbridge.views.readable import WINDOW, ReadableFile
 from weighbridge.views.tensor import Tensor
 
 
@@ -23,7 +23,7 @@ class Checksum:
     parts: tuple[tuple[int, int], ...]
     stored: int
 
-    def found(self, file: MappedFile) -> int:
+    def found(self, file: ReadableFile) -> int:
         """Compute the CRC-32 of the parts as they are; reads each byte once, in constant memory."""
         crc = 0
         for start, stop in self.parts:

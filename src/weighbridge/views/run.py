@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
-from weighbridge.files import is_folder
+from weighbridge.errors import SubjectError
+from weighbridge.files import is_folder, local_path
 from weighbridge.model import Fields, Origin
+from weighbridge.urls import bare
 from weighbridge.views.cells import MISSING, NUMBER, UNREADABLE, Cells
 from weighbridge.views.column_names import standard_names
 from weighbridge.views.csv_log import read_csv
@@ -137,13 +139,22 @@ def _laid_over(cells: Cells, laid: Mapping[int, float | None]) -> Cells:
 # --- Opening ----------------------------------------------------------------------------------------------------------
 
 
+def _on_this_machine(target: str) -> Path:
+    path = local_path(target)
+    if path is None:
+        raise SubjectError(
+            "run-elsewhere", "runs are read on this machine only", where=bare(target), remedy="fetch it, bind its path"
+        )
+    return path
+
+
 def open_run(path: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
     """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV; `columns` maps standard names to logged ones.
 
     Raises:
         SubjectError: what cannot be read, where, and what to do.
     """
-    path = Path(path)
+    path = _on_this_machine(str(path))
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})

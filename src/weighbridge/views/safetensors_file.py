@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.strict_json import strict_json
 from weighbridge.views.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
 
@@ -20,7 +20,7 @@ METADATA = "__metadata__"
 WRITE_AGAIN = "write the file again, or fetch it again and compare its size with the source's"
 
 
-def parse(file: MappedFile) -> tuple[dict[str, Tensor], dict[str, str]]:
+def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors, by name in file order of the header, and the metadata of one safetensors file.
 
     Raises:
@@ -34,7 +34,7 @@ def parse(file: MappedFile) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def _header(file: MappedFile) -> tuple[dict[str, object], int]:
+def _header(file: ReadableFile) -> tuple[dict[str, object], int]:
     if file.size < PREFIX:
         _refuse("truncated", f"{file.size} bytes cannot hold the header's length (8 bytes)", file, 0)
     (length,) = struct.unpack("<Q", file.read(0, PREFIX))
@@ -48,13 +48,13 @@ def _header(file: MappedFile) -> tuple[dict[str, object], int]:
     return header, PREFIX + length
 
 
-def _metadata(value: object, file: MappedFile) -> dict[str, str]:
+def _metadata(value: object, file: ReadableFile) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         _refuse("header", f"{METADATA} is not a mapping of texts", file, PREFIX)
     return value
 
 
-def _tensor(name: str, entry: object, start: int, file: MappedFile) -> Tensor:
+def _tensor(name: str, entry: object, start: int, file: ReadableFile) -> Tensor:
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         _refuse("header", f"{quoted(name)} has no dtype, shape and data_offsets", file, PREFIX)
     dtype = entry["dtype"]
@@ -79,7 +79,7 @@ def _whole_numbers(value: object) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _require_cover(tensors: Iterable[Tensor], start: int, file: MappedFile) -> None:
+def _require_cover(tensors: Iterable[Tensor], start: int, file: ReadableFile) -> None:
     """Require that the tensors cover the payload: no hole, no overlap, nothing after the last."""
     cursor = start
     for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
@@ -96,5 +96,5 @@ def _require_cover(tensors: Iterable[Tensor], start: int, file: MappedFile) -> N
         _refuse("trailing", f"{file.size - cursor} bytes after the last tensor", file, cursor)
 
 
-def _refuse(code: str, what: str, file: MappedFile, at: int) -> NoReturn:
+def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     raise SubjectError(f"safetensors-{code}", what, where=f"{file.name} at byte {at}", remedy=WRITE_AGAIN)

@@ -6,43 +6,40 @@ A shard's name in an index is untrusted: only a plain file name beside the index
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.files import exists
 from weighbridge.views import formats
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.folders import INDEX, TORCH_NAMES, Folder
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.strict_json import strict_json
 from weighbridge.views.tensor import Tensor, quoted
 
-INDEX = "model.safetensors.index.json"
-TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
 MAX_INDEX = 32 << 20
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
 
 
-def checkpoint_in(directory: Path) -> Path:
-    """Find the one checkpoint in a directory: an index or the only safetensors file, else what was named before those.
+def checkpoint_in(folder: Folder) -> str:
+    """Name the one checkpoint in a folder: an index or the only safetensors file, else what was named before those.
 
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
     """
-    if exists(directory / INDEX):
-        return directory / INDEX
-    found = sorted(directory.glob("*.safetensors"))
+    if folder.holds(INDEX):
+        return INDEX
+    found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
     if len(found) == 1:
         return found[0]
-    older = next((name for name in TORCH_NAMES if exists(directory / name)), "")
+    older = next((name for name in TORCH_NAMES if folder.holds(name)), "")
     if older and not found:
-        return directory / older
+        return older
     code = "checkpoint-ambiguous" if found else "checkpoint-none"
     what = f"{len(found)} .safetensors files and no {INDEX}" if found else f"no .safetensors file and no {INDEX}"
-    raise SubjectError(code, what, where=str(directory), remedy="bind the file itself, or write the index beside it")
+    raise SubjectError(code, what, where=folder.name, remedy="bind the file itself, or write the index beside it")
 
 
-def parse(index: MappedFile, directory: Path) -> tuple[Reading, dict[str, MappedFile]]:
+def parse(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
     """Read an index and all its shards: their tensors together, the first one's metadata, and the files by name.
 
     Raises:
@@ -51,7 +48,7 @@ def parse(index: MappedFile, directory: Path) -> tuple[Reading, dict[str, Mapped
     homes = _weight_map(index)
     files, tensors, readings = {index.name: index}, dict[str, Tensor](), list[Reading]()
     for shard in sorted(set(homes.values())):
-        file = _shard(shard, directory, index)
+        file = _shard(shard, folder, index)
         files[file.name] = file
         readings.append(formats.read(file))
         for name, tensor in readings[-1].tensors.items():
@@ -74,7 +71,7 @@ def _together(readings: Sequence[Reading], tensors: dict[str, Tensor]) -> Readin
 
 
 def _require_home(
-    name: str, shard: str, homes: Mapping[str, str], seen: Mapping[str, Tensor], index: MappedFile
+    name: str, shard: str, homes: Mapping[str, str], seen: Mapping[str, Tensor], index: ReadableFile
 ) -> None:
     if name in seen:
         _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
@@ -85,7 +82,7 @@ def _require_home(
         _refuse("shard-wrong", what, index)
 
 
-def _weight_map(index: MappedFile) -> dict[str, str]:
+def _weight_map(index: ReadableFile) -> dict[str, str]:
     if index.size > MAX_INDEX:
         _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
     data = strict_json(index.read(0, index.size), "index", index)
@@ -95,13 +92,13 @@ def _weight_map(index: MappedFile) -> dict[str, str]:
     return homes
 
 
-def _shard(name: str, directory: Path, index: MappedFile) -> MappedFile:
+def _shard(name: str, folder: Folder, index: ReadableFile) -> ReadableFile:
     if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
         _refuse("index", f"{quoted(name)} is not a plain file name", index)
-    if not exists(directory / name):
+    if not folder.holds(name):
         _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
-    return MappedFile(directory / name)
+    return folder.open(name)
 
 
-def _refuse(code: str, what: str, index: MappedFile) -> NoReturn:
+def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
     raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from weighbridge.canonical import loads
 from weighbridge.errors import SubjectError, WeighbridgeError
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 
 REMEDY = "write the file again, or fetch it again and compare its size with the source's"
 
 
-def strict_json(data: memoryview, code: str, file: MappedFile, at: int = 0) -> object:
+def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0) -> object:
     """Parse JSON in UTF-8 without doubled keys or lone surrogates.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.views.mapped_file import WINDOW, MappedFile
+from weighbridge.views.readable import WINDOW, ReadableFile
 from weighbridge.views.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Words: TypeAlias = NDArray[Any]
 
 
-def windows(file: MappedFile, tensor: Tensor, size: int) -> Iterator[memoryview]:
+def windows(file: ReadableFile, tensor: Tensor, size: int) -> Iterator[memoryview]:
     """Walk over a strided tensor's bytes in row-major order, in steps of `size`.
 
     Raises:
@@ -36,14 +36,14 @@ def windows(file: MappedFile, tensor: Tensor, size: int) -> Iterator[memoryview]
     file.require_unchanged()
 
 
-def read(file: MappedFile, tensor: Tensor, start: int, stop: int) -> memoryview:
+def read(file: ReadableFile, tensor: Tensor, start: int, stop: int) -> memoryview:
     """Gather bytes `start` to `stop` of a strided tensor in row-major order."""
     import numpy as np
 
     assert tensor.strides is not None
     size, strides = tensor.unit[1], tensor.strides
     steps = tuple(step * size for step in strides.steps)
-    spread = np.ndarray(strides.shape, f"<u{size}", file.read(*tensor.extent), strides=steps)
+    spread = np.ndarray(strides.shape, f"<u{size}", file.gather(*tensor.extent), strides=steps)
     first, last = start // size, -(-stop // size)
     gathered = np.empty(last - first, spread.dtype)
     _Gathering(file, tensor.offset - _address(spread)).fill(gathered, spread, strides.first + first)
@@ -54,7 +54,7 @@ def read(file: MappedFile, tensor: Tensor, start: int, stop: int) -> memoryview:
 class _Gathering:
     """Copies elements out of a file; `base` turns an address in memory into a byte of the file."""
 
-    file: MappedFile
+    file: ReadableFile
     base: int
 
     def fill(self, out: Words, source: Words, first: int) -> None:

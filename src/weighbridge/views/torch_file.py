@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.views import torch_pickle, zip_archive
-from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.pickle_machine import MAX_PICKLE, SAVE_AGAIN, read_pickle
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.tensor import quoted
 from weighbridge.views.torch_pickle import Storage
@@ -27,7 +27,7 @@ def root_of(members: dict[str, Member]) -> str | None:
     return outer[0] if len(outer) == 1 else None
 
 
-def parse(file: MappedFile, members: dict[str, Member], root: str) -> Reading:
+def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
     """Read the tensors by dotted name, and the scalars beside them.
 
     Raises:
@@ -51,7 +51,7 @@ def parse(file: MappedFile, members: dict[str, Member], root: str) -> Reading:
     return Reading(format="torch", tensors=tensors, metadata=metadata, checksums=zip_archive.checksums(file, members))
 
 
-def _require_little(file: MappedFile, members: dict[str, Member], root: str) -> None:
+def _require_little(file: ReadableFile, members: dict[str, Member], root: str) -> None:
     if root + BYTE_ORDER not in members:
         return
     order = bytes(zip_archive.content(file, members[root + BYTE_ORDER], 64))
@@ -60,14 +60,14 @@ def _require_little(file: MappedFile, members: dict[str, Member], root: str) -> 
         refuse("byteorder", what, file, members[root + BYTE_ORDER].start)
 
 
-def _require_read(known: set[str], members: dict[str, Member], root: str, file: MappedFile) -> None:
+def _require_read(known: set[str], members: dict[str, Member], root: str, file: ReadableFile) -> None:
     """Require that every storage in the archive is one that the pickle refers to."""
     unread = next((name for name in members if name.startswith(root + DATA) and name not in known), None)
     if unread is not None:
         refuse("unread", f"no tensor looks into the storage {quoted(unread)}", file, members[unread].start)
 
 
-def refuse(code: str, what: str, file: MappedFile, at: int = 0) -> NoReturn:
+def refuse(code: str, what: str, file: ReadableFile, at: int = 0) -> NoReturn:
     """Refuse a PyTorch file, naming the byte.
 
     Raises:

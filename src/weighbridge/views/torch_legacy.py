@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 
 from weighbridge.views import torch_pickle
-from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.pickle_machine import DICTIONARY, Made, Vocabulary, read_pickle
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.tensor import UNITS, quoted
 from weighbridge.views.torch_file import refuse
@@ -27,7 +27,7 @@ def begins(head: bytes) -> bool:
     return head.startswith(b"\x80") and any(head.startswith(MAGIC, at) for at in PROTOCOL_AND_FRAME)
 
 
-def read(file: MappedFile) -> Reading:
+def read(file: ReadableFile) -> Reading:
     """Read the tensors by dotted name, and the scalars beside them.
 
     Raises:
@@ -50,7 +50,7 @@ def read(file: MappedFile) -> Reading:
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 
 
-def _storages(file: MappedFile, at: int, keys: list[str], known: dict[str, Reference]) -> dict[str, Storage]:
+def _storages(file: ReadableFile, at: int, keys: list[str], known: dict[str, Reference]) -> dict[str, Storage]:
     """Place the storages, one behind the other to the end of the file; each is preceded by its count of elements."""
     found: dict[str, Storage] = {}
     for key in keys:

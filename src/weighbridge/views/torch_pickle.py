@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Scalar
-from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.tensor import UNITS, Tensor, quoted, span, strides_of
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
@@ -77,7 +77,7 @@ class Reference(NamedTuple):
 Find = Callable[[str], Storage | None]
 
 
-def references(root: object, file: MappedFile) -> Iterator[Reference]:
+def references(root: object, file: ReadableFile) -> Iterator[Reference]:
     """Walk over the references to storages in what a pickle describes."""
     reader = _Walk(file=file, find=lambda _: None)
     for made in reader.everything(root):
@@ -85,7 +85,7 @@ def references(root: object, file: MappedFile) -> Iterator[Reference]:
             yield reader.reference(made)
 
 
-def tensors_of(root: object, file: MappedFile, find: Find) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+def tensors_of(root: object, file: ReadableFile, find: Find) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
     """Name the tensors in what a pickle describes, and the scalars beside them (None for everything longer).
 
     Raises:
@@ -102,7 +102,7 @@ def tensors_of(root: object, file: MappedFile, find: Find) -> tuple[dict[str, Te
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    file: MappedFile
+    file: ReadableFile
     find: Find
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)

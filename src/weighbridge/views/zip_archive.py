@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Checksum
 from weighbridge.views.tensor import quoted
 
@@ -45,7 +45,7 @@ class Member:
         return self.stop - self.start
 
 
-def members(file: MappedFile) -> dict[str, Member]:
+def members(file: ReadableFile) -> dict[str, Member]:
     """Find every member, by name in the directory's order.
 
     Raises:
@@ -61,7 +61,7 @@ def members(file: MappedFile) -> dict[str, Member]:
     return found
 
 
-def checksums(file: MappedFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
+def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
     """List the checksum that the directory gives for each member."""
     return tuple(
         Checksum(place=member.name, file=file.name, parts=((member.start, member.stop),), stored=member.crc)
@@ -69,7 +69,7 @@ def checksums(file: MappedFile, found: dict[str, Member]) -> tuple[Checksum, ...
     )
 
 
-def content(file: MappedFile, member: Member, most: int) -> memoryview:
+def content(file: ReadableFile, member: Member, most: int) -> memoryview:
     """Look at all of a small member, which must have its checksum.
 
     Raises:
@@ -86,7 +86,7 @@ def content(file: MappedFile, member: Member, most: int) -> memoryview:
     return data
 
 
-def _directory(file: MappedFile) -> tuple[int, int, int]:
+def _directory(file: ReadableFile) -> tuple[int, int, int]:
     """Find the central directory: its count of entries, its first byte and the byte behind it."""
     at = _end(file)
     _, disk, first, here, count, size, offset, _ = END.unpack_from(file.read(at, at + END.size))
@@ -103,7 +103,7 @@ def _directory(file: MappedFile) -> tuple[int, int, int]:
     return count, offset, stop
 
 
-def _end(file: MappedFile) -> int:
+def _end(file: ReadableFile) -> int:
     """Find the end record, whose comment must reach to the end of the file."""
     start = max(file.size - END.size - MAX_COMMENT, 0)
     tail = bytes(file.read(start, file.size))
@@ -121,7 +121,7 @@ def _ends(tail: bytes, at: int) -> bool:
     return behind <= len(tail) and behind + END.unpack_from(tail, at)[-1] == len(tail)
 
 
-def _end_64(file: MappedFile, end: int) -> tuple[int, tuple[int, ...]]:
+def _end_64(file: ReadableFile, end: int) -> tuple[int, tuple[int, ...]]:
     locator = end - LOCATOR_64.size
     at = LOCATOR_64.unpack_from(file.read(locator, end))[2]
     if at + END_64.size != locator or bytes(file.read(at, at + 4)) != b"PK\x06\x06":
@@ -130,7 +130,7 @@ def _end_64(file: MappedFile, end: int) -> tuple[int, tuple[int, ...]]:
     return at, told[4:]
 
 
-def _entries(file: MappedFile, count: int, at: int, stop: int) -> Iterator[Member]:
+def _entries(file: ReadableFile, count: int, at: int, stop: int) -> Iterator[Member]:
     directory = at
     for _ in range(count):
         if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
@@ -156,7 +156,7 @@ def _entries(file: MappedFile, count: int, at: int, stop: int) -> Iterator[Membe
         refuse("directory", f"{stop - at} bytes of the directory belong to no entry", file, at)
 
 
-def _wide(narrow: tuple[int, int, int], extra: bytes, file: MappedFile, at: int) -> list[int]:
+def _wide(narrow: tuple[int, int, int], extra: bytes, file: ReadableFile, at: int) -> list[int]:
     """Take size, packed size and offset from the entry, or from its 64-bit field where the entry has no room."""
     wide = b""
     while len(extra) >= 4:
@@ -170,14 +170,14 @@ def _wide(narrow: tuple[int, int, int], extra: bytes, file: MappedFile, at: int)
     return [next(values) if value == FULL else value for value in narrow]
 
 
-def _name(raw: bytes, flags: int, file: MappedFile, at: int) -> str:
+def _name(raw: bytes, flags: int, file: ReadableFile, at: int) -> str:
     try:
         return raw.decode("utf-8" if flags & UTF_8 else "ascii")
     except UnicodeDecodeError:
         refuse("name", "a member's name is not UTF-8", file, at)
 
 
-def _located(file: MappedFile, name: str, raw: bytes, told: tuple[int, int, int, int]) -> Member:
+def _located(file: ReadableFile, name: str, raw: bytes, told: tuple[int, int, int, int]) -> Member:
     """Find a member's content behind its local header, which must bear the same name."""
     header, size, crc, directory = told
     if header + LOCAL.size > directory or bytes(file.read(header, header + 4)) != MAGICS[0]:
@@ -192,7 +192,7 @@ def _located(file: MappedFile, name: str, raw: bytes, told: tuple[int, int, int,
     return Member(name=name, header=header, start=start, stop=start + size, crc=crc)
 
 
-def _require_cover(found: dict[str, Member], directory: int, file: MappedFile) -> None:
+def _require_cover(found: dict[str, Member], directory: int, file: ReadableFile) -> None:
     """Require that members follow each other: no overlap, and no bytes between that nobody would look at."""
     cursor = 0
     for member in sorted(found.values(), key=lambda member: member.header):
@@ -201,14 +201,14 @@ def _require_cover(found: dict[str, Member], directory: int, file: MappedFile) -
     _require_next(cursor, directory, "the directory", file)
 
 
-def _require_next(cursor: int, at: int, what: str, file: MappedFile) -> None:
+def _require_next(cursor: int, at: int, what: str, file: ReadableFile) -> None:
     if at < cursor:
         refuse("overlap", f"{what} overlaps the member before it by {cursor - at} bytes", file, at)
     if at - cursor > (MAX_DESCRIPTOR if cursor else 0):
         refuse("hole", f"{at - cursor} bytes before {what} belong to no member", file, cursor)
 
 
-def refuse(code: str, what: str, file: MappedFile, at: int) -> NoReturn:
+def refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     """Refuse an archive, naming the byte.
 
     Raises:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from weighbridge.errors import SubjectError
 from weighbridge.views import npy_file, torch_file, zip_archive
-from weighbridge.views.mapped_file import MappedFile
+from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 
 
-def read(file: MappedFile) -> Reading:
+def read(file: ReadableFile) -> Reading:
     """Read a PyTorch archive, or one of NumPy arrays.
 
     Raises:
