@@ -65,7 +65,7 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> No
     (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}, protocol=4))
     assert refused(tmp_path / "pickle") == (
         "checkpoint-format is a Python pickle, but not of PyTorch;"
-        " safetensors, GGUF, PyTorch, APR and NumPy files are read"
+        " safetensors, GGUF, PyTorch (torch.save and distributed), APR and NumPy files are read"
     )
 
 

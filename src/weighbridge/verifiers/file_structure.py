@@ -14,6 +14,8 @@ from typing import Any
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Checksum
+from weighbridge.views.dcp_metadata import NAME as METADATA
+from weighbridge.views.dcp_metadata import SUFFIX
 from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
@@ -46,7 +48,10 @@ def _own(view: CheckpointView, name: str) -> Fields:
     path, nbytes = Path(name), view.files[name].size
     if name.endswith(INDEX):
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=_declared(view, name))
-    held = sum(tensor.nbytes for tensor in view.tensors.values() if tensor.file == name)
+    if path.name == METADATA:
+        return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes)
+    stored = (part for tensor in view.tensors.values() for part in tensor.stored)
+    held = sum(part.nbytes for part in stored if part.file == name)
     own = [checksum for checksum in view.checksums if checksum.file == name]
     wrong = [told for checksum in own if (told := _wrong(view, checksum))]
     return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong_checksums=wrong)
@@ -76,14 +81,19 @@ def _declared(view: CheckpointView, name: str) -> Json:
 
 def _beside(view: CheckpointView) -> list[Path]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
-    index = next((Path(name) for name in view.files if name.endswith(INDEX)), None)
+    index = next((Path(name) for name in view.files if name.endswith((INDEX, METADATA))), None)
     own = {Path(name).name for name in view.files}
     if index is None:
         found: Iterable[Path] = (Path(name + INDEX) for name in view.files)
     else:
         suffixes = {Path(name).suffix for name in view.files} - {index.suffix}
-        found = (path for suffix in suffixes for path in index.parent.glob(f"*{suffix}"))
+        found = (path for path in index.parent.iterdir() if path.suffix in suffixes and not _idle(path))
     return sorted(path for path in found if path.name not in own and path.is_file())
+
+
+def _idle(path: Path) -> bool:
+    """Tell whether this is what a rank leaves that had nothing to save."""
+    return path.suffix == SUFFIX and path.stat().st_size == 0
 
 
 def extent(views: Views, _options: Fields) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import formats, sharded, strided
+from weighbridge.views import dcp_directory, dcp_metadata, formats, pieces, sharded, strided
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Checksum
 from weighbridge.views.tensor import Tensor
@@ -59,9 +59,7 @@ class CheckpointView:
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
-        tensor = self.tensors[name]
-        file = self.files[tensor.file]
-        windows = strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
+        windows = self._windows(self.tensors[name], size)
         if name not in self.patches:
             return windows
         return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
@@ -69,15 +67,12 @@ class CheckpointView:
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""
         tensor = self.tensors[name]
-        stop, file = min(stop, tensor.nbytes), self.files[tensor.file]
-        if tensor.strides:
-            return self._patched(name, start, strided.read(file, tensor, start, stop))
-        return self._patched(name, start, file.read(tensor.offset + start, tensor.offset + stop))
+        return self._patched(name, start, self._read(tensor, start, min(stop, tensor.nbytes)))
 
     def forget(self, name: str) -> None:
         """Give back the memory that reading a tensor took."""
-        tensor = self.tensors[name]
-        self.files[tensor.file].release(*tensor.extent)
+        for stored in self.tensors[name].stored:
+            self.files[stored.file].release(*stored.extent)
 
     def digest(self) -> dict[str, str]:
         """Digest every file whole: `{file name: sha256}`."""
@@ -109,6 +104,20 @@ class CheckpointView:
         patches = {**self.patches, name: (*self.patches.get(name, ()), (offset, replacement))}
         return dataclasses.replace(self, patches=patches, origin=Origin.SYNTHETIC)
 
+    def _windows(self, tensor: Tensor, size: int) -> Iterator[memoryview]:
+        if tensor.pieces:
+            return pieces.windows(self.files, tensor, size)
+        file = self.files[tensor.file]
+        return strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
+
+    def _read(self, tensor: Tensor, start: int, stop: int) -> memoryview:
+        if tensor.pieces:
+            return pieces.read(self.files, tensor, start, stop)
+        file = self.files[tensor.file]
+        if tensor.strides:
+            return strided.read(file, tensor, start, stop)
+        return file.read(tensor.offset + start, tensor.offset + stop)
+
     def _patched(self, name: str, start: int, window: memoryview) -> memoryview:
         touching = [
             (at - start, data)
@@ -129,6 +138,9 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
         return tensor
     per, size = tensor.unit
     nbytes = elements // per * size
+    if tensor.pieces:
+        tiled = dataclasses.replace(tensor.pieces, first=tensor.pieces.first + (tensor.nbytes - nbytes) // size)
+        return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, pieces=tiled)
     if tensor.strides:
         strides = dataclasses.replace(tensor.strides, first=tensor.strides.first + tensor.elements - elements)
         return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, strides=strides)
@@ -147,6 +159,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     files = {file.name: file}
     if formats.looks_like_json(file):
         found, files = sharded.parse(file, path.parent)
+    elif dcp_metadata.begins(bytes(file.read(0, formats.HEAD))):
+        found, files = dcp_directory.parse(file, path.parent)
     else:
         found = formats.read(file)
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.

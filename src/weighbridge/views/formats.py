@@ -11,7 +11,7 @@ from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF, PyTorch, APR and NumPy files"
+READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR and NumPy files"
 
 
 def read(file: MappedFile) -> Reading:

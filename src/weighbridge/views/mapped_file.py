@@ -88,6 +88,31 @@ class MappedFile:
         return digest.hexdigest()
 
 
+class Excerpt(MappedFile):
+    """A stretch of an open file, read as if it were a file by itself; its bytes count from its own start."""
+
+    __slots__ = ("_start", "whole")
+
+    def __init__(self, whole: MappedFile, start: int, stop: int) -> None:
+        self._fd = -1
+        self.whole, self._start = whole, start
+        self.name = f"{whole.name}, in the item at byte {start},"
+        self.size = stop - start
+        self._view = whole.read(start, stop)
+
+    def release(self, start: int, stop: int) -> None:
+        """Drop the pages of these bytes from this process; looking again brings them back."""
+        self.whole.release(self._start + start, self._start + stop)
+
+    def require_unchanged(self) -> None:
+        """Hold the whole file against what it was when it was opened.
+
+        Raises:
+            SubjectError: `subject-changed`.
+        """
+        self.whole.require_unchanged()
+
+
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

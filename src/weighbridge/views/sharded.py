@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.files import exists
-from weighbridge.views import formats
+from weighbridge.views import dcp_metadata, formats
 from weighbridge.views.mapped_file import MappedFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.strict_json import strict_json
@@ -24,7 +24,7 @@ DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revis
 
 
 def checkpoint_in(directory: Path) -> Path:
-    """Find the one checkpoint in a directory: an index or the only safetensors file, else what was named before those.
+    """Find the one checkpoint in a directory: an index or the only safetensors file, else the first of PyTorch's names.
 
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
@@ -34,12 +34,22 @@ def checkpoint_in(directory: Path) -> Path:
     found = sorted(directory.glob("*.safetensors"))
     if len(found) == 1:
         return found[0]
-    older = next((name for name in TORCH_NAMES if exists(directory / name)), "")
+    older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if exists(directory / name)), "")
     if older and not found:
         return directory / older
-    code = "checkpoint-ambiguous" if found else "checkpoint-none"
-    what = f"{len(found)} .safetensors files and no {INDEX}" if found else f"no .safetensors file and no {INDEX}"
-    raise SubjectError(code, what, where=str(directory), remedy="bind the file itself, or write the index beside it")
+    raise _no_checkpoint(directory, len(found))
+
+
+def _no_checkpoint(directory: Path, files: int) -> SubjectError:
+    """Say why a directory with so many safetensors files has no one checkpoint."""
+    code = "checkpoint-ambiguous" if files else "checkpoint-none"
+    what = f"{files} .safetensors files and no {INDEX}" if files else f"no .safetensors file and no {INDEX}"
+    remedy = "bind the file itself, or write the index beside it"
+    parts = 0 if files else sum(1 for _ in directory.glob(f"*{dcp_metadata.SUFFIX}"))
+    if parts:
+        what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
+        remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
+    return SubjectError(code, what, where=str(directory), remedy=remedy)
 
 
 def parse(index: MappedFile, directory: Path) -> tuple[Reading, dict[str, MappedFile]]:
