@@ -1,12 +1,11 @@
-"""Write distributed checkpoints byte by byte, the damaged ones too, which torch.distributed.checkpoint would not write."""
+"""Write distributed checkpoints of PyTorch byte by byte, the damaged ones too, which no library would write."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from verifiers.specimens.make_formats import Raw, View, called, named, opcodes, pickled, torch_zip
 
@@ -48,14 +47,17 @@ class Saved:
     chunks: Sequence[Chunk] = ()
 
 
+Pairs: TypeAlias = list[tuple[Any, Any]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """What to change, each None or a function of what would be written."""
+    """What to write instead of an item's bytes, of fields of where it lies, of the places, and of the descriptions."""
 
     item: Callable[[bytes], bytes] = field(default=lambda data: data)
     fields: Mapping[str, Any] = field(default_factory=dict)
-    entries: Callable[[list[tuple[Any, Any]]], list[tuple[Any, Any]]] = field(default=lambda entries: entries)
-    tensors: Callable[[list[tuple[Any, Any]]], list[tuple[Any, Any]]] = field(default=lambda tensors: tensors)
+    entries: Callable[[Pairs], Pairs] = field(default=lambda entries: entries)
+    tensors: Callable[[Pairs], Pairs] = field(default=lambda tensors: tensors)
 
 
 NONE = Damage()
@@ -82,11 +84,11 @@ def write(folder: Path, saved: Mapping[str, Saved], damage: Damage = NONE) -> Pa
     files: dict[str, bytes] = {}
     entries = []
     for name, tensor in saved.items():
-        for chunk in tensor.chunks or [Chunk(at=(), sizes=(), data=b"")]:
+        for chunk in tensor.chunks if tensor.dtype else [Chunk(at=(), sizes=(), data=b"")]:
             data = damage.item(archived(tensor, chunk)) if tensor.dtype else torch_zip({"any": 1}, {})
             before = files.get(chunk.file, b"")
             offset = size(*chunk.at) if tensor.dtype else None
-            entries.append((index(name, offset), storage(chunk.file, len(before), len(data), **damage.fields)))
+            entries.append((index(name, offset), storage(chunk.file, len(before), len(data), damage.fields)))
             files[chunk.file] = before + data
     tensors = [(name, described(tensor) if tensor.dtype else bytes_of()) for name, tensor in saved.items()]
     (folder / ".metadata").write_bytes(metadata(damage.tensors(tensors), damage.entries(entries)))
@@ -105,8 +107,8 @@ def index(name: Any, offset: Any) -> Raw:
     return new(f"{PLACE}.metadata.MetadataIndex", {"fqn": name, "index": 0, "offset": offset})
 
 
-def storage(path: Any, offset: Any, length: Any, **more: Any) -> Raw:
-    told = {"relative_path": path, "offset": offset, "length": length, **more}
+def storage(path: str, offset: int, length: int, changes: Mapping[str, Any]) -> Raw:
+    told = {"relative_path": path, "offset": offset, "length": length, **changes}
     return new(f"{PLACE}.filesystem._StorageInfo", told)
 
 
@@ -126,7 +128,3 @@ def tensor_of(properties: Any, shape: Any, chunks: Any) -> Raw:
 
 def chunk_of(at: Sequence[Any], sizes: Sequence[Any]) -> Raw:
     return new(f"{PLACE}.metadata.ChunkStorageMetadata", {"offsets": size(*at), "sizes": size(*sizes)})
-
-
-def replaced(chunk: Chunk, **changes: Any) -> Chunk:
-    return dataclasses.replace(chunk, **changes)

@@ -63,14 +63,13 @@ def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
     tiling=tiled,
     dtype=st.sampled_from(sorted(WORDS)),
     turned=st.booleans(),
-    size=st.integers(1, 30),
-    window=st.sampled_from([1, 7, 64]),
+    steps=st.tuples(st.integers(1, 30), st.sampled_from([1, 7, 64])),
     ends=st.tuples(st.integers(0, 300), st.integers(0, 300)),
 )
 def test_any_tiling_is_read_as_the_array_that_it_is(
-    tmp_path_factory: pytest.TempPathFactory, tiling: Any, dtype: str, turned: bool, size: int, window: int, ends: Any
+    tmp_path_factory: pytest.TempPathFactory, *, tiling: Any, dtype: str, turned: bool, steps: Any, ends: Any
 ) -> None:
-    shape, blocks = tiling
+    (shape, blocks), (size, window) = tiling, steps
     array = array_of(dtype, shape)
     whole = array.tobytes()
     view = open_checkpoint(write(tmp_path_factory.mktemp("x") / "x", {"w": saved(dtype, array, blocks, turned)}))

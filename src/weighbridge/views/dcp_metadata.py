@@ -158,7 +158,7 @@ class _Reader:
         held, elements = sum(math.prod(sizes) for _, sizes in blocks), math.prod(shape)
         if held != elements or not pieces:
             what = f"its {len(blocks)} pieces hold {held} elements together, it has {elements}"
-            self.refuse("hole" if held < elements else "overlap", f"{quoted(name)}: {what}")
+            self.refuse("overlap" if held > elements else "hole", f"{quoted(name)}: {what}")
         try:
             twice = doubled(shape, blocks) if len(blocks) > 1 else None
         except ValueError as problem:
