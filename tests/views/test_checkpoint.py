@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 import socket
 import struct
 from pathlib import Path
@@ -51,6 +52,21 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("sock")
         assert refused(Path("sock")) == "file-unreadable cannot be opened: No such device or address"
+
+
+def test_too_many_open_files_are_told_with_the_limit_to_raise(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "x", ONE)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(path, os.O_RDONLY)
+    os.close(free)
+    for least in (free, free + 1):  # none for the file, and none for its mapping
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, limits[1]))
+        try:
+            with pytest.raises(SubjectError, match="file-unreadable cannot be opened: Too many open files") as caught:
+                open_checkpoint(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert caught.value.remedy == "raise the limit of open files (ulimit -n)"
 
 
 def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> None:

@@ -145,6 +145,13 @@ def test_a_file_that_is_missing_a_fifo_or_a_directory_is_refused(tmp_path: Path)
     assert refused(folder) == "file-kind is a directory, not a regular file"
 
 
+def test_one_file_of_several_items_says_to_bind_the_directory(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", {"w": GOOD, "v": GOOD})
+    with pytest.raises(SubjectError, match="zip-directory") as caught:
+        open_checkpoint(folder / "__0_0.distcp")
+    assert caught.value.remedy == "bind its directory: a .distcp file holds a part of a distributed checkpoint"
+
+
 def test_a_save_that_was_not_finished_is_told(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", {"w": GOOD})
     (folder / ".metadata").unlink()
