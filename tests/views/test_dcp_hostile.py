@@ -53,6 +53,18 @@ def test_a_checkpoint_written_by_hand_is_read(tmp_path: Path) -> None:
     assert view.cut(["w"]).tensor("w").nbytes == 24
 
 
+def test_pieces_are_in_the_order_of_their_elements_and_empty_ones_are_none(tmp_path: Path) -> None:
+    empty = Chunk(at=(3, 0), sizes=(0, 2), data=b"", file="__2_0.distcp")
+    saved = {"w": of(OTHER, empty, TOP), "one": of(empty, changed(TOP, sizes=(3, 2), data=W))}
+    saved["no"] = of(changed(empty, at=(0, 0)), shape=(0, 2))
+    view = open_checkpoint(write(tmp_path / "x", saved))
+    files = {name: [Path(part.file).name for part in view.tensor(name).stored] for name in saved}
+    assert files == {"w": ["__0_0.distcp", "__1_0.distcp"], "one": ["__0_0.distcp"], "no": ["__2_0.distcp"]}
+    assert [Path(view.tensor(name).file).name for name in saved] == [held[0] for held in files.values()]
+    assert view.tensor("w").offset == view.tensor("w").stored[0].offset
+    assert {name: b"".join(map(bytes, view.chunks(name, 5))) for name in saved} == {"w": W, "one": W, "no": b""}
+
+
 GEOMETRY = {
     "a piece outside the tensor": (
         of(TOP, changed(BOTTOM, at=(2, 1))),
@@ -261,6 +273,10 @@ def test_the_place_in_an_item_is_told_with_the_item(tmp_path: Path) -> None:
     with pytest.raises(SubjectError, match="zip-checksum 'archive/byteorder' has the CRC-32") as caught:
         open_checkpoint(folder)
     assert caught.value.where == f"{folder}/__0_0.distcp, in the item at byte {start}, at byte {at - start}"
+    at = data.rindex(b"3\n", start)
+    (folder / "__0_0.distcp").write_bytes(data[:at] + b"4" + data[at + 1 :])
+    with pytest.raises(SubjectError, match="zip-checksum 'archive/version' has the CRC-32"):
+        open_checkpoint(folder)
 
 
 META = "torch.distributed.checkpoint.metadata"

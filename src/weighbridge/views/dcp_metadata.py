@@ -152,11 +152,10 @@ class _Reader:
             self.refuse("piece", f"{quoted(name)}: {what}")
         return at, sizes
 
-    def require_tiled(self, name: str, shape: tuple[int, ...], pieces: tuple[Block, ...]) -> None:
+    def require_tiled(self, name: str, shape: tuple[int, ...], blocks: tuple[Block, ...]) -> None:
         """Require that every element is in exactly one piece."""
-        blocks = [block for block in pieces if 0 not in block[1]]
         held, elements = sum(math.prod(sizes) for _, sizes in blocks), math.prod(shape)
-        if held != elements or not pieces:
+        if held != elements or not blocks:
             what = f"its {len(blocks)} pieces hold {held} elements together, it has {elements}"
             self.refuse("overlap" if held > elements else "hole", f"{quoted(name)}: {what}")
         try:
