@@ -67,6 +67,13 @@ def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
     assert not rooms_of(names) & {"verifiers", "views", "runner", "recorder"}
 
 
+@pytest.mark.parametrize("path", modules("mapping"), ids=lambda path: path.stem)
+def test_a_mapping_looks_at_no_file(path: Path) -> None:
+    names = imported(path)
+    assert not {name.split(".")[0] for name in names} & (IMPURE - {"gguf"})
+    assert rooms_of(names) <= {"mapping", "model"}
+
+
 @pytest.mark.parametrize("path", modules("verifiers", "views"), ids=lambda path: path.stem)
 def test_a_verifier_never_imports_a_gate(path: Path) -> None:
     assert not rooms_of(imported(path)) & {"gates", "judging", "runner", "evidence"}
@@ -85,7 +92,7 @@ def test_imports_go_downwards(floor: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", modules("gates", "contract", "evidence", "views", "verifiers", "cli", "report"), ids=str
+    "path", modules("gates", "contract", "evidence", "mapping", "views", "verifiers", "cli", "report"), ids=str
 )
 def test_heavy_libraries_are_imported_where_they_are_needed(path: Path) -> None:
     assert not {name.split(".")[0] for name in imported(path, top_only=True)} & HEAVY

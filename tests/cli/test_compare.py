@@ -90,3 +90,87 @@ def test_a_fifo_a_folder_and_nothing_end_in_4_without_hanging(cli: Cli, workplac
     watchdog.start()
     assert [cli("compare", SOURCE, name).code for name in ("fifo", "folder", "nothing")] == [4, 4, 4]
     watchdog.cancel()
+
+
+def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli) -> None:
+    ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"))
+    assert ended.code == 0
+    assert ended.lines[0].endswith("policy: quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)")
+    assert ended.lines[-2].endswith("(1 REQUANT_EXACT, 1 WITHIN_BOUND)")
+    assert ended.lines[-1].startswith("AS MEANT: 2 of 2 tensors (")
+    assert cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).code == 1
+
+
+def test_quantising_is_refused_where_it_was_not_meant(cli: Cli) -> None:
+    ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "lossless")
+    assert ended.code == 1
+    assert "  e: F32 -> Q8_0; 32 of 32 elements explained: requantised" in ended.lines
+
+
+def test_a_rounding_passes_under_the_policy_that_means_it(cli: Cli) -> None:
+    pair = specimen("values.safetensors"), specimen("rounded.safetensors")
+    assert "  a: F32 -> BF16; 8 of 8 elements explained: value-cast" in cli("compare", *pair).lines
+    ended = cli("compare", *pair, "--policy", "rounded:BF16")
+    assert "  1 ROUNDED_EXACT, 2 MISSING" in ended.lines
+
+
+def test_what_would_pass_under_another_policy_is_asked_about(cli: Cli, workplace: Path) -> None:
+    told = "  meant? every value is exactly what that conversion gives: --policy rounded:BF16"
+    pair = specimen("values.safetensors"), specimen("rounded.safetensors")
+    assert told not in cli("compare", *pair).lines  # two tensors are missing, too
+    limits = "policy: lossless\nallow_missing: [b, w]\n"
+    (workplace / "meant.yaml").write_text(limits)
+    assert told in cli("compare", *pair, "--policy", "meant.yaml").lines
+    assert not any(
+        line.startswith("  meant?") for line in cli("compare", SOURCE, specimen("relabelled.safetensors")).lines
+    )
+
+
+def test_a_policy_may_be_a_file_of_limits(cli: Cli, workplace: Path) -> None:
+    (workplace / "meant.yaml").write_text("policy: rounded:BF16\nallow_missing: [b, w]\n")
+    ended = cli("compare", specimen("values.safetensors"), specimen("rounded.safetensors"), "--policy", "meant.yaml")
+    assert ended.code == 0
+    assert ended.lines[0].endswith("policy: rounded:BF16 (meant.yaml)")
+
+
+@pytest.mark.parametrize("policy", ["roundd:F16", "quantised:Q9_K", ""])
+def test_an_unknown_policy_is_a_usage_error(cli: Cli, policy: str) -> None:
+    ended = cli("compare", SOURCE, SOURCE, "--policy", policy)
+    assert ended.code == 2
+    assert "this policy cannot be used" in ended.err
+
+
+def test_a_tied_head_may_go_and_an_untied_one_may_not(cli: Cli) -> None:
+    headless = specimen("headless.safetensors")
+    ended = cli("compare", specimen("tied.safetensors"), headless)
+    assert (ended.code, "(1 BYTES_EQUAL, 1 DROPPED)" in ended.out) == (0, True)
+    ended = cli("compare", specimen("untied.safetensors"), headless)
+    assert ended.code == 1
+    assert "  lm_head.weight: F32 [2, 4] is in the source and not in the candidate" in ended.lines
+
+
+def test_the_wider_side_as_the_import_asks_whether_the_sides_are_exchanged(cli: Cli) -> None:
+    ended = cli("compare", specimen("rounded.safetensors"), specimen("values.safetensors"))
+    assert ended.code == 1
+    assert "  swapped? rounding the import gives the source: the import is the wider one" in ended.lines
+
+
+def test_headers_alone_are_never_a_pass(cli: Cli) -> None:
+    ended = cli("compare", SOURCE, specimen("flipped-bit.safetensors"), "--headers")
+    assert ended.code == 3
+    assert ended.lines[1:] == [
+        "  labels and shapes are what was meant; content was not looked at",
+        "BLOCKED: not-compared: 2 not-compared",
+    ]
+    assert cli("compare", SOURCE, specimen("relabelled.safetensors"), "--headers").code == 1
+
+
+def test_all_lists_every_tensor_and_a_glob_chooses_what_is_shown(cli: Cli) -> None:
+    ended = cli("compare", SOURCE, specimen("widened.safetensors"), "--all", "--tensors", "model.*")
+    assert ended.lines[2:] == ["  VALUE_EQUAL   model.norm.weight: BF16 -> F32 [6]", ended.lines[-1]]
+
+
+def test_the_worst_comes_first(cli: Cli) -> None:
+    ended = cli("compare", specimen("values.safetensors"), specimen("swapped-and-turned.safetensors"))
+    assert [line.split(":")[0].strip() for line in ended.lines[1:4]] == ["a", "b", "w"]
+    assert "  1 LAYOUT_ONLY, 2 DIFFERENT" in ended.lines

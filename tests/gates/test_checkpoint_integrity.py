@@ -97,6 +97,14 @@ def test_a_broken_file_fails_with_its_code(change: dict[str, Any], code: str) ->
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, code)
 
 
+def test_a_tensor_that_nobody_decoded_is_no_pass_unless_it_is_named() -> None:
+    closed = tensor("b", nan=None, infinite=None, dtype="Q8_K")
+    verdict = judged(tensor("a"), closed)
+    assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "not-decoded")
+    assert [offence.place for offence in verdict.offences] == ["b"]
+    assert judged(tensor("a"), closed, may_be_undecoded=["b"]).outcome is Outcome.PASS
+
+
 def test_a_tensor_may_be_broken_in_more_ways_than_one() -> None:
     verdict = judged(tensor("a", nan=1, zero_tail_bytes=5000))
     assert [offence.code for offence in verdict.offences] == ["not-finite", "zero-tail"]

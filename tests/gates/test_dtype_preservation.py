@@ -10,7 +10,8 @@ import pytest
 from tests.gates.mutation import Passing, table, unnoticed
 
 from weighbridge.gates import dtype_preservation
-from weighbridge.gates.dtype_preservation import KIND, MECHANISMS
+from weighbridge.gates.dtype_preservation import KIND
+from weighbridge.gates.mechanisms import MECHANISMS
 from weighbridge.judging import falsify
 from weighbridge.limits import read
 from weighbridge.model import Outcome, TrialResult, Verdict

@@ -26,10 +26,12 @@ from weighbridge.gates import (
     dtype_preservation,
     forward_parity,
     label_plausibility,
+    mechanisms,
     no_silent_cpu_fallback,
     step_metrics,
     tensor_coverage,
     tensor_statistics,
+    value_preservation,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -46,6 +48,7 @@ MODULES: Mapping[str, types.ModuleType] = {
     "step-metrics": step_metrics,
     "tensor-coverage": tensor_coverage,
     "tensor-statistics": tensor_statistics,
+    "value-preservation": value_preservation,
     "wall-time-budget": wall_time_budget,
 }
 BASIS = (column_basis, called_by_judge(column_basis, ["basis_of"]))
@@ -61,13 +64,14 @@ TELLING: Mapping[str, set[str]] = {
     "checkpoint-integrity": {"_offence", "_figures"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
-    "dtype-preservation": {"mechanism", "_not_compared", "_figures", "_summary"},
+    "dtype-preservation": {"_not_compared", "_figures", "_summary"},
     "forward-parity": {"_over", "_within", "_share", "_setting", "_asked", "_figures", "detectable"},
     "label-plausibility": {"_offence", "_figures", "_precision", "_unread"},
     "no-silent-cpu-fallback": {"_offence", "_stray_ops", "_summary"},
     "step-metrics": {"_told", "_words"},
     "tensor-coverage": {"_figures"},
     "tensor-statistics": {"_figures", "_offence"},
+    "value-preservation": {"_not_compared", "_offences", "_figures", "_summary"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
@@ -113,6 +117,8 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "judge: first only: for row in (*files, *tensors)": LOOKED,
         "judge: last only: for row in (*files, *tensors)": LOOKED,
         "judge: without *files: (*files, *tensors)": LOOKED,
+        "judge: first only: for row in unread": WORDS,
+        "judge: last only: for row in unread": WORDS,
         "judge: without *tensors: (*files, *tensors)": LOOKED,
         "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
         "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,
@@ -161,7 +167,7 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         **shown("judge: limits.within_s", "_offences: limits.within_s #2"),
     },
     "dtype-preservation": {
-        "_offences: always: if code in EXPLAINED:": WORDS,
+        "_offences: without its filter: for row, code in codes if code in EXPLAINED": WORDS,
         "accepts: LtE: limits.policy == 'lossless'": "there are two policies, and same sorts after lossless",
     },
     "forward-parity": {
@@ -219,6 +225,15 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "judge: last only: for offence in _broken(row, bound)": NOT_GREENER,
         "judge: first only: for row, _ in named": LOOKED,
         "judge: last only: for row, _ in named": LOOKED,
+    },
+    "value-preservation": {
+        "class_of: always: Class.VALUE_EQUAL if _widened(row) else Class.ROUNDED_EXACT": WORDS,
+        "_inexact: never: if row['same_values']:": WORDS,
+        "_code: without operand 0: found is Class.DIFFERENT and row['source_shape'] != row['candidate_shape']": SAME,
+        "needed: Lt: verb != 'same'": "every other word sorts before same",
+        "needed: GtE: verb == 'requant'": "no word from requant on has a block type as its target",
+        "_rounding_meant: GtE: verb == 'rounded'": "no word from rounded on has another target",
+        "_rounding_meant: Gt: last_dimension(row) % BLOCK[MIXTURES[target]] != 0": SAME,
     },
     "wall-time-budget": {
         "judge: first only: for value in values": WORDS,
@@ -280,6 +295,6 @@ def test_the_self_test_notices_what_makes_another_failure_of_a_failure(
 
 @pytest.mark.slow
 def test_the_self_test_notices_a_mechanism_that_explains_less_than_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = mutants(dtype_preservation, ["mechanism"])
+    found = mutants(dtype_preservation, ["mechanism"], mechanisms)
     kind = "dtype-preservation"
     assert [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)] == []

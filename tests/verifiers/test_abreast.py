@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.views.files import safetensors
 
-from weighbridge.verifiers import abreast, tensor_pairs
+from weighbridge.verifiers import abreast, tensor_pairs, tensor_values
+from weighbridge.verifiers.base import LISTENER
 from weighbridge.views.checkpoint import open_checkpoint
 
 
@@ -20,25 +22,41 @@ def test_large_work_is_shared_by_two_threads_and_answered_in_order() -> None:
         both.wait()  # returns only while another thread waits, too
         return -name
 
-    assert abreast.each(describe, range(20), abreast.WORTH) == tuple(-name for name in range(20))
+    sizes = dict.fromkeys(range(20), abreast.WORTH // 20 + 1)
+    assert abreast.each(describe, sizes) == tuple(-name for name in range(20))
 
 
 def test_small_work_stays_on_the_thread_that_asked() -> None:
-    asked = abreast.each(lambda _: threading.get_ident(), "abc", abreast.WORTH - 1)
+    asked = abreast.each(lambda _: threading.get_ident(), {"a": 0, "b": abreast.WORTH - 1})
     assert set(asked) == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("nbytes", [0, abreast.WORTH])
-def test_the_first_error_in_the_order_of_the_names_is_raised(nbytes: int) -> None:
-    def describe(name: str) -> str:
-        raise ValueError(name)
+def test_the_first_error_in_order_is_raised_and_nothing_more_is_described(nbytes: int) -> None:
+    described = []
 
-    with pytest.raises(ValueError, match=r"^a$"):
-        abreast.each(describe, "abc", nbytes)
+    def describe(name: int) -> None:
+        described.append(name)
+        if name >= 3:
+            raise ValueError(name)
+
+    with pytest.raises(ValueError, match=r"^3$"):
+        abreast.each(describe, dict.fromkeys(range(100), nbytes))
+    assert len(described) <= 3 + abreast.THREADS
 
 
+@pytest.mark.parametrize("nbytes", [1, abreast.WORTH])
+def test_who_asks_hears_how_far_all_threads_have_come(nbytes: int) -> None:
+    heard: list[tuple[int, int]] = []
+    token = LISTENER.set(lambda done, whole: heard.append((done, whole)))
+    abreast.each(str, dict.fromkeys(range(4), nbytes))
+    LISTENER.reset(token)
+    assert heard == [(done * nbytes, 4 * nbytes) for done in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("verifier", [tensor_pairs, tensor_values])
 def test_two_threads_measure_what_one_does_also_where_tensors_changed_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verifier: types.ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = [np.random.default_rng(seed).standard_normal(5000).astype("<f4").tobytes() for seed in range(40)]
     old = {f"t{index:02}": ("F32", (5000,), data) for index, data in enumerate(blocks)}
@@ -46,7 +64,7 @@ def test_two_threads_measure_what_one_does_also_where_tensors_changed_places(
     paths = safetensors(tmp_path / "old", old), safetensors(tmp_path / "new", new)
 
     def measured() -> object:
-        return tensor_pairs.measure(tuple(map(open_checkpoint, paths)), {})
+        return verifier.measure(tuple(map(open_checkpoint, paths)), {})
 
     alone = measured()
     monkeypatch.setattr(abreast, "WORTH", 0)

@@ -36,6 +36,8 @@ RUN, CHECKPOINT = SubjectKind.RUN, SubjectKind.CHECKPOINT
 KEYS: dict[str, Key] = {
     "tensor_pairs": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
     "tensor_pairs, widened": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values, widened": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
     "facts-checkpoint": ("facts", (CHECKPOINT,)),
     "step_columns": ("step_columns", (RUN,)),
     "step_series": ("step_series", (RUN,)),
@@ -85,6 +87,8 @@ RECORDS = {"facts-checkpoint", "facts-run", "corpus_progress", "host", "command_
 LOOKS: dict[str, dict[str, Blinding]] = {
     "tensor_pairs": of_places(tensors, "tensor"),
     "tensor_pairs, widened": of_places(tensors, "tensor"),
+    "tensor_values": of_places(tensors, "tensor"),
+    "tensor_values, widened": of_places(tensors, "tensor"),
     "facts-checkpoint": of_places(tensors, "tensor"),
     "step_columns": of_places(rows, "row") | of_places(columns, "column"),
     "step_series": of_places(rows, "row"),
@@ -143,15 +147,15 @@ HARMLESS: dict[str, dict[str, str]] = {
     "tensor_pairs": {
         "_cast: for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):": UNUSED,
         "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in _unequal(source, candidate, name, unit):": ONE,
+        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": ONE,
         "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
     },
     "tensor_pairs, widened": {
         "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in _unequal(source, candidate, name, unit):": UNUSED,
-        "_unequal: for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), "
+        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": UNUSED,
+        "unequal: for one, other in zip(old[0].chunks(old[1], stretch), new[0].chunks(new[1], stretch), "
         "strict=True):": UNUSED,
-        "_unequal: for start in range(0, len(new), piece):": UNUSED,
+        "unequal: for start in range(0, len(other), piece):": UNUSED,
         "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
     },
     "facts-checkpoint": {

@@ -14,6 +14,7 @@ from weighbridge.selftest import check_gate_card, check_verifier_card
     [
         "dtype-preservation",
         "byte-identity",
+        "value-preservation",
         "label-plausibility",
         "checkpoint-integrity",
         "tensor-statistics",
@@ -27,7 +28,16 @@ def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "card", ["tensor_pairs", "checkpoint_facts", "tensor_bits", "tensor_health", "file_structure", "tensor_moments"]
+    "card",
+    [
+        "tensor_pairs",
+        "tensor_values",
+        "checkpoint_facts",
+        "tensor_bits",
+        "tensor_health",
+        "file_structure",
+        "tensor_moments",
+    ],
 )
 def test_every_specimen_measures_as_told(card: str) -> None:
     folder = data_path("verifiers")

@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tests.views.files import gguf_bytes, info
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import tensor_health
+from weighbridge.verifiers import block_scales, tensor_health
 from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_health import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.tensor import UNITS
 
 WEIGHTS = np.random.default_rng(0).standard_normal((40, 50)).astype("<f4")
 
@@ -90,6 +93,43 @@ def test_the_canary_is_seen_in_the_last_tensor(tmp_path: Path, dtype: Any) -> No
     assert isinstance(found, Measurement)
     canary = lay_canary(VERIFIER, (view,), {}, found)
     assert (canary.place, canary.applied, canary.seen) == ("b", True, True)
+
+
+def blocks_of(folder: Path, dtype: str, count: int = 40) -> CheckpointView:
+    """Write two tensors of whole blocks of ones."""
+    kind, (elements, size) = gguf.GGMLQuantizationType[dtype], UNITS[dtype]
+    data = np.ones((1, count * size), np.uint8)
+    entries = [info(name, (count * elements,), kind, at * -(-data.nbytes // 32) * 32) for at, name in enumerate("ab")]
+    padded = data.tobytes() + bytes(-data.nbytes % 32)
+    (folder / "x.gguf").write_bytes(gguf_bytes([], entries, padded + padded[: data.nbytes]))
+    return open_checkpoint(folder / "x.gguf")
+
+
+@pytest.mark.parametrize("dtype", block_scales.DECODED)
+def test_the_canary_is_seen_in_blocks(tmp_path: Path, dtype: str) -> None:
+    view = blocks_of(tmp_path, dtype)
+    found = VERIFIER.measure((view,), {})
+    assert isinstance(found, Measurement)
+    canary = lay_canary(VERIFIER, (view,), {}, found)
+    assert (canary.place, canary.applied, canary.seen) == ("b", True, True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nan"), [("Q4_0", 32), ("Q6_K", 256), ("IQ1_M", 256), ("Q8_K", None), ("Q8_1", None)]
+)
+def test_a_block_whose_scale_is_nan_is_counted_and_what_nobody_decodes_is_not(
+    tmp_path: Path, dtype: str, nan: int | None
+) -> None:
+    size = UNITS[dtype][1]
+    view = blocks_of(tmp_path, dtype).overlaid("b", 7 * size, b"\xff" * size)
+    assert [row["nan"] for row in rows_of(view).values()] == [None if nan is None else 0, nan]
+
+
+def test_integers_cannot_be_nan_and_both_parts_of_complex_numbers_can(tmp_path: Path) -> None:
+    both = np.array([complex(np.nan, np.inf), 1], np.complex64)
+    np.savez(tmp_path / "x.npz", b=both, a=np.full(3, -1, np.int32))
+    rows = rows_of(open_checkpoint(tmp_path / "x.npz"))
+    assert {name: (row["nan"], row["infinite"]) for name, row in rows.items()} == {"a": (0, 0), "b": (1, 1)}
 
 
 def blind(kind: str, whole: Any, kept: dict[str, Any]) -> Any:

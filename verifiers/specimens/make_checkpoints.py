@@ -59,9 +59,9 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(value)) + value.encode()
 
 
-def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
+def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]], architecture: str = "specimen") -> bytes:
     """Lay tensors out as a GGUF file of version 3; the type ids are ggml's."""
-    texts = {"general.architecture": "specimen", **ORIGIN}
+    texts = {"general.architecture": architecture, **ORIGIN}
     keys = b"".join(text(key) + struct.pack("<I", 8) + text(value) for key, value in texts.items())
     infos, body = b"", b""
     for name, (kind, shape, data) in tensors.items():
@@ -69,6 +69,56 @@ def gguf(tensors: Mapping[str, tuple[int, Sequence[int], bytes]]) -> bytes:
         body += data + bytes(-len(data) % 32)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(texts)) + keys + infos
     return head + bytes(-len(head) % 32) + body
+
+
+CODEBOOK = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)  # of IQ4_NL
+
+
+def blocks() -> dict[str, bytes]:
+    """Make a source whose values block types hold exactly, its quantised import, and one with a block lost."""
+    steps = tuple(float(value) for value in range(-127, 1, 4))
+    codes = tuple(float(value) for value in CODEBOOK * 4)
+    one, pairs = f16((1.0,)), bytes(index | index << 4 for index in range(16))
+    eights = one + struct.pack("<32b", *(int(step) for step in steps))
+    # A block's low nibbles are its first 16 elements, its high ones the last 16.
+    source: dict[str, Entry] = {"e": ("F32", (32,), f32(steps)), "n": ("F32", (2, 32), f32(codes))}
+    lost = eights[:-1] + b"\x7f"
+    return {
+        "blocks.safetensors": safetensors(source),
+        "blocks.gguf": gguf({"e": (8, (32,), eights), "n": (20, (2, 32), 2 * (one + pairs))}),
+        "blocks-lost.gguf": gguf({"e": (8, (32,), lost), "n": (20, (2, 32), one + pairs + bytes(18))}),
+    }
+
+
+def heads() -> dict[str, bytes]:
+    """Make sources with a tied and an untied head, and the import that has none."""
+    embedding, other = ("F32", (2, 4), f32(EXACT)), ("F32", (2, 4), f32(INEXACT))
+    name, head = "model.embed_tokens.weight", "lm_head.weight"
+    return {
+        "tied.safetensors": safetensors({name: embedding, head: embedding}),
+        "untied.safetensors": safetensors({name: embedding, head: other}),
+        "headless.safetensors": safetensors({name: embedding}),
+    }
+
+
+def converted() -> dict[str, bytes]:
+    """Make a model's directory, its import with queries permuted, and one whose queries were left as they were."""
+    config = {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "hidden_size": 2}
+    rows = [(float(row), row + 0.5) for row in range(8)]
+    queries = [value for row in rows for value in row]
+    turned = [value for row in (0, 4, 1, 5, 2, 6, 3, 7) for value in rows[row]]  # halves of one head, interleaved
+    norm = f32((0.25, -0.5))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    import_ = {"blk.0.attn_q.weight": (0, (8, 2), f32(turned)), "output_norm.weight": (0, (2,), norm)}
+    plain = {**import_, "blk.0.attn_q.weight": (0, (8, 2), f32(queries))}
+    source: dict[str, Entry] = {name: ("F32", (8, 2), f32(queries)), "model.norm.weight": ("F32", (2,), norm)}
+    return {
+        "hf/config.json": json.dumps(config).encode() + b"\n",
+        "hf/model.safetensors": safetensors(source),
+        "permuted.gguf": gguf(import_, "llama"),
+        "unpermuted.gguf": gguf(plain, "llama"),
+        "plus-one.gguf": gguf({**plain, "output_norm.weight": (0, (2,), f32((1.25, 0.5)))}, "gemma"),
+    }
 
 
 def swapped(data: bytes, size: int) -> bytes:
@@ -153,6 +203,9 @@ def good() -> dict[str, bytes]:
         "bits.safetensors": bits(),
         "import.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (30, (6,), norm[2])}),
         "mislabelled.gguf": gguf({"embed": (0, (2, 4), embed[2]), "model.norm.weight": (1, (6,), norm[2])}),
+        **blocks(),
+        **heads(),
+        **converted(),
         "unhealthy.safetensors": unhealthy(),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "sharded", 44),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "left-over", 56),

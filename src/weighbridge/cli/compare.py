@@ -1,76 +1,153 @@
-"""`weighbridge compare`: is the import still the same tensors? No contract, one answer; writes nothing."""
+"""`weighbridge compare`: is the import what it was meant to be? No contract, one answer; writes nothing."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
-from collections import Counter
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from weighbridge.binding import Bound, one_file
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
-from weighbridge.errors import UsageError
+from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT
-from weighbridge.model import (
-    Contract,
-    Faulted,
-    Finding,
-    GateDecl,
-    Json,
-    Measured,
-    Offence,
-    Outcome,
-    SubjectDecl,
-    SubjectKind,
-)
+from weighbridge.limits import LimitsError, read
+from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
-from weighbridge.report.lines import capped, say
-from weighbridge.report.terminal import COLOURS
+from weighbridge.report import comparison
 from weighbridge.runner import Weighed, weigh
 
 GATE = "compare"
+PAUSE_S = 0.2  # between two lines of progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an import is held against: the gate's limits, how they are told, and why they were chosen."""
+
+    limits: Fields
+    told: str
+    why: str = ""
 
 
 @click.command(
     "compare",
     short_help="Compare imports with their source, bit by bit.",
-    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy lossless",
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
 )
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
-    "--policy", type=click.Choice(["same", "lossless"]), default="lossless", show_default=True,
-    help="What the import was meant to keep: the very dtype, or the dtype or an exact widening.",
+    "--policy", metavar="POLICY",
+    help="What the import was meant to be: same, lossless (the default), rounded:F16|BF16, requant:TYPE, "
+    "quantised:FTYPE, or a YAML file of limits. A block-quantised import without it is held to its own types.",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="List every difference, not only the first ones.")
+@click.option(
+    "--map", "mapping", metavar="FILE",
+    help="A YAML file that says how names map: `names` (the source's by the import's) and `rename` (a list of "
+    "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
+)  # fmt: skip
+@click.option("--headers", is_flag=True, help="Compare labels and shapes alone; content is then BLOCKED (exit 3).")
+@click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all of them are judged.")
+@click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
 @as_json
 @debug
 def command(
-    source: str, imports: tuple[str, ...], policy: str, *, everything: bool, as_json: bool, debug: bool
-) -> None:
+    source: str, imports: tuple[str, ...], policy: str | None, mapping: str | None, tensors: str,
+    *, headers: bool, everything: bool, as_json: bool, debug: bool,
+) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
 
-    Exit 0: the same under the policy; 1: not; 3: could not be compared; 4: unreadable.
+    Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
     """
-    answers = [(path, _weigh(source, path, policy, debug=debug)) for path in imports]
-    findings = [weighed.findings[0] for _, weighed in answers]
+    # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    given = _given(policy) if policy is not None else None
+    look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
+    answers = []
+    for path in imports:
+        chosen = given or _declared(path)
+        answers.append((path, chosen, _weigh(source, path, chosen, look, debug=debug)))
     if as_json:
-        print_json([_json(source, path, policy, weighed) for path, weighed in answers])
+        print_json([_json(source, path, chosen, weighed) for path, chosen, weighed in answers])
     else:
-        for path, weighed in answers:
-            tell(_told(source, path, policy, weighed, limit=sys.maxsize if everything else 20))
-    code = exit_code(findings)
+        for path, chosen, weighed in answers:
+            shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
+            tell(itertools.chain(_heading(source, path, chosen), comparison.told(weighed, shown)))
+    code = exit_code([weighed.findings[0] for *_, weighed in answers])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
-def _weigh(source: str, path: str, policy: str, *, debug: bool) -> Weighed:
+def _heading(source: str, path: str, policy: Policy) -> Iterator[str]:
+    yield click.style(printable(f"{source} -> {path}"), bold=True) + printable(f"   policy: {policy.told}{policy.why}")
+    if one_file(source, path):
+        yield "  both names lead to one file, which always agrees with itself"
+
+
+def _given(text: str) -> Policy:
+    """Read a policy from the command line: its name, or a file of limits."""
+    if Path(text).is_file():
+        from weighbridge.contract import strict_yaml
+
+        document = strict_yaml.load(Path(text).read_bytes(), where=text)
+        limits = document.data
+        told = f"{limits.get('policy') if isinstance(limits, Mapping) else limits} ({text})"
+    else:
+        limits, told = {"policy": text}, text
+    try:
+        read(Limits, limits)
+    except LimitsError as error:
+        raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
+    return Policy(limits=limits, told=told)
+
+
+def _declared(path: str) -> Policy:
+    """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
+    from weighbridge.gates.value_classes import TYPICAL_ERROR
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    try:
+        dtypes = [tensor.dtype for tensor in open_checkpoint(path).tensors.values()] if path else []
+    except SubjectError:
+        dtypes = []  # weighing says so
+    blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
+    if not blocks:
+        return Policy(limits={"policy": "lossless"}, told="lossless")
+    named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
+    counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
+    return Policy(limits={"policy": named}, told=named, why=f" (the types that the file declares: {counted})")
+
+
+def _mapping(path: str) -> dict[str, Json]:
+    """Read a file that says how names map."""
+    from weighbridge.contract import strict_yaml
+
+    if not Path(path).is_file():
+        raise UsageError("map-missing", "there is no such file of names", where=path)
+    data = strict_yaml.load(Path(path).read_bytes(), where=path).data
+    look = {"map": "table", **data} if isinstance(data, Mapping) else data
+    try:
+        read(Look, look)
+    except LimitsError as error:
+        raise ContractError("map", f"this mapping cannot be used: {error}", where=path) from None
+    assert isinstance(look, dict)
+    return look
+
+
+def _weigh(source: str, path: str, policy: Policy, look: Fields, *, debug: bool) -> Weighed:
     if not path:
         raise UsageError("subject-form", "an import without a path")
     gate = GateDecl(
-        id=GATE, kind="dtype-preservation", title="the import holds the source's tensors",
-        subjects={"source": "source", "candidate": "import"}, limits={"policy": policy},
+        id=GATE, kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
+        subjects={"source": "source", "candidate": "import"}, measure=look,
     )  # fmt: skip
     kind = SubjectDecl(kind=SubjectKind.CHECKPOINT)
     contract = Contract(
@@ -80,57 +157,37 @@ def _weigh(source: str, path: str, policy: str, *, debug: bool) -> Weighed:
         Bound(subject=name, instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True)
         for name, target in (("source", source), ("import", path))
     ]
-    try:
+    with _rate():
         return weigh(contract, bound, {GATE: (DEFAULT,)}, redactor=None, progress=progress(), debug=debug)
+
+
+@contextmanager
+def _rate() -> Iterator[None]:
+    """Tell on a terminal how far comparing has come, and how fast."""
+    from weighbridge.verifiers.base import LISTENER
+
+    told, started, last = progress(), time.monotonic(), [0.0]
+
+    def listen(done: int, whole: int) -> None:
+        now = time.monotonic()
+        if now - last[0] >= PAUSE_S:
+            last[0] = now
+            rate = done / max(now - started, 1e-9)
+            told(f"comparing {done / 2**30:.2f} of {whole / 2**30:.2f} GiB, {rate / 2**20:.0f} MiB/s")
+
+    token = LISTENER.set(listen)
+    try:
+        yield
     finally:
+        LISTENER.reset(token)
         end_progress()
 
 
-def _told(source: str, path: str, policy: str, weighed: Weighed, *, limit: int) -> Iterator[str]:
-    finding = weighed.findings[0]
-    said = say(finding, weighed.measured)
-    outcome = finding.verdict.outcome
-    yield click.style(printable(f"{source} -> {path}"), bold=True) + f"   policy: {policy}"
-    if one_file(source, path):
-        yield "  both names lead to one file, which always agrees with itself"
-    yield from (f"  {line}" for line in capped(said.lines, limit))
-    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-    yield click.style(_answer(finding, weighed.measured), fg=COLOURS[outcome], bold=True)
-
-
-def _answer(finding: Finding, measured: dict[str, Measured] | object) -> str:
-    verdict = finding.verdict
-    kinds = Counter(_kind(offence) for offence in verdict.offences)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    match verdict.outcome:
-        case Outcome.PASS:
-            return f"SAME: {verdict.of} of {verdict.of} tensors ({_trials(finding)})"
-        case Outcome.FAIL:
-            return f"DIFFERENT: {verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
-        case Outcome.BLOCKED:
-            return f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
-    return f"UNREADABLE: {verdict.code}" if _unreadable(finding, measured) else f"ERROR: {verdict.code}"
-
-
-def _kind(offence: Offence) -> str:
-    """Name what one tensor's difference is, so that like ones can be counted."""
-    mechanism = offence.figures.get("mechanism")
-    return f"{offence.code} ({mechanism})" if mechanism else offence.code
-
-
-def _unreadable(finding: Finding, measured: object) -> bool:
-    found = measured.get(str(finding.verdict.figures.get("measurement"))) if isinstance(measured, dict) else None
-    return isinstance(found, Faulted) and found.code != "verifier-raised"
-
-
-def _trials(finding: Finding) -> str:
-    from weighbridge.report.lines import trials_told
-
-    return trials_told(finding.trials)
-
-
-def _json(source: str, path: str, policy: str, weighed: Weighed) -> Json:
+def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> Json:
     from weighbridge.report.machine import finding_json
 
     finding = finding_json(weighed.findings[0], weighed.measured)
-    return {"source": source, "import": path, "policy": policy, "finding": finding}
+    return {
+        "source": source, "import": path, "policy": dict(policy.limits), "finding": finding,
+        "classes": comparison.classes(weighed),
+    }  # fmt: skip

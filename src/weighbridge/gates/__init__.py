@@ -17,6 +17,7 @@ from weighbridge.gates import (
     step_metrics,
     tensor_coverage,
     tensor_statistics,
+    value_preservation,
     wall_time_budget,
 )
 from weighbridge.gates.base import Kind
@@ -35,6 +36,7 @@ KINDS: Mapping[str, Kind[Any]] = {
         step_metrics.KIND,
         tensor_coverage.KIND,
         tensor_statistics.KIND,
+        value_preservation.KIND,
         wall_time_budget.KIND,
     )
 }

@@ -10,11 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.base import (
+    Damage,
+    Evidence,
+    Falsifier,
+    Kind,
+    Need,
+    NotApplicable,
+    blocked,
+    each_row,
+    failed,
+    passed,
+    rows_of,
+    with_value,
+)
 from weighbridge.gates.dtype_preservation import listed
 from weighbridge.gates.pair_damage import blank_table
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 
 # Tied heads and embeddings, and buffers that every layer keeps a copy of.
 REPEATED = (
@@ -37,6 +50,9 @@ class Limits:
     may_repeat: Annotated[
         tuple[str, ...], Doc("globs of tensors that may hold the same bytes, both of them named", tight="down")
     ] = REPEATED
+    may_be_undecoded: Annotated[
+        tuple[str, ...], Doc("globs of tensors whose values need not be decoded", tight="down")
+    ] = ()
     may_lie_beside: Annotated[tuple[str, ...], Doc("globs of files that may lie beside it", tight="down")] = ()
 
 
@@ -50,6 +66,10 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return failed(offences, looked=looked, unit="places", figures=_figures(tensors, files))
     if not files or not any(row["elements"] for row in tensors):
         return blocked("nothing-read", {"tensors": len(tensors), "files": len(files)})
+    unread = [row for row in tensors if row["nan"] is None and not listed(str(row["name"]), limits.may_be_undecoded)]
+    if unread:
+        offences = [_offence(row, "not-decoded") for row in unread]
+        return blocked("not-decoded", _figures(tensors, files), offences=offences, of=len(looked))
     return passed(looked=looked, unit="places", figures=_figures(tensors, files))
 
 
@@ -168,6 +188,19 @@ def _copied_from_tied(row: Fields, limits: Limits) -> Fields | None:
     return {**row, "repeats": limits.may_repeat[0], "constant": False}
 
 
+def _closed(row: Fields, limits: Limits) -> Fields | None:
+    return {**row, "nan": None, "infinite": None} if _free(str(row["name"]), limits.may_be_undecoded) else None
+
+
+def _first_closed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Close the first tensor alone; the files come before it in what was looked at."""
+    rows = rows_of(evidence, "tensors")
+    closed = _closed(rows[0], limits)
+    if closed is None or str(rows[0]["name"]) not in places:
+        return NotApplicable("the first tensor need not be decoded, or is not among these")
+    return Damage(with_value(evidence, "tensors", Rows("name", (closed, *rows[1:]))), frozenset())
+
+
 def _declared(by: int) -> Callable[[Fields, Limits], Fields]:
     return lambda row, _: {**row, "declared_bytes": _number(row["tensor_bytes"]) + by}
 
@@ -199,6 +232,7 @@ KIND = Kind(
         "total-size": Outcome.FAIL,
         "beside": Outcome.FAIL,
         "checksum": Outcome.FAIL,
+        "not-decoded": Outcome.BLOCKED,
         "nothing-read": Outcome.BLOCKED,
     },
     judge=judge,
@@ -220,6 +254,9 @@ KIND = Kind(
         _of_file("one byte less declared", "total-size", _declared(-1), "no files"),
         _of_file("a file left over", "beside", _stray, "every file may lie beside"),
         _of_file("a checksum contradicted", "checksum", _contradicted, "no files"),
+        each_row("values that nobody decodes", "not-decoded", "tensors", _closed, why="no tensor need be decoded",
+                 outcome=Outcome.BLOCKED),
+        Falsifier("the first tensor alone that nobody decodes", "not-decoded", _first_closed, Outcome.BLOCKED),
         blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, why="no tensors", code="nothing-read",
                     need="tensors"),
     ),

@@ -11,9 +11,10 @@ import collections
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated
 
 from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.mechanisms import explained_together, reproduced
 from weighbridge.gates.pair_damage import blank_table, unlooked, variant
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
@@ -32,20 +33,6 @@ LOSSLESS: Mapping[str, tuple[str, ...]] = {
     "U32": ("I64", "U64", "F64"),
 }
 
-# Simplest first: the order in which a mechanism is offered as the explanation.
-MECHANISMS: tuple[str, ...] = (
-    "value-cast",
-    "bf16-bits-as-f16",
-    "f16-bits-as-bf16",
-    "relabelled",
-    "truncated",
-    "byte-swapped",
-    "through-f16",
-    "through-bf16",
-    "transposed",
-    "other-tensor",
-)
-UNEXPLAINED = "different content"
 EXPLAINED = ("label", "content", "shape")  # codes of tensors that are on both sides
 
 # For the falsifiers alone: changes that lose values, by the source's dtype, and a label that no contract can mean.
@@ -97,14 +84,6 @@ def accepts(limits: Limits, row: Fields) -> bool:
     )
 
 
-def mechanism(offenders: Sequence[Fields]) -> str:
-    """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
-    if not any(row["nonzero"] for row in offenders):
-        return UNEXPLAINED
-    full = (name for name in MECHANISMS if all(_reproduced(row).get(name) == row["elements"] for row in offenders))
-    return next(full, UNEXPLAINED)
-
-
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every tensor's dtype against the policy and its content against its label."""
     rows = rows_of(evidence, "pairs")
@@ -122,11 +101,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 
 def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
     """Describe the offenders, those of the same change of dtype explained together."""
-    alike: dict[tuple[object, object], list[Fields]] = {}
-    for row, code in codes:
-        if code in EXPLAINED:
-            alike.setdefault((row["source_dtype"], row["candidate_dtype"]), []).append(row)
-    named = {change: mechanism(rows) for change, rows in alike.items()}
+    named = explained_together([row for row, code in codes if code in EXPLAINED])
     return [Offence(place=str(row["name"]), code=code, figures=_figures(row, code, named)) for row, code in codes]
 
 
@@ -145,7 +120,7 @@ def _code(row: Fields, limits: Limits) -> str:
         return "shape"
     if not accepts(limits, row):
         return "label"
-    follows = _reproduced(row).get(_expected(row))
+    follows = reproduced(row).get(_expected(row))
     if follows is None:
         return "not-compared"
     return "" if follows == row["elements"] else "content"
@@ -154,10 +129,6 @@ def _code(row: Fields, limits: Limits) -> str:
 def _expected(row: Fields) -> str:
     """Name the count that says how many elements the source's values give under the candidate's label."""
     return "identical" if row["source_dtype"] == row["candidate_dtype"] else "value-cast"
-
-
-def _reproduced(row: Fields) -> Fields:
-    return cast(Fields, row["reproduced"])
 
 
 def _both(row: Fields) -> bool:
@@ -174,8 +145,8 @@ def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str])
     kept = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
     if code == "content":
-        more["differing"] = int(str(row["elements"])) - int(str(_reproduced(row)[_expected(row)]))
-    return {key: row[key] for key in kept} | {"mechanism": name, "explained": _reproduced(row).get(name, 0)} | more
+        more["differing"] = int(str(row["elements"])) - int(str(reproduced(row)[_expected(row)]))
+    return {key: row[key] for key in kept} | {"mechanism": name, "explained": reproduced(row).get(name, 0)} | more
 
 
 def _summary(rows: tuple[Fields, ...]) -> Fields:

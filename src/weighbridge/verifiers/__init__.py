@@ -21,6 +21,7 @@ from weighbridge.verifiers import (
     tensor_health,
     tensor_moments,
     tensor_pairs,
+    tensor_values,
 )
 from weighbridge.verifiers.base import Verifier
 
@@ -40,6 +41,7 @@ _ALL: tuple[Verifier, ...] = (
     tensor_health.VERIFIER,
     tensor_moments.VERIFIER,
     tensor_pairs.VERIFIER,
+    tensor_values.VERIFIER,
 )
 
 VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {

@@ -1,4 +1,4 @@
-"""Describe tensors on two threads where their bytes are worth it; the answers keep the order of the names.
+"""Describe tensors on two threads where their bytes are worth it; the answers keep the order in which was asked.
 
 Comparing mapped bytes takes page faults and runs without the interpreter lock, so a second thread helps: about one
 and a half times as fast where there are two cores.
@@ -6,8 +6,11 @@ and a half times as fast where there are two cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
+
+from weighbridge.verifiers.base import LISTENER
 
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
@@ -16,14 +19,56 @@ THREADS = 2
 WORTH = 64 << 20  # bytes; below it a thread costs more than it saves
 
 
-def each(describe: Callable[[Name], Answer], names: Iterable[Name], nbytes: int) -> tuple[Answer, ...]:
-    """Describe every name, `nbytes` being what there is to read; the first error in the order of the names is raised.
+def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple[Answer, ...]:
+    """Describe every name, `sizes` being the bytes that there are to read of it; the first error in order is raised.
 
     `describe` must be safe to call from two threads at once.
     """
-    if nbytes < WORTH:
-        return tuple(map(describe, names))
-    from concurrent.futures import ThreadPoolExecutor
+    answers: dict[Name, Answer] = {}
+    failed: dict[int, BaseException] = {}
+    waiting = enumerate(sizes)
+    heard = _heard(sizes)
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        return tuple(pool.map(describe, names))
+    def work() -> None:
+        for at, name in _until(failed, waiting):
+            try:
+                answers[name] = describe(name)
+            except BaseException as error:  # noqa: BLE001 -- whatever a thread raises is raised to who asked
+                failed[at] = error
+            else:
+                heard(name)
+
+    others = [threading.Thread(target=work, daemon=True) for _ in range(_more(sizes))]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    if failed:
+        raise failed[min(failed)]
+    return tuple(answers[name] for name in sizes)
+
+
+def _more(sizes: Mapping[Name, int]) -> int:
+    """Count the threads that help the one that asks."""
+    return THREADS - 1 if sum(sizes.values()) >= WORTH else 0
+
+
+def _until(failed: Mapping[int, BaseException], waiting: Iterator[tuple[int, Name]]) -> Iterator[tuple[int, Name]]:
+    """Take what waits, until something failed: all that stands before it in order has been taken by then."""
+    for taken in waiting:
+        yield taken
+        if failed:
+            return
+
+
+def _heard(sizes: Mapping[Name, int]) -> Callable[[Name], None]:
+    """Tell the listener of the thread that asks, whichever thread has read a name, how far all of them have come."""
+    listen, whole, done, one_by_one = LISTENER.get(), sum(sizes.values()), [0], threading.Lock()
+
+    def hear(name: Name) -> None:
+        with one_by_one:
+            done[0] += sizes[name]
+            listen(done[0], whole)
+
+    return hear

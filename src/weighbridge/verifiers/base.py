@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
+
+# Who wants to know how far a long measurement has come: bytes done, and bytes in all.
+LISTENER: ContextVar[Callable[[int, int], None]] = ContextVar("LISTENER", default=lambda _done, _whole: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from weighbridge.views.checkpoint import CheckpointView
 
 Buffer: TypeAlias = Any  # whatever offers its bytes: a memoryview, an array
+Stored: TypeAlias = tuple[CheckpointView, str]  # a tensor, by name
 
 STRETCH = 8 << 20  # bytes compared by one call
 PIECE = 1 << 18  # bytes counted in detail at once
@@ -32,31 +33,29 @@ class ByteDifference:
 def compare(source: CheckpointView, candidate: CheckpointView, name: str, unit: int) -> ByteDifference:
     """Compare a tensor of the same number of bytes on both sides, in units of `unit` bytes."""
     nbytes = candidate.tensor(name).nbytes
-    differing, unequal, first = 0, 0, None
-    for at, old, new in _unequal(source, candidate, name, unit):
+    differing, wrong, first = 0, 0, None
+    for at, old, new in unequal((source, name), (candidate, name), unit):
         found = _count(old, new, unit)
         differing += found.differing_bytes
-        unequal += -(-len(new) // unit) - found.equal_units
+        wrong += -(-len(new) // unit) - found.equal_units
         first = at + found.first if first is None and found.first is not None else first
-    return ByteDifference(differing_bytes=differing, first=first, equal_units=-(-nbytes // unit) - unequal)
+    return ByteDifference(differing_bytes=differing, first=first, equal_units=-(-nbytes // unit) - wrong)
 
 
-def _unequal(
-    source: CheckpointView, candidate: CheckpointView, name: str, unit: int
-) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Walk over the pieces that differ, with their offsets in the tensor."""
+def unequal(old: Stored, new: Stored, unit: int) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Walk over the pieces, whole units of two tensors of the same size, that differ, with their offsets in them."""
     # Never all of a tensor at once, however small, so that an instrument that stops early is seen to do so.
-    quarter = max(-(-candidate.tensor(name).nbytes // (4 * unit)), 1) * unit
+    quarter = max(-(-new[0].tensor(new[1]).nbytes // (4 * unit)), 1) * unit
     stretch = min(STRETCH // unit * unit, quarter)
     piece = min(PIECE // unit, -(-stretch // (2 * unit))) * unit
     at = 0
-    for old, new in zip(source.chunks(name, stretch), candidate.chunks(name, stretch), strict=True):
-        if not equal(old, new):
-            for start in range(0, len(new), piece):
-                parts = old[start : start + piece], new[start : start + piece]
+    for one, other in zip(old[0].chunks(old[1], stretch), new[0].chunks(new[1], stretch), strict=True):
+        if not equal(one, other):
+            for start in range(0, len(other), piece):
+                parts = one[start : start + piece], other[start : start + piece]
                 if not equal(*parts):
                     yield (at + start, *parts)
-        at += len(new)
+        at += len(other)
 
 
 def _count(old: memoryview, new: memoryview, unit: int) -> ByteDifference:

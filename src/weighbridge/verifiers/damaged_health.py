@@ -6,14 +6,39 @@ The checkpoint is cut down first, so that the trial costs little whatever its si
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from weighbridge.model import Measurement, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, rows_by_name
+from weighbridge.verifiers.block_scales import DECODED
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 ZEROS = 3  # units at the end
 BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
 NOTHING = "no tensor has room for the damage"
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A unit that is infinite and one that is NaN, and how many elements of both units together are either."""
+
+    infinity: bytes
+    nan: bytes
+    counts: tuple[int, int]  # NaN, infinite
+
+
+def special(tensor: Tensor, exponent: Mapping[str, int]) -> Special | None:
+    """Give the special units of a dtype, or None where it has none, or they are not decoded."""
+    elements, size = tensor.unit
+    if tensor.dtype in exponent:
+        word = exponent[tensor.dtype]
+        return Special(word.to_bytes(size, "little"), (word | 1).to_bytes(size, "little"), (1, 1))
+    full = b"\xff" * size  # a scale that is NaN, or the largest one
+    if tensor.dtype == "MXFP4":
+        return Special(full, full, (0, 2 * elements))
+    if tensor.dtype in DECODED and tensor.dtype != "NVFP4":
+        return Special(full, full, (2 * elements, 0))
+    return None
 
 
 def damage(
@@ -26,17 +51,17 @@ def damage(
     cut = view.cut(names, elements)
     last = cut.tensor(names[-1])
     twin = names[0] if len(names) > 1 and _alike(cut.tensor(names[0]), last) else None
-    pattern = _pattern(last, exponent.get(last.dtype))
+    units = special(last, exponent)
+    pattern = _pattern(last, units)
     damaged = cut.overlaid(last.name, 0, pattern)
     if twin is not None:
         damaged = damaged.overlaid(twin, 0, pattern)
-    special = 1 if last.dtype in exponent else None
     expected = {
         "all_zero": False,
         "constant": False,
         "zero_tail_bytes": ZEROS * last.unit[1],
         "repeats": twin,
-        **({"nan": special, "infinite": special} if special else {}),
+        **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
     }
     before, after = rows_by_name(measure(cut)), rows_by_name(measure(damaged))
 
@@ -70,11 +95,9 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
 
 
-def _pattern(tensor: Tensor, exponent: int | None) -> bytes:
+def _pattern(tensor: Tensor, units: Special | None) -> bytes:
     """Write a body of like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros."""
-    size, units = tensor.unit[1], _units(tensor)
+    size, count = tensor.unit[1], _units(tensor)
     like, unlike = b"\1" * size, b"\2" * size
-    special = [unlike, unlike]
-    if exponent is not None:
-        special = [exponent.to_bytes(size, "little"), (exponent | 1).to_bytes(size, "little")]
-    return like * (units - ZEROS - BODY) + b"".join(special) + unlike + bytes(ZEROS * size)
+    odd = (units.infinity, units.nan) if units else (unlike, unlike)
+    return like * (count - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)

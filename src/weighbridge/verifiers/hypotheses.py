@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from weighbridge.verifiers import bytewise
 from weighbridge.verifiers.casts import INTEGERS, cast, castable, decode, encode, numpy_dtype, shorten, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -129,7 +130,7 @@ class Namesakes:
                 for other in self.view.names():
                     self._by_probe.setdefault(_probe(self.view, other), []).append(other)
         alike = [other for other in self._by_probe.get(_probe(candidate, name), ()) if other != name]
-        return next((other for other in alike[:MAX_TRIES] if _same(self.view, other, candidate, name)), None)
+        return next((other for other in alike[:MAX_TRIES] if same(self.view, other, candidate, name)), None)
 
 
 def _probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
@@ -141,6 +142,11 @@ def _probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
     return tensor.dtype, tensor.nbytes, data
 
 
-def _same(source: CheckpointView, other: str, candidate: CheckpointView, name: str) -> bool:
+def same(source: CheckpointView, other: str, candidate: CheckpointView, name: str) -> bool:
+    """Tell whether two tensors hold the same bytes."""
+    if source.tensor(other).dtype != candidate.tensor(name).dtype:
+        return False
+    if source.tensor(other).nbytes != candidate.tensor(name).nbytes:
+        return False
     pairs = zip(source.chunks(other, ELEMENTS), candidate.chunks(name, ELEMENTS), strict=True)
-    return all(old.tobytes() == new.tobytes() for old, new in pairs)
+    return all(bytewise.equal(old, new) for old, new in pairs)

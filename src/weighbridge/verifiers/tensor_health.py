@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import bytewise
+from weighbridge.verifiers import block_scales, bytewise
 from weighbridge.verifiers.base import Verifier, Views
-from weighbridge.verifiers.casts import EXTENDED, FLOATS, numpy_dtype
+from weighbridge.verifiers.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.verifiers.damaged_health import damage
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -25,6 +25,8 @@ STEP = 1 << 18  # units read at once
 PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
+PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
+FINITE = (*INTEGERS, "BOOL", "F4", "F6_E2M3", "F6_E3M2")  # no word of these is NaN or infinite
 
 
 def measure(views: Views, _options: Fields) -> Measurement:
@@ -95,7 +97,7 @@ class _Walk:
     first: bytes = b""
 
     def __post_init__(self) -> None:
-        if self.tensor.dtype in {**FLOATS, **EXTENDED}:
+        if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *block_scales.DECODED):
             self.nan = self.infinite = 0
 
     def take(self, chunk: memoryview) -> None:
@@ -111,7 +113,7 @@ class _Walk:
         self.last_set = self.at + last if last >= 0 else self.last_set
         self.at += len(data)
         if self.nan is not None and self.infinite is not None:
-            nan, infinite = _not_finite(chunk, self.tensor.dtype)
+            nan, infinite = _not_finite(data, self.tensor)
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
 
@@ -124,13 +126,21 @@ def _last_set(data: NDArray[np.uint8]) -> int:
     return len(data) - 1 - at if back[at] else -1
 
 
-def _not_finite(chunk: memoryview, dtype: str) -> tuple[int, int]:
-    """Count NaN and infinite words; detail costs something only where there are any."""
+def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
+    """Count NaN and infinities."""
+    if tensor.dtype in FINITE:
+        return 0, 0
+    if tensor.dtype in block_scales.DECODED:
+        return block_scales.not_finite(data, tensor.dtype, tensor.unit[1])
+    return _in_words(data, PARTS.get(tensor.dtype, tensor.dtype))
+
+
+def _in_words(data: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
     import numpy as np
 
     kind = numpy_dtype(dtype)
     assert kind is not None
-    stored = np.frombuffer(chunk, f"<u{kind.itemsize}")
+    stored = data.view(f"<u{kind.itemsize}")
     mask = EXPONENT.get(dtype)
     if mask is None:  # eight bits
         values = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)

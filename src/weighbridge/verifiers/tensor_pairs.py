@@ -34,7 +34,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = abreast.each(pair.row, sorted({*source.tensors, *candidate.tensors}), candidate.nbytes)
+    rows = abreast.each(pair.row, pair.sizes())
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
@@ -51,6 +51,11 @@ class _Pair:
     source: CheckpointView
     candidate: CheckpointView
     namesakes: hypotheses.Namesakes
+
+    def sizes(self) -> dict[str, int]:
+        """Give the bytes of every name that either side has, the candidate's where it has it."""
+        tensors = {**self.source.tensors, **self.candidate.tensors}
+        return {name: tensors[name].nbytes for name in sorted(tensors)}
 
     def row(self, name: str) -> Fields:
         """Describe one name on both sides."""

@@ -1,0 +1,168 @@
+"""Convert tiny random models with llama.cpp's own converter, and weigh every import against its source.
+
+The converter is not ours and not shipped: unpack the source distribution of `llama-cpp-python` and give the folder
+`vendor/llama.cpp`. Needs torch, transformers, sentencepiece and tokenizers beside weighbridge:
+
+    python benchmarks/conversions.py --converter …/vendor/llama.cpp --work /tmp/conversions [--only llama --only gemma]
+
+Prints one line a conversion: what `weighbridge compare` answered under the policy that names what was meant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+SOURCES = ("bfloat16", "float16", "float32")
+TYPES = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}
+TEXT = "the quick brown fox jumps over the lazy dog and runs away from a very old hedgehog in the wood "
+COMMON = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4}
+ROTARY = {**COMMON, "num_key_value_heads": 2, "max_position_embeddings": 128}
+
+# Patched are the name of the pre-tokenizer, which a vocabulary of three hundred tokens does not have, and two numbers
+# that the converter reads and this transformers no longer keeps in a configuration.
+RUN = """
+import sys
+sys.path[:0] = [{converter!r}, {converter!r} + "/gguf-py"]
+sys.argv[0] = {converter!r} + "/convert_hf_to_gguf.py"
+import conversion.base as base
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+load = base.ModelBase.load_hparams
+base.ModelBase.load_hparams = staticmethod(lambda *given: {{"n_ctx": 128, "rotary_pct": 0.25, **load(*given)}})
+import convert_hf_to_gguf
+convert_hf_to_gguf.main()
+"""
+
+
+def models(vocabulary: int) -> dict[str, tuple[str, dict[str, Any], str]]:
+    """List the models: class, configuration and the tokenizer that each is saved with."""
+    v = {"vocab_size": vocabulary}
+    t5 = {"d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+    falcon = {**COMMON, "new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False, "ffn_hidden_size": 256}
+    llama3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 64}  # fmt: skip
+    return {
+        "llama": ("LlamaForCausalLM", {**ROTARY, **v}, "sentencepiece"),
+        "llama3-rope": ("LlamaForCausalLM", {**ROTARY, **v, "rope_parameters": llama3}, "sentencepiece"),
+        "llama-tied": ("LlamaForCausalLM", {**ROTARY, **v, "tie_word_embeddings": True}, "sentencepiece"),
+        "qwen2": ("Qwen2ForCausalLM", {**ROTARY, **v}, "bpe"),
+        "qwen3": ("Qwen3ForCausalLM", {**ROTARY, **v, "head_dim": 32}, "bpe"),
+        "mixtral": ("MixtralForCausalLM", {**ROTARY, **v, "num_local_experts": 4}, "sentencepiece"),
+        "gemma": ("GemmaForCausalLM", {**ROTARY, **v, "head_dim": 32}, "sentencepiece"),
+        "gemma2": ("Gemma2ForCausalLM", {**ROTARY, **v, "head_dim": 32}, "sentencepiece"),
+        "gpt2": ("GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, **v}, "bpe"),
+        "gptneox": ("GPTNeoXForCausalLM", {**COMMON, **v, "max_position_embeddings": 128}, "bpe"),
+        "falcon": ("FalconForCausalLM", {**falcon, **v}, "bpe"),
+        "phi3": ("Phi3ForCausalLM", {**ROTARY, **v, "pad_token_id": 0}, "sentencepiece"),
+        "bert": ("BertModel", {**COMMON, **v, "max_position_embeddings": 128}, "wordpiece"),
+        "t5": ("T5ForConditionalGeneration", {**t5, **v}, "sentencepiece"),
+        "mamba": ("MambaForCausalLM", {"hidden_size": 64, "num_hidden_layers": 2, "state_size": 16, **v}, "bpe"),
+    }  # fmt: skip
+
+
+def tokenizer(kind: str, folder: Path) -> None:
+    """Save a tiny tokenizer of a kind."""
+    lines = [" ".join(TEXT.split()[at:] + TEXT.split()[:at]) for at in range(18)] * 20
+    if kind == "sentencepiece":
+        import sentencepiece
+
+        (folder / "text").write_text("\n".join(lines))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=300, byte_fallback=True,
+            model_type="unigram", hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+        )  # fmt: skip
+        (folder / "spiece.model").write_bytes((folder / "tokenizer.model").read_bytes())
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+        return
+    import tokenizers
+    from transformers import BertTokenizerFast, PreTrainedTokenizerFast
+
+    if kind == "wordpiece":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({*TEXT.split(), *"abcdefghijklmnopqrstuvwxyz"})]
+        (folder / "vocab.txt").write_text("\n".join(words))
+        BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+        return
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(lines, vocab_size=300, special_tokens=["<|endoftext|>"])
+    made.save_model(str(folder))
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(made.to_str()), eos_token="<|endoftext|>"
+    )
+    fast.save_pretrained(folder)
+
+
+def source(name: str, dtype: str, folder: Path, vocabulary: int = 320) -> None:
+    """Make and save one model with random weights, norms included."""
+    import torch
+    import transformers
+
+    kind, given, words = models(vocabulary)[name]
+    cls = getattr(transformers, kind)
+    torch.manual_seed(sum(name.encode()))
+    model = cls(cls.config_class(**given))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    folder.mkdir(parents=True, exist_ok=True)
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer(words, folder)
+
+
+def convert(converter: Path, folder: Path, outtype: str) -> str:
+    """Convert one model, and give the last words of a failure."""
+    out = folder / f"{outtype}.gguf"
+    if out.exists():
+        return ""
+    command = [sys.executable, "-c", RUN.format(converter=str(converter)), str(folder)]
+    done = subprocess.run(
+        [*command, "--outfile", str(out), "--outtype", outtype], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        out.unlink(missing_ok=True)
+        return done.stderr.strip().splitlines()[-1]
+    return ""
+
+
+def weigh(folder: Path, outtype: str, policy: str) -> tuple[str, str]:
+    """Compare one import with its source, and count the classes."""
+    command = [sys.executable, "-m", "weighbridge", "compare", str(folder), str(folder / f"{outtype}.gguf"), "--json"]
+    done = subprocess.run([*command, "--policy", policy], capture_output=True, text=True, check=False)
+    if not done.stdout:
+        return "ERROR", done.stderr.strip().splitlines()[-1] if done.stderr else "no answer"
+    (answer,) = json.loads(done.stdout)
+    counted = Counter(answer["classes"].values())
+    said = answer["finding"]["says"] if answer["finding"]["outcome"] != "PASS" else []
+    told = ", ".join(f"{counted[name]} {name}" for name in sorted(counted))
+    return answer["finding"]["outcome"], told + (f"; {said[0]}" if said else "")
+
+
+def main() -> None:
+    """Make, convert and weigh all that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--converter", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--sources", default=",".join(SOURCES))
+    given = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    for name in given.only or models(320):
+        for dtype in given.sources.split(","):
+            folder = given.work / f"{name}-{dtype}"
+            if not (folder / "config.json").exists():
+                source(name, dtype, folder)
+            for outtype in given.types.split(","):
+                failed = convert(given.converter, folder, outtype)
+                outcome, told = ("NOT CONVERTED", failed) if failed else weigh(folder, outtype, TYPES[outtype])
+                outcomes[outcome] += 1
+                print(f"{name:12} {dtype:9} {outtype:5} {TYPES[outtype]:13} {outcome:8} {told}", flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The words and tables of value-preservation: the ordered classes, the block types, and what their errors may be."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from weighbridge.model import Fields
+
+
+class Class(enum.StrEnum):
+    """What one tensor is to its source, the best first; the last four have one side only."""
+
+    BYTES_EQUAL = "BYTES_EQUAL"
+    VALUE_EQUAL = "VALUE_EQUAL"
+    ROUNDED_EXACT = "ROUNDED_EXACT"
+    REQUANT_EXACT = "REQUANT_EXACT"
+    WITHIN_BOUND = "WITHIN_BOUND"
+    LAYOUT_ONLY = "LAYOUT_ONLY"
+    DIFFERENT = "DIFFERENT"
+    MISSING = "MISSING"
+    EXTRA = "EXTRA"
+    DROPPED = "DROPPED"
+    GENERATED = "GENERATED"
+
+
+RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
+
+# Elements a block, by block type.
+BLOCK: Mapping[str, int] = {
+    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"), 32),
+    "NVFP4": 64,
+    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "TQ1_0", "TQ2_0"), 256),
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), 256),
+}
+REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
+
+# Of these, the types whose quantiser takes no importance matrix: their bytes follow from the values alone.
+UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
+ROUNDED_FIRST = ("requantised-through-f16", "requantised-through-bf16")  # quantised from a file that was rounded before
+
+# Relative RMSE of normally distributed values in each type, measured; files made with an importance matrix deviate.
+TYPICAL_ERROR: Mapping[str, float] = {
+    "Q8_0": 0.0054,
+    "Q6_K": 0.0178,
+    "Q5_K": 0.0361,
+    "Q5_1": 0.0378,
+    "Q5_0": 0.0427,
+    "Q4_K": 0.0713,
+    "IQ4_NL": 0.0762,
+    "IQ4_XS": 0.0768,
+    "Q4_1": 0.0782,
+    "Q4_0": 0.0859,
+    "NVFP4": 0.103,
+    "MXFP4": 0.114,
+    "Q3_K": 0.151,
+    "IQ3_S": 0.167,
+    "IQ3_XXS": 0.214,
+    "IQ2_S": 0.249,
+    "Q2_K": 0.297,
+    "IQ2_XS": 0.300,
+    "IQ2_XXS": 0.344,
+    "IQ1_M": 0.452,
+    "IQ1_S": 0.486,
+    "TQ1_0": 0.807,
+    "TQ2_0": 0.807,
+}
+MARGIN = 1.5
+BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
+LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
+EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
+GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
+
+# The least precise type that a mixture of types holds by its declared rules, and types that stand in for others.
+MIXTURES: Mapping[str, str] = {
+    **{dtype: dtype for dtype in TYPICAL_ERROR},
+    "Q2_K_S": "Q2_K",
+    "Q3_K_S": "Q3_K",
+    "Q3_K_M": "Q3_K",
+    "Q3_K_L": "Q3_K",
+    "Q4_K_S": "Q4_K",
+    "Q4_K_M": "Q4_K",
+    "Q5_K_S": "Q5_K",
+    "Q5_K_M": "Q5_K",
+    "IQ2_S": "IQ2_XS",
+    "IQ2_M": "IQ2_S",
+    "IQ3_XXS": "IQ2_S",
+    "IQ3_XS": "IQ3_XXS",
+    "IQ3_S": "IQ3_S",
+    "IQ3_M": "IQ3_S",
+    "MXFP4_MOE": "MXFP4",
+}
+STANDS_IN: Mapping[str, str] = {"Q5_1": "Q5_K"}  # where a row is not whole blocks of 256, and less precise than it
+TERNARY = ("TQ1_0", "TQ2_0")
+HALVED_WITH_TERNARY = ("token_embd.weight", "output.weight")  # stored as F16 beside ternary tensors
+
+POLICY = (
+    r"^(same|lossless|rounded:(F16|BF16)"
+    rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
+)
+
+
+def elements(row: Fields) -> int:
+    """Count a row's elements."""
+    return int(str(row["elements"]))
+
+
+def last_dimension(row: Fields) -> int:
+    """Give the length of a tensor's rows."""
+    shape = row["candidate_shape"]
+    assert isinstance(shape, (list, tuple))
+    return int(str(shape[-1])) if shape else 1

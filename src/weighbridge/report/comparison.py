@@ -1,0 +1,149 @@
+"""Tell a comparison of two checkpoints to a person: the worst first, the rest counted by class."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from weighbridge.cards import fill, gate_card, render
+from weighbridge.gates.value_classes import POLICY, RANK, Class
+from weighbridge.gates.value_preservation import class_of
+from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows
+from weighbridge.report.lines import capped, say, trials_told
+from weighbridge.report.terminal import COLOURS
+from weighbridge.runner import Weighed
+
+SHOWN = 20
+WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
+COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
+SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
+NOT_COMPARED = "not compared"
+
+SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
+MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
+POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
+LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What of a comparison is shown: tensors of a glob, all of them or the worst, labels alone."""
+
+    tensors: str
+    everything: bool
+    headers: bool
+
+
+def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
+    """Tell one comparison line by line: what broke, worst first, what remains by class, and the answer."""
+    finding = weighed.findings[0]
+    answer = click.style(_answer(finding, weighed), fg=COLOURS[finding.verdict.outcome], bold=True)
+    if shown.headers and finding.verdict.code == "not-compared":
+        yield from (f"  {LABELS_ONLY}", answer)
+        return
+    said = say(finding, weighed.measured)
+    lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
+    yield from (f"  {line}" for line in (lines if shown.everything else capped(lines, SHOWN)))
+    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
+    yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
+    rows = _rows(weighed)
+    yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
+    if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
+        yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    yield answer
+
+
+def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
+    """Ask whether the wrong thing was held against the wrong other: the sides exchanged, a policy not named."""
+    if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
+        yield SWAPPED
+    policies = set(map(_policy, offences))
+    if len(policies) == 1 and re.fullmatch(POLICY, policy := policies.pop()):
+        yield MEANT.format(policy=policy)
+
+
+def _policy(offence: Offence) -> str:
+    """Name the policy under which this would be none, if there is one."""
+    verb = POLICIES.get((offence.code, str(offence.figures.get("mechanism"))), "")
+    return f"{verb}:{offence.figures.get('candidate_dtype')}"
+
+
+def classes(weighed: Weighed) -> Json:
+    """Give the class of every tensor, by name."""
+    return {str(row["name"]): _class(row) for row in _rows(weighed)}
+
+
+def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
+    lines = zip(finding.verdict.offences, render(gate_card(finding.kind), finding.verdict), strict=True)
+    shown = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
+    return (line for _, line in sorted(shown, key=lambda pair: _badness(pair[0])))
+
+
+def _badness(offence: Offence) -> tuple[int, float]:
+    found = Class(str(offence.figures["class"])) if offence.figures.get("class") else None
+    rank = WORST.index(found) if found in WORST else len(WORST) + (100 - RANK[found] if found else 0)
+    if offence.code not in COUNTED:
+        return rank, 0.0
+    share = int(str(offence.figures["differing"])) / max(int(str(offence.figures["elements"])), 1)
+    return rank, -share
+
+
+def _rows(weighed: Weighed) -> tuple[Fields, ...]:
+    return next(
+        (item.value.rows for item in weighed.measured.values()
+         if isinstance(item, Measurement) and isinstance(item.value, Rows)),
+        (),
+    )  # fmt: skip
+
+
+def _class(row: Fields) -> str:
+    return str(class_of(row) or NOT_COMPARED)
+
+
+def _counted(rows: Iterable[Fields]) -> Mapping[str, int]:
+    counts = Counter(_class(row) for row in rows)
+    return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
+
+
+def _table(rows: Iterable[Fields], tensors: str) -> Iterable[str]:
+    """List tensors with their class, dtypes and shape; names from outside are escaped."""
+    for row in rows:
+        if fnmatch.fnmatchcase(str(row["name"]), tensors):
+            shape = row["candidate_shape"] or row["source_shape"]
+            made = f", {row['made']}" if row["made"] else ""
+            words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
+            yield fill(words, {
+                "found": _class(row), "name": row["name"], "old": row["source_dtype"] or "nothing",
+                "new": row["candidate_dtype"] or "nothing", "shape": shape, "made": made,
+            })  # fmt: skip
+
+
+def _answer(finding: Finding, weighed: Weighed) -> str:
+    verdict = finding.verdict
+    kinds = Counter(_kind(offence) for offence in verdict.offences)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    match verdict.outcome:
+        case Outcome.PASS:
+            word = "SAME" if _counted(_rows(weighed)).keys() <= SAME else "AS MEANT"
+            return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
+        case Outcome.FAIL:
+            return f"DIFFERENT: {verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
+        case Outcome.BLOCKED:
+            return f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
+    return f"UNREADABLE: {verdict.code}" if _unreadable(finding, weighed) else f"ERROR: {verdict.code}"
+
+
+def _kind(offence: Offence) -> str:
+    """Name what one tensor's difference is, so that like ones can be counted."""
+    mechanism = offence.figures.get("mechanism")
+    return f"{offence.code} ({mechanism})" if mechanism else offence.code
+
+
+def _unreadable(finding: Finding, weighed: Weighed) -> bool:
+    found = weighed.measured.get(str(finding.verdict.figures.get("measurement")))
+    return isinstance(found, Faulted) and found.code != "verifier-raised"

@@ -1,0 +1,113 @@
+"""Try every hypothesis on a tensor that is not as it was meant to be, and count what each gives. Names no winner."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from weighbridge.mapping.alternatives import alternatives
+from weighbridge.mapping.plan import Pairing, Plan
+from weighbridge.verifiers import hypotheses, value_errors
+from weighbridge.verifiers.casts import numpy_dtype
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import Lane, lanes, roundabouts
+
+MAX_PARTS = 1 << 12
+MAX_TRIES = 64
+PROBE = 512  # bytes that another tensor is tried on first
+
+
+def attributed(laid: Laid, plan: Plan, namesakes: hypotheses.Namesakes) -> tuple[Mapping[str, int], str | None]:
+    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
+
+    What was done element by element is counted; any other making is told only where it gives every element.
+    """
+    new, pairing = laid.new, laid.pairing
+    counts: dict[str, int] = {}
+    if pairing.shape == new.shape and numpy_dtype(laid.dtype) is not None:
+        old = dataclasses.replace(new, dtype=laid.dtype)
+        counts |= value_errors.reproduced(laid, hypotheses.elementwise(old, new))
+    counts |= dict.fromkeys(_explaining(laid, plan), new.elements)
+    other = namesakes.of(laid.candidate, new.name) or _elsewhere(laid, plan)
+    if other is not None and other not in {part.source for part in pairing.parts}:
+        counts["other-tensor"] = new.elements
+        return counts, other
+    return counts, None
+
+
+def _explaining(laid: Laid, plan: Plan) -> Iterator[str]:
+    """Name the makings that give every element; each ends at the first element that it does not give."""
+    pairing, new = laid.pairing, laid.new
+    if pairing.shape == new.shape and numpy_dtype(laid.dtype) is not None:
+        yield from (lane.name for lane in roundabouts(laid.dtype, new.dtype) if value_errors.explains(laid, lane))
+        if new.dtype in value_errors.PRECISION and value_errors.scaled(laid):
+            yield "scaled"
+    back = lanes(new.dtype, laid.dtype, computed=False) if laid.dtype else None
+    plain = pairing.plain and pairing.shape == new.shape
+    if back is not None and laid.dtype != new.dtype and plain and value_errors.explains_back(laid, back):
+        yield "swapped"
+    yield from _otherwise(laid, plan)
+    if len(pairing.parts) > 1 and pairing.shape == new.shape and _exchanged(laid):
+        yield "experts-swapped"
+
+
+def _elsewhere(laid: Laid, plan: Plan) -> str | None:
+    """Find the source tensor of another pairing that gives all of this tensor, through any change of dtype."""
+    import numpy as np
+
+    meant, tries = laid.pairing, 0
+    head = np.frombuffer(laid.candidate.read(laid.new.name, 0, PROBE // laid.new.unit[1] * laid.new.unit[1]), np.uint8)
+    for other in plan.pairings.values():
+        if other.shape != meant.shape or other.candidate == meant.candidate or tries == MAX_TRIES:
+            continue
+        tries += 1
+        there = dataclasses.replace(laid, pairing=dataclasses.replace(other, candidate=meant.candidate))
+        lane = lanes(there.dtype, laid.new.dtype, computed=bool(other.arithmetic)) if there.dtype else None
+        if lane is None:
+            continue
+        first = lane.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
+        if first == head.tobytes() and value_errors.explains(there, lane):
+            return other.parts[0].source
+    return None
+
+
+def _otherwise(laid: Laid, plan: Plan) -> Iterator[str]:
+    """Name the other makings of the tensor that give it, by the exact way between the dtypes."""
+    for name, made in alternatives(plan, laid.pairing).items():
+        other = dataclasses.replace(laid, pairing=made)
+        lane = lanes(other.dtype, laid.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
+        if lane is not None and made.shape == laid.new.shape and value_errors.explains(other, lane):
+            yield name
+
+
+def _exchanged(laid: Laid) -> bool:
+    """Tell whether parts hold what some other part was meant to hold, each taken once."""
+    lane = lanes(laid.dtype, laid.new.dtype, computed=False)
+    parts = laid.pairing.parts
+    if lane is None or len(parts) > MAX_PARTS or laid.new.elements % len(parts):
+        return False
+    per, size = laid.new.unit
+    each = laid.new.elements // len(parts) // per * size
+    meant = [_digest(laid, part_of, lane) for part_of in _single(laid.pairing)]
+    there = [_read(laid, at * each, (at + 1) * each) for at in range(len(parts))]
+    return meant != there and sorted(meant) == sorted(there)
+
+
+def _single(pairing: Pairing) -> list[Pairing]:
+    return [dataclasses.replace(pairing, parts=(part,)) for part in pairing.parts]
+
+
+def _digest(laid: Laid, part: Pairing, lane: Lane) -> bytes:
+    digest = hashlib.sha256()
+    for stored in dataclasses.replace(laid, pairing=part).predicted():
+        digest.update(lane.predict(stored).tobytes())
+    return digest.digest()
+
+
+def _read(laid: Laid, start: int, stop: int) -> bytes:
+    digest = hashlib.sha256()
+    for at in range(start, stop, 8 << 20):
+        digest.update(laid.candidate.read(laid.new.name, at, min(at + (8 << 20), stop)))
+        laid.candidate.forget(laid.new.name)
+    return digest.digest()

@@ -1,0 +1,180 @@
+"""tensor_values: hold every tensor of a candidate against what it is meant to be made of, value by value.
+
+One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
+dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
+tensor that none of them explains is read again, for errors and hypotheses; blocks that no quantiser gives again are
+read once, for errors. Knows no threshold and gives no class a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from weighbridge.mapping.plan import Pairing, Plan
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
+from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
+from weighbridge.verifiers.attribution import attributed
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.damaged_values import damage
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import Lane, lanes
+from weighbridge.verifiers.planned import planned
+from weighbridge.views.checkpoint import CheckpointView
+
+Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
+
+QUANTITY = "tensor_values"
+ABSENT: Fields = {
+    "compared": False,
+    "reproduced": {},
+    "first_difference": None,
+    "relative_rmse": None,
+    "max_error": None,
+    "max_ulps": None,
+    "lost_share": None,
+    "same_values": None,
+    "generated_error": None,
+    "other": None,
+}
+
+
+def measure(views: Views, options: Fields) -> Measurement:
+    """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, their labels alone.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    source, candidate = views
+    plan = planned(source, candidate, options)
+    pair = _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
+    rows = abreast.each(pair.row, pair.sizes())
+    return Measurement(
+        quantity=QUANTITY,
+        value=Rows("name", rows),
+        by="weighbridge.verifiers.tensor_values/1",
+        at=plan.name,
+        unit="elements",
+        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    source: CheckpointView
+    candidate: CheckpointView
+    plan: Plan
+    namesakes: hypotheses.Namesakes
+    contents: bool
+
+    def sizes(self) -> dict[Place, int]:
+        """Give the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
+        used = self.plan.used()
+        places = [(name, True) for name in self.candidate.names()]
+        places += [(name, False) for name in self.source.names() if name not in used]
+        views = {True: self.candidate, False: self.source}
+        return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
+
+    def row(self, place: Place) -> Fields:
+        """Describe one tensor."""
+        name, new = place
+        if new:
+            return self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
+        return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
+
+    def _alone(self, place: str, view: CheckpointView, name: str) -> Fields:
+        """Describe a tensor that one side has alone, and the tensor of that side that it repeats."""
+        tensor, here = view.tensor(name), view is self.source
+        found = {
+            "name": place, "sources": [name] if here else [], "made": "",
+            "source_dtype": tensor.dtype if here else "", "candidate_dtype": "" if here else tensor.dtype,
+            "source_shape": list(tensor.shape) if here else [], "candidate_shape": [] if here else list(tensor.shape),
+            "elements": tensor.elements, "nonzero": not self.contents or bytewise.any_nonzero(view, name),
+            "source_bytes": tensor.nbytes if here else 0, "candidate_bytes": 0 if here else tensor.nbytes,
+            "twin": self._twin(view, name), "listed": self.plan.listed.get(name, "") if here else "", **ABSENT,
+            **self._generated(name, here=here),
+        }  # fmt: skip
+        view.forget(name)
+        return found
+
+    def _generated(self, name: str, *, here: bool) -> Fields:
+        """Measure how far a tensor without a source is from what its configuration gives."""
+        meant = self.plan.generated.get(name)
+        if here or meant is None or not self.contents:
+            return {}
+        return {
+            "made": "from the configuration",
+            "generated_error": value_errors.from_table(self.candidate, name, meant),
+        }
+
+    def _twin(self, view: CheckpointView, name: str) -> str | None:
+        other = self.plan.tied.get(name)
+        if other is None or other not in view.tensors:
+            return None
+        return other if not self.contents or hypotheses.same(view, other, view, name) else None
+
+    def _made(self, name: str) -> Fields:
+        pairing = self.plan.pairings[name]
+        laid = Laid(self.source, self.candidate, pairing)
+        new = laid.new
+        old = [self.source.tensor(part.source) for part in pairing.parts]
+        try:
+            return {
+                "name": name, "sources": list(dict.fromkeys(tensor.name for tensor in old)), "made": pairing.made,
+                "source_dtype": laid.dtype, "candidate_dtype": new.dtype, "source_shape": list(pairing.shape),
+                "candidate_shape": list(new.shape), "elements": new.elements,
+                "nonzero": not self.contents or bytewise.any_nonzero(self.candidate, name),
+                "source_bytes": sum(tensor.nbytes for tensor in old), "candidate_bytes": new.nbytes,
+                "twin": None, "listed": "", **(self._compared(laid, pairing) if self.contents else ABSENT),
+            }  # fmt: skip
+        finally:
+            self.candidate.forget(name)
+
+    def _compared(self, laid: Laid, pairing: Pairing) -> Fields:
+        new = laid.new
+        found: dict[str, Json] = dict(ABSENT)
+        counts: dict[str, int] = {}
+        if pairing.shape == new.shape and laid.dtype:
+            found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if new.elements and new.elements not in counts.values():
+            tried, other = attributed(laid, self.plan, self.namesakes)
+            counts |= tried
+            found["other"] = other
+        return found | {"reproduced": counts}
+
+    def _along(self, laid: Laid, lane: Lane | None, counts: dict[str, int]) -> dict[str, Json]:
+        """Count what the plainest lane gives; where no lane is exact, or it is not, measure the errors."""
+        first = None
+        if lane is not None:
+            counts[lane.name], first = value_errors.count(laid, lane)
+            if lane.name == "identical" and lane.cast:
+                counts["value-cast"] = counts["identical"]
+        if lane is not None and counts[lane.name] == laid.new.elements:
+            return {"compared": True}
+        told = value_errors.errors(laid, lane, first)
+        return {"compared": lane is not None or bool(told)} | told
+
+
+def extent(views: Views, options: Fields) -> int:
+    """Count the tensors of the candidate, and those of the source that make none of them."""
+    source, candidate = views
+    return len(candidate.names()) + len(set(source.names()) - planned(source, candidate, options).used())
+
+
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+    """Flip one bit in the last byte of the last of two tensors that can be compared."""
+    if options.get("headers"):
+        return NoCanary("no content was looked at")
+    source, candidate = views
+    return damage(views, planned(source, candidate, options), lambda cut: measure(cut, options))
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY,
+    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)

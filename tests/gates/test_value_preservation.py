@@ -1,0 +1,227 @@
+"""value-preservation keeps its promise, and no clause of it can be weakened without its trials noticing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.gates.mutation import Passing, table
+
+from weighbridge.gates.value_classes import BLOCK, BOUND, LOST_SHARE, MIXTURES, RANK, REQUANTISED, TYPICAL_ERROR, Class
+from weighbridge.gates.value_preservation import KIND, class_of
+from weighbridge.judging import falsify
+from weighbridge.limits import LimitsError, read
+from weighbridge.model import Outcome, TrialResult, Verdict
+from weighbridge.verifiers import block_values
+
+
+def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:
+    shape: Sequence[int] = more.pop("shape", [2, 256])
+    elements = math.prod(shape)
+    counts = {"value-cast": elements} | ({"identical": elements} if source == candidate else {})
+    return {
+        "name": name, "sources": [name], "made": "", "source_dtype": source, "candidate_dtype": candidate,
+        "source_shape": shape, "candidate_shape": shape, "elements": elements, "nonzero": True, "source_bytes": 0,
+        "candidate_bytes": 0, "twin": None, "first_difference": None, "relative_rmse": None, "max_error": None,
+        "max_ulps": None, "compared": True, "lost_share": None, "same_values": None, "other": None,
+        "listed": "", "generated_error": None,
+        "reproduced": counts if reproduced is None else reproduced, **more,
+    }  # fmt: skip
+
+
+def requantised(name: str, candidate: str, source: str = "F32") -> Any:
+    return row(name, source, candidate, {"requantised": 512})
+
+
+def bounded(name: str, candidate: str, error: float | None = None, lost: float | None = 0.0, **more: Any) -> Any:
+    told = BOUND[candidate] if error is None else error
+    counts = more.pop("reproduced", {})
+    return row(name, "F32", candidate, counts, relative_rmse=told, lost_share=lost, max_error=0.5, **more)
+
+
+def judged(rows: Sequence[Any], policy: str, **limits: Any) -> Verdict:
+    return KIND.judge(table(rows), read(KIND.limits, {"policy": policy, **limits}))
+
+
+ODD = row("odd", "F32", "F16", shape=[4, 100])
+TIED = row("lm_head.weight", "F32", "", {}, twin="model.embed_tokens.weight")
+PASSING: dict[str, Passing] = {
+    "the very dtypes": (
+        {"policy": "same"},
+        table([row("a", "F32", "F32"), row("b", "BF16", "BF16"), row("c", "F64", "F64"), row("d", "F16", "F16"),
+            row("norm", "F32", "F32", {"value-cast": 512}, made="+1")]),
+    ),
+    "widened": (
+        {"policy": "lossless"},
+        table([row("a", "BF16", "F32"), row("b", "F16", "F32"), row("c", "F32", "F32"), row("d", "I8", "I16"), TIED]),
+    ),
+    "rounded to F16": (
+        {"policy": "rounded:F16"},
+        table([row("a", "F32", "F16"), row("b", "BF16", "F16"), row("c", "BF16", "F32"), row("d", "F32", "F32")]),
+    ),
+    "rounded to BF16": ({"policy": "rounded:BF16"}, table([row("a", "F32", "BF16"), row("b", "F16", "F16")])),
+    "quantised again": (
+        {"policy": "requant:Q8_0"},
+        table([requantised("a", "Q8_0"), row("token_embd.weight", "F32", "F32"), requantised("z", "Q8_0"),
+               row("norm", "BF16", "F32", shape=[64]), ODD]),
+    ),
+    "computed and generated": (
+        {"policy": "lossless"},
+        table([row("a", "F32", "F32", made="transposed"),
+               row("ssm_a", "F32", "F32", {"value-cast": 500}, made="-exp", max_ulps=1),
+               row("rope_freqs.weight", "", "F32", {}, generated_error=1e-6), row("z", "F32", "F32"),
+               row("pooler.dense.weight", "F32", "", {}, listed="the pooler")]),
+    ),
+    "ternary": (
+        {"policy": "requant:TQ2_0"},
+        table([requantised("a", "TQ2_0"), row("token_embd.weight", "F32", "F16"), row("z", "F32", "F32")]),
+    ),
+    "a mixture": (
+        {"policy": "quantised:Q4_K_M"},
+        table([bounded("a", "Q4_K"), bounded("b", "Q6_K"), requantised("c", "Q5_0"), row("n", "F32", "F32"), ODD]),
+    ),
+    "a mixture at its edges": (
+        {"policy": "quantised:Q5_K_S"},
+        table([bounded("a", "Q5_K", lost=LOST_SHARE), bounded("b", "Q5_1"), row("n", "F32", "F32")]),
+    ),
+    "rounded before it was quantised": (
+        {"policy": "quantised:Q8_0"},
+        table([
+            requantised("a", "Q8_0"), row("n", "F32", "F32"),
+            bounded("b", "Q8_0", 0.005, reproduced={"requantised": 500, "requantised-through-f16": 512}),
+            bounded("c", "Q8_0", 0.005, reproduced={"requantised": 500, "requantised-through-bf16": 512}),
+        ]),
+    ),
+    "quantised to one type": ({"policy": "quantised:Q4_K"}, table([bounded("a", "Q4_K"), row("n", "F32", "F32")])),
+    "allowed by name": (
+        {
+            "policy": "lossless",
+            "allow": [{"tensors": "v*", "from": "F32", "to": "BF16"}, {"tensors": "w*", "from": "F32", "to": "F16"}],
+        },
+        table([row("a", "F32", "F32"), row("v", "F32", "BF16"), row("w", "F32", "F16"), row("z", "F16", "F16")]),
+    ),
+    "missing and extra as meant, or proven": (
+        {"policy": "same", "allow_missing": ["none", "old.*"], "allow_extra": ["new.*", "none"]},
+        table([
+            row("a", "F32", "F32"), row("new.x", "", "F16", {}), row("old.x", "F32", "", {}), TIED,
+            row("output.weight", "", "F32", {}, twin="token_embd.weight"),
+            row("o.bias", "F32", "", {}, nonzero=False), row("z", "F32", "F32"),
+        ]),
+    ),
+    "everything may be missing": (
+        {"policy": "same", "allow_missing": ["*"], "allow_extra": ["*"]},
+        table([row("a", "F32", "", {}), row("b", "F32", "F32"), row("empty", "F32", "F32", shape=[0])]),
+    ),
+    "blocks as they were": (
+        {"policy": "same"}, table([row("a", "Q4_0", "Q4_0", {"identical": 512}), row("b", "F32", "F32")])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_passes_and_every_trial_is_caught_or_does_not_apply(name: str) -> None:
+    given, evidence = PASSING[name]
+    limits = read(KIND.limits, given)
+    verdict = KIND.judge(evidence, limits)
+    assert verdict.outcome is Outcome.PASS
+    trials = list(falsify(KIND, evidence, limits, verdict))
+    assert [trial.name for trial in trials if trial.result is TrialResult.SURVIVED] == []
+    assert any(trial.result is TrialResult.CAUGHT for trial in trials)
+
+
+def test_every_falsifier_is_caught_somewhere() -> None:
+    caught = set()
+    for given, evidence in PASSING.values():
+        limits = read(KIND.limits, given)
+        trials = falsify(KIND, evidence, limits, KIND.judge(evidence, limits))
+        caught |= {trial.name for trial in trials if trial.result is TrialResult.CAUGHT}
+    assert {falsifier.name for falsifier in KIND.falsifiers} <= caught
+    assert {falsifier.code for falsifier in KIND.falsifiers} == set(KIND.codes)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (row("a", "F32", "F32"), Class.BYTES_EQUAL),
+        (row("a", "BF16", "F32"), Class.VALUE_EQUAL),
+        (row("a", "F32", "F32", {"value-cast": 512}, made="+1"), Class.VALUE_EQUAL),
+        (row("a", "F32", "F16"), Class.ROUNDED_EXACT),
+        (requantised("a", "Q8_0"), Class.REQUANT_EXACT),
+        (bounded("a", "Q4_K"), Class.WITHIN_BOUND),
+        (bounded("a", "Q4_K", math.nextafter(BOUND["Q4_K"], 1)), Class.DIFFERENT),
+        (bounded("a", "Q4_K", lost=math.nextafter(LOST_SHARE, 1)), Class.DIFFERENT),
+        (row("a", "F32", "F32", {"identical": 0}, same_values=True), Class.LAYOUT_ONLY),
+        (row("a", "F32", "F32", {"identical": 511}, same_values=False), Class.DIFFERENT),
+        (row("a", "F32", "", {}), Class.MISSING),
+        (row("a", "", "F32", {}), Class.EXTRA),
+        (TIED, Class.DROPPED),
+        (row("a.bias", "F32", "", {}, nonzero=False), Class.DROPPED),
+        (row("a.weight", "F32", "", {}, nonzero=False), Class.MISSING),
+        (row("a", "", "F32", {}, twin="b"), Class.GENERATED),
+        (row("a", "F64", "I8", {}, compared=False), None),
+    ],
+)
+def test_each_class_follows_from_the_counts(found: Any, expected: Class | None) -> None:
+    assert class_of(found) is expected
+
+
+def test_the_lattice_is_ordered_best_first() -> None:
+    lattice = [
+        "BYTES_EQUAL",
+        "VALUE_EQUAL",
+        "ROUNDED_EXACT",
+        "REQUANT_EXACT",
+        "WITHIN_BOUND",
+        "LAYOUT_ONLY",
+        "DIFFERENT",
+    ]
+    assert [str(found) for found in sorted(RANK, key=RANK.__getitem__)][:7] == lattice
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "code"),
+    [
+        ("lossless", row("a", "F32", "F16"), "label"),
+        ("same", row("a", "BF16", "F32"), "label"),
+        ("rounded:F16", row("a", "F32", "BF16"), "label"),
+        ("requant:Q8_0", row("a", "F32", "F16"), "label"),
+        ("requant:Q8_0", requantised("a", "Q4_0"), "label"),
+        ("requant:Q8_0", bounded("a", "Q8_0", 0.001), "content"),
+        ("requant:Q8_0", bounded("a", "Q8_0", 0.001, reproduced={"requantised-through-f16": 512}), "content"),
+        ("quantised:Q8_0", bounded("a", "Q8_0", 0.001), "content"),
+        ("quantised:Q6_K", bounded("a", "Q5_K"), "label"),
+        ("quantised:Q6_K", bounded("a", "Q6_K", 0.0268), "bound"),
+        ("lossless", row("a", "F32", "F32", {"identical": 511}), "content"),
+    ],
+)
+def test_a_policy_refuses_what_it_does_not_mean(policy: str, found: Any, code: str) -> None:
+    verdict = judged([found, row("n", "F32", "F32")], policy)
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, code)
+
+
+@pytest.mark.parametrize("policy", ["", "rounded", "rounded:F32", "requant:Q4_K", "quantised:Q9", "Lossless", "same "])
+def test_an_unknown_policy_is_refused(policy: str) -> None:
+    with pytest.raises(LimitsError):
+        read(KIND.limits, {"policy": policy})
+
+
+def test_a_contract_must_name_its_policy() -> None:
+    with pytest.raises(LimitsError, match="missing key 'policy'"):
+        read(KIND.limits, {})
+
+
+def test_judge_and_instrument_mean_the_same_block_types() -> None:
+    assert REQUANTISED == block_values.REQUANTISED
+    assert set(BLOCK) == set(TYPICAL_ERROR) == set(block_values.BLOCKS) - set(block_values.UNREAD)
+    assert set(MIXTURES.values()) <= set(TYPICAL_ERROR)
+
+
+def test_an_offender_of_its_own_kind_keeps_its_own_mechanism() -> None:
+    broken = {"value-cast": 0, "bf16-bits-as-f16": 0}
+    rows = [row("a", "BF16", "F16", {**broken, "bf16-bits-as-f16": 512}), row("b", "BF16", "F16", broken)]
+    assert [offence.figures["mechanism"] for offence in judged(rows, "lossless").offences] == [
+        "bf16-bits-as-f16",
+        "different content",
+    ]

@@ -1,0 +1,228 @@
+"""Known transforms are undone before comparing, and what was done instead is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.mapping.conversions import (
+    CONFIG,
+    EXPERTS,
+    HEADS,
+    KV,
+    WIDTH,
+    Arrays,
+    converted,
+    decoder,
+    directory,
+    gguf_file,
+    permuted,
+)
+
+from weighbridge.gates.mechanisms import MECHANISMS
+from weighbridge.gates.value_preservation import KIND, class_of
+from weighbridge.limits import read
+from weighbridge.mapping.gguf_auto import Shape, Sides, plan
+from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.verifiers.tensor_values import VERIFIER
+from weighbridge.views.checkpoint import open_checkpoint
+
+Q, K, GATE, UP = (f"blk.1.{name}.weight" for name in ("attn_q", "attn_k", "ffn_gate", "ffn_up"))
+NORM, EXPERT = "blk.1.attn_norm.weight", "blk.1.ffn_up_exps.weight"
+
+
+def weighed(
+    source: Path, candidate: Path, policy: str = "lossless", **options: Any
+) -> tuple[dict[str, Fields], Verdict]:
+    views = open_checkpoint(source), open_checkpoint(candidate)
+    found = VERIFIER.measure(views, options)
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    assert found.total == VERIFIER.extent(views, options)
+    return {str(row["name"]): row for row in found.value.rows}, KIND.judge(
+        {"pairs": found}, read(KIND.limits, {"policy": policy})
+    )
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma"])
+@pytest.mark.parametrize(
+    ("dtype", "policy"),
+    [("F32", "lossless"), ("F16", "rounded:F16"), ("BF16", "rounded:BF16"), ("Q8_0", "requant:Q8_0")],
+)
+def test_a_conversion_is_what_was_meant(tmp_path: Path, architecture: str, dtype: str, policy: str) -> None:
+    source = decoder()
+    if architecture == "gemma":
+        source["lm_head.weight"] = source["model.embed_tokens.weight"]
+    arrays = converted(source, architecture)
+    if architecture == "gemma":
+        del arrays["output.weight"]
+    gguf_file(tmp_path / "m.gguf", arrays, architecture, {"*": dtype})
+    rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf", policy)
+    assert verdict.offences == ()
+    assert verdict.outcome == "PASS"
+    if architecture == "llama":
+        assert rows[K]["made"] == f"rope permutation of {KV} heads"
+    if architecture == "gemma":
+        assert (rows[NORM]["made"], str(class_of(rows[NORM]))) == ("+1", "VALUE_EQUAL")
+        assert str(class_of(rows["lm_head.weight"])) == "DROPPED"
+
+
+def test_experts_are_stacked_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    source = decoder(experts=True)
+    assert EXPERTS == 4
+    gguf_file(tmp_path / "m.gguf", converted(source, "llama"), "llama", {"*": "Q8_0"})
+    rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf", "requant:Q8_0")
+    assert verdict.outcome == "PASS"
+    assert (rows[EXPERT]["made"], rows[EXPERT]["reproduced"]) == ("4 experts stacked", {"requantised": 4 * 96 * 64})
+
+
+def exchange(one: str, other: str) -> Callable[[Arrays], None]:
+    def damage(arrays: Arrays) -> None:
+        arrays[one], arrays[other] = arrays[other], arrays[one]
+
+    return damage
+
+
+def change(name: str, new: Callable[[Any], Any]) -> Callable[[Arrays], None]:
+    def damage(arrays: Arrays) -> None:
+        arrays[name] = new(arrays[name])
+
+    return damage
+
+
+def inverse(rows: Any, heads: int) -> Any:
+    back = np.empty_like(rows)
+    back[permuted(np.arange(len(rows)), heads)] = rows
+    return back
+
+
+def flipped(values: Any) -> Any:
+    words = values.copy().view("<u4")
+    words.reshape(-1)[-1] ^= 1
+    return words.view("<f4")
+
+
+def rounded(values: Any) -> Any:
+    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+DAMAGES: dict[str, tuple[str, str, Callable[[Arrays], None], str]] = {
+    "rope permutation missing": ("llama", Q, change(Q, lambda x: inverse(x, HEADS)), "permutation-missing"),
+    "keys permuted with the queries' heads": (
+        "llama", K, change(K, lambda x: permuted(inverse(x, KV), HEADS)), "wrong-head-count"),
+    "permuted twice": ("llama", Q, change(Q, lambda x: permuted(x, HEADS)), "permutation-twice"),
+    "permuted where nobody asked": ("qwen2", Q, change(Q, lambda x: permuted(x, HEADS)), "permuted-unasked"),
+    "one added twice": ("gemma", NORM, change(NORM, lambda x: x + np.float32(1)), "plus-one-twice"),
+    "one added where nobody asked": ("llama", NORM, change(NORM, lambda x: x + np.float32(1)), "plus-one-unasked"),
+    "gate and up swapped": ("llama", GATE, exchange(GATE, UP), "gate-and-up-swapped"),
+    "the neighbour layer": ("llama", GATE, change(GATE, lambda x: x), "layer-before"),
+    "experts swapped": ("mixtral", EXPERT, change(EXPERT, lambda x: x[[1, 0, 2, 3]]), "experts-swapped"),
+    "a silent round trip through BF16": ("llama", UP, change(UP, rounded), "through-bf16"),
+    "a silent round trip through F16": (
+        "llama", UP, change(UP, lambda x: x.astype(np.float16).astype(np.float32)), "through-f16"),
+    "bytes swapped": ("llama", UP, change(UP, lambda x: x.byteswap()), "byte-swapped"),
+    "another tensor": ("llama", "output.weight", exchange("output.weight", "token_embd.weight"), "other-tensor"),
+    "one flipped bit": ("llama", UP, change(UP, flipped), "different content"),
+    "scaled": ("llama", UP, change(UP, lambda x: x * np.float32(1.01)), "scaled"),
+    "a tail of zeros": ("llama", UP, change(UP, lambda x: np.concatenate([x[:-1], 0 * x[-1:]])), "different content"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damage_is_refused_and_its_mechanism_named(tmp_path: Path, name: str) -> None:
+    kind, place, damage, mechanism = DAMAGES[name]
+    architecture = "llama" if kind == "mixtral" else kind
+    source = decoder(experts=kind == "mixtral")
+    arrays = converted(source, architecture)
+    damage(arrays)
+    if name == "the neighbour layer":
+        arrays[GATE] = arrays[GATE.replace("blk.1", "blk.0")]
+    gguf_file(tmp_path / "m.gguf", arrays, architecture)
+    _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    (offence,) = [offence for offence in verdict.offences if offence.place == place]
+    assert (offence.code, offence.figures["mechanism"]) == ("content", mechanism)
+    assert mechanism == "different content" or mechanism in MECHANISMS
+
+
+def test_a_missing_plus_one_is_named(tmp_path: Path) -> None:
+    source = decoder()
+    arrays = converted(source, "gemma")
+    arrays[NORM] = source["model.layers.1.input_layernorm.weight"]
+    source["lm_head.weight"] = source["model.embed_tokens.weight"]
+    del arrays["output.weight"]
+    gguf_file(tmp_path / "m.gguf", arrays, "gemma")
+    _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert {offence.place: offence.figures["mechanism"] for offence in verdict.offences} == {NORM: "plus-one-missing"}
+
+
+def test_an_untied_head_that_the_converter_dropped_is_missing(tmp_path: Path) -> None:
+    source = decoder()
+    arrays = converted(source, "gemma")
+    del arrays["output.weight"]
+    gguf_file(tmp_path / "m.gguf", arrays, "gemma")
+    _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert [(offence.place, offence.code) for offence in verdict.offences] == [("lm_head.weight", "missing")]
+
+
+@pytest.mark.parametrize(
+    ("shape", "code"), [((1, 1, 8, 8), ""), ((1,), ""), ((8,), "missing"), ((1, 2, 8, 8), "missing")]
+)
+def test_a_mask_may_go_and_a_bias_that_is_named_like_one_may_not(tmp_path: Path, shape: Shape, code: str) -> None:
+    source = decoder()
+    gguf_file(tmp_path / "m.gguf", converted(source, "qwen2"), "qwen2")
+    source["model.layers.0.attn.bias"] = np.ones(shape, np.float32)
+    rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert [offence.code for offence in verdict.offences] == [code] * bool(code)
+    assert bool(rows["model.layers.0.attn.bias"]["listed"]) is not bool(code)
+
+
+@pytest.mark.parametrize(("kept", "refused"), [(36, False), (35, True)])
+def test_an_embedding_may_lose_its_padding_and_no_more(tmp_path: Path, kept: int, refused: bool) -> None:
+    source = decoder()
+    source["model.embed_tokens.weight"] = np.random.default_rng(5).standard_normal((100, WIDTH)).astype(np.float32)
+    source["lm_head.weight"] = source["model.embed_tokens.weight"]
+    arrays = converted(source, "gemma3")
+    del arrays["output.weight"]
+    arrays["token_embd.weight"] = arrays["token_embd.weight"][:kept]
+    gguf_file(tmp_path / "m.gguf", arrays, "gemma3")
+    _, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
+    assert ("token_embd.weight" in {offence.place for offence in verdict.offences}) is refused
+
+
+def test_head_counts_are_the_sources_never_the_imports(tmp_path: Path) -> None:
+    source = decoder()
+    gguf_file(tmp_path / "m.gguf", converted(source, "llama"), "llama")
+    lying = {**CONFIG, "num_key_value_heads": HEADS}
+    _, verdict = weighed(directory(tmp_path / "hf", source, lying), tmp_path / "m.gguf")
+    assert {offence.place for offence in verdict.offences} == {"blk.0.attn_k.weight", "blk.1.attn_k.weight"}
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 64}
+
+
+def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> None:
+    source = decoder()
+    config = {**CONFIG, "head_dim": 16, "rope_parameters": LLAMA3}
+    arrays = converted(source, "llama")
+    # By the definition in the paper's code: short waves stay, long ones are stretched, a ramp lies between.
+    factors = []
+    for at in range(0, 16, 2):
+        wave = 2 * np.pi * 5e5 ** (at / 16)
+        smooth = (64 / wave - 1) / 3
+        factors.append(1.0 if wave < 16 else 8.0 if wave > 64 else 1 / ((1 - smooth) / 8 + smooth))
+    arrays["rope_freqs.weight"] = np.array(factors, np.float32)
+    hf = directory(tmp_path / "hf", source, config)
+    rows, verdict = weighed(hf, gguf_file(tmp_path / "m.gguf", arrays, "llama"))
+    assert verdict.outcome == "PASS"
+    assert str(class_of(rows["rope_freqs.weight"])) == "GENERATED"
+    arrays["rope_freqs.weight"] = arrays["rope_freqs.weight"] * np.float32(1.00001)
+    rows, verdict = weighed(hf, gguf_file(tmp_path / "n.gguf", arrays, "llama"))
+    assert [(offence.place, offence.code) for offence in verdict.offences] == [("rope_freqs.weight", "extra")]
+
+
+def test_an_unknown_architecture_has_no_plan() -> None:
+    assert plan(Sides(architecture="none", config={}, source={}, candidate={})) is None

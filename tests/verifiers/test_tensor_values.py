@@ -1,0 +1,255 @@
+"""tensor_values finds the exact way where there is one, measures errors where there is none, and sees its canary."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.verifiers.test_tensor_pairs import BIG, NORM, SOURCE, VALUES, bf16, views
+from tests.views.files import gguf_bytes, info
+
+from weighbridge.canonical import dumps
+from weighbridge.mapping.plan import Pairing, Part
+from weighbridge.model import Measurement, Rows
+from weighbridge.verifiers import VERIFIERS, bytewise, laid_out, value_errors
+from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Views
+from weighbridge.verifiers.block_values import REQUANTISED
+from weighbridge.verifiers.laid_out import Laid
+from weighbridge.verifiers.lanes import lanes
+from weighbridge.verifiers.tensor_values import VERIFIER
+from weighbridge.views.checkpoint import open_checkpoint
+
+WIDE = np.random.default_rng(11).standard_normal((8, 512)).astype(np.float32)
+IDS = {kind.name: int(kind) for kind in gguf.GGMLQuantizationType}
+
+
+def rows(pair: Views, **options: Any) -> dict[str, Any]:
+    found = VERIFIER.measure(pair, options)
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    dumps([dict(row) for row in found.value.rows])  # plain JSON, no NumPy scalar
+    assert found.total == VERIFIER.extent(pair, options)
+    return {str(row["name"]): row for row in found.value.rows}
+
+
+def one(folder: Path, source: Any, candidate: Any) -> Any:
+    return rows(views(folder, {"w": source}, {"w": candidate}))["w"]
+
+
+def quantised(folder: Path, dtype: str, data: bytes, source: Any = None) -> Any:
+    """Measure a GGUF tensor of a block type against F32 values, or others."""
+    given = source or ("F32", WIDE.shape, WIDE.tobytes())
+    pair = views(folder, {"w": given}, {"w": given})
+    (folder / "blocks").write_bytes(gguf_bytes([], [info("w", WIDE.shape[::-1], IDS[dtype], 0)], data))
+    return pair[0], open_checkpoint(folder / "blocks")
+
+
+def blocks(dtype: str, values: Any = WIDE) -> bytes:
+    return bytes(gguf.quantize(values, gguf.GGMLQuantizationType[dtype]).tobytes())
+
+
+def test_is_registered_for_two_checkpoints() -> None:
+    assert VERIFIERS[VERIFIER.quantity, VERIFIER.kinds] is VERIFIER
+
+
+@pytest.mark.parametrize("dtype", REQUANTISED)
+def test_blocks_that_the_source_gives_again_are_counted_bit_for_bit(tmp_path: Path, dtype: str) -> None:
+    row = rows(quantised(tmp_path, dtype, blocks(dtype)))["w"]
+    assert row["reproduced"] == {"requantised": WIDE.size}
+    assert row["relative_rmse"] is None
+
+
+def test_bf16_is_requantised_from_its_values(tmp_path: Path) -> None:
+    short = WIDE.astype(ml_dtypes.bfloat16)
+    source = "BF16", WIDE.shape, short.tobytes()
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", short.astype(np.float32)), source))["w"]
+    assert row["reproduced"] == {"requantised": WIDE.size}
+
+
+@pytest.mark.parametrize(("name", "between"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_blocks_of_values_that_were_rounded_before_are_counted_as_such(tmp_path: Path, name: str, between: Any) -> None:
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", WIDE.astype(between).astype(np.float32))))["w"]
+    assert row["reproduced"][f"requantised-through-{name}"] == WIDE.size > row["reproduced"]["requantised"]
+
+
+def test_a_changed_block_costs_its_elements_and_is_shown(tmp_path: Path) -> None:
+    data = bytearray(blocks("Q8_0"))
+    data[34 * 5 + 3] ^= 0x10
+    row = rows(quantised(tmp_path, "Q8_0", bytes(data)))["w"]
+    assert row["reproduced"]["requantised"] == WIDE.size - 32
+    assert (row["first_difference"]["index"], row["first_difference"]["offset"]) == (160, 34 * 5 + 3)
+    assert 0 < row["relative_rmse"] < 0.01
+
+
+def test_a_block_type_without_a_quantiser_is_measured_by_its_errors(tmp_path: Path) -> None:
+    data = bytes(144 * WIDE.size // 256)
+    row = rows(quantised(tmp_path, "Q4_K", data))["w"]
+    assert row["reproduced"] == {}
+    assert (row["relative_rmse"], row["lost_share"]) == (1.0, 1.0)
+    assert row["max_error"] == np.abs(WIDE).max()
+
+
+def test_a_block_of_zeros_is_told_by_its_share_alone(tmp_path: Path) -> None:
+    data = bytearray(blocks("Q8_0"))
+    data[-34:] = bytes(34)
+    row = rows(quantised(tmp_path, "Q8_0", bytes(data)))["w"]
+    share = float(np.square(WIDE.reshape(-1)[-32:].astype(float)).sum() / np.square(WIDE.astype(float)).sum())
+    assert row["lost_share"] == pytest.approx(share, rel=1e-12)
+
+
+def test_what_no_library_reads_back_is_not_compared(tmp_path: Path) -> None:
+    row = rows(quantised(tmp_path, "Q8_K", bytes(292 * WIDE.size // 256)))["w"]
+    assert (row["compared"], row["reproduced"], row["relative_rmse"]) == (False, {}, None)
+
+
+@pytest.mark.parametrize("dtype", ["Q8_0", "Q4_K"])
+def test_values_that_are_not_finite_give_no_error(tmp_path: Path, dtype: str) -> None:
+    size = {"Q8_0": 34, "Q4_K": 144}[dtype]
+    data = bytearray(size * WIDE.size // {"Q8_0": 32, "Q4_K": 256}[dtype])
+    data[0:2] = b"\x00\x7e"
+    row = rows(quantised(tmp_path, dtype, bytes(data)))["w"]
+    assert (row["compared"], row["relative_rmse"], row["max_error"]) == (True, None, None)
+
+
+def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
+    turned = VALUES[::-1].copy()
+    found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
+    assert found["same_values"] is True
+    turned[0, 0] += 1
+    found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
+    assert found["same_values"] is False
+
+
+def test_the_wider_side_as_the_import_is_told(tmp_path: Path) -> None:
+    found = one(tmp_path, ("BF16", (48, 32), bf16(VALUES)), ("F32", (48, 32), VALUES.tobytes()))
+    assert found["reproduced"]["swapped"] == VALUES.size
+    back = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {})[0]
+    (tmp_path / "q").write_bytes(gguf_bytes([], [info("w", WIDE.shape[::-1], 8, 0)], blocks("Q8_0")))
+    assert rows((open_checkpoint(tmp_path / "q"), back))["w"]["reproduced"]["swapped"] == WIDE.size
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(steps=st.lists(st.integers(-300, 300), min_size=1, max_size=20), wide=st.booleans())
+def test_the_largest_distance_is_counted_in_units_of_the_last_place(
+    tmp_path: Path, steps: list[int], wide: bool
+) -> None:
+    unsigned, dtype = ("<u4", "F32") if wide else ("<u2", "F16")
+    base = np.full(len(steps), 1.0, "<f4" if wide else "<f2").view(unsigned)
+    moved = (base.astype(np.int64) + np.array(steps)).astype(unsigned)
+    row = one(tmp_path, (dtype, (len(steps),), base.tobytes()), (dtype, (len(steps),), moved.tobytes()))
+    if any(steps):
+        assert row["max_ulps"] == max(map(abs, steps))
+        assert row["first_difference"]["ulps"] == abs(next(step for step in steps if step))
+    else:
+        assert row["max_ulps"] is None
+
+
+def test_zero_and_its_negative_are_no_distance_apart(tmp_path: Path) -> None:
+    row = one(tmp_path, ("F32", (1,), bytes(4)), ("F32", (1,), bytes.fromhex("00000080")))
+    assert (row["max_ulps"], row["relative_rmse"], row["reproduced"]["identical"]) == (0, 0.0, 0)
+
+
+def test_labels_alone_look_at_no_content(tmp_path: Path) -> None:
+    found = rows(views(tmp_path, SOURCE, SOURCE), headers=True)
+    assert {row["compared"] for row in found.values()} == {False}
+    assert {row["first_difference"] for row in found.values()} == {None}
+
+
+def test_a_listener_hears_how_far_it_has_come(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    token = LISTENER.set(lambda done, whole: heard.append((done, whole)))
+    rows(views(tmp_path, SOURCE, SOURCE))
+    LISTENER.reset(token)
+    assert heard == sorted(heard)
+    assert heard[-1][0] == heard[-1][1] == 12 + 4 * (3 << 18)
+
+
+def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(_: laid_out.Laid) -> Any:
+        raise AssertionError("words were looked at")
+
+    monkeypatch.setattr(laid_out.Laid, "steps", decoded)
+    found = rows(views(tmp_path, SOURCE, SOURCE))
+    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
+
+
+# --- The canary -------------------------------------------------------------------------------------------------------
+
+
+def seen(pair: Views, measure: Any = VERIFIER.measure) -> bool:
+    whole = VERIFIER.measure(pair, {})
+    assert isinstance(whole, Measurement)
+    canary = VERIFIER.canary(pair, {}, whole)
+    assert isinstance(canary, Canary)
+    return canary.seen(measure(canary.views, {}))
+
+
+@pytest.mark.parametrize("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
+def test_damage_in_any_block_type_is_seen(tmp_path: Path, dtype: str) -> None:
+    per, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype]]
+    data = blocks(dtype) if dtype in REQUANTISED else b"\x11" * (size * WIDE.size // per)
+    pair = quantised(tmp_path, dtype, data)
+    if dtype == "Q8_K":
+        pair = pair[1], pair[1]
+    assert seen(pair)
+
+
+def test_damage_is_seen_in_a_widened_and_in_an_already_wrong_pair(tmp_path: Path) -> None:
+    assert seen(views(tmp_path, SOURCE, {**SOURCE, "a": ("F32", (6,), NORM.tobytes())}))
+    wrong = bytearray(BIG.tobytes())
+    wrong[-1] ^= 1
+    assert seen(views(tmp_path, SOURCE, {**SOURCE, "b": ("F32", (3 << 18,), bytes(wrong))}))
+
+
+def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = views(tmp_path, SOURCE, SOURCE)
+
+    def first(found: Views, options: Any) -> Any:
+        whole = VERIFIER.measure(found, options)
+        assert isinstance(whole, Measurement)
+        assert isinstance(whole.value, Rows)
+        return dataclasses.replace(whole, value=Rows("name", whole.value.rows[:1]))
+
+    (tmp_path / "wide").mkdir()
+    narrow = {"a": ("BF16", (6,), bf16(NORM)), "b": ("BF16", BIG.shape, bf16(BIG))}
+    wide = views(tmp_path / "wide", narrow, SOURCE)
+    assert seen(pair)
+    assert seen(wide)
+    assert not seen(pair, first)
+    stretches, unequal = laid_out.Laid.steps, bytewise.unequal
+    monkeypatch.setattr(laid_out.Laid, "steps", lambda self: list(stretches(self))[:1])
+    assert not seen(wide)
+    monkeypatch.setattr(bytewise, "unequal", lambda *sides: (at for at in unequal(*sides) if at[0] == 0))
+    assert not seen(pair)
+
+
+def test_says_where_no_damage_could_be_laid(tmp_path: Path) -> None:
+    pair = views(tmp_path, {"a": ("U8", (0,), b"")}, {"a": ("U8", (0,), b"")})
+    whole = VERIFIER.measure(pair, {})
+    assert isinstance(whole, Measurement)
+    assert isinstance(VERIFIER.canary(pair, {}, whole), NoCanary)
+
+
+def test_a_constant_answer_is_blind(tmp_path: Path) -> None:
+    pair = views(tmp_path, SOURCE, SOURCE)
+    constant = VERIFIER.measure(pair, {})
+    assert not seen(pair, lambda _views, _options: constant)
+
+
+def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(tmp_path: Path) -> None:
+    pair = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {"w": ("F32", WIDE.shape, WIDE.tobytes())})
+    half = Pairing(candidate="w", parts=(Part(source="w", take=(0, 0, 4)),), shape=WIDE.shape)
+    lane = lanes("F32", "F32", computed=False)
+    assert lane is not None
+    assert value_errors.count(Laid(*pair, half), lane) == (WIDE.size // 2, None)
