@@ -152,7 +152,7 @@ def test_a_file_that_changes_while_its_pieces_are_read_is_told(tmp_path: Path) -
     with (folder / "__1_0.distcp").open("ab") as file:
         file.write(b"more")
     assert bytes(view.read("w", 0, 24)) == array.tobytes()[:24]  # the first piece's file is as it was
-    for look in (lambda: joined(view, "w"), lambda: view.read("w", 24, 25)):
+    for look in (lambda: joined(view, "w"), lambda: view.read("w", 24, 25), lambda: view.require_unchanged("w")):
         with pytest.raises(SubjectError, match="subject-changed") as caught:
             look()
         assert caught.value.where == str(folder / "__1_0.distcp")

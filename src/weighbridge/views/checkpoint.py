@@ -74,6 +74,15 @@ class CheckpointView:
         for stored in self.tensors[name].stored:
             self.files[stored.file].release(*stored.extent)
 
+    def require_unchanged(self, name: str) -> None:
+        """Hold the files that a tensor is stored in against what they were when they were opened.
+
+        Raises:
+            SubjectError: `subject-changed`.
+        """
+        for stored in self.tensors[name].stored:
+            self.files[stored.file].require_unchanged()
+
     def digest(self) -> dict[str, str]:
         """Digest every file whole: `{file name: sha256}`."""
         return {Path(name).name: file.sha256() for name, file in sorted(self.files.items())}
