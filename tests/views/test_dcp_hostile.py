@@ -381,6 +381,15 @@ def test_metadata_that_runs_code_is_refused_and_runs_none(tmp_path: Path) -> Non
     assert trace.exists()
 
 
+def test_metadata_larger_than_any_that_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "x", {"w": GOOD})
+    size = (folder / ".metadata").stat().st_size
+    monkeypatch.setattr("weighbridge.views.dcp_metadata.MAX_PICKLE", size)
+    assert open_checkpoint(folder).names() == ("w",)
+    monkeypatch.setattr("weighbridge.views.dcp_metadata.MAX_PICKLE", size - 1)
+    assert refused(folder) == f"dcp-size has {size} bytes, more than the {size - 1} that are read"
+
+
 def test_what_is_only_written_down_is_never_looked_up(tmp_path: Path) -> None:
     stray = called("builtins.getattr", Raw(b"ctorch\nuint8\n"), "__class__")
     state = {"state_dict_metadata": {}, "storage_data": {}, "planner_data": stray}

@@ -84,6 +84,7 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "dcp-metadata": "The .metadata of a distributed checkpoint does not describe tensors, pieces and items as PyTorch"
     " writes them. Load it with the PyTorch that wrote it, and save it again.",
     "dcp-twice": "A tensor or an item is described twice, so two readers may see two different ones.",
+    "dcp-size": "The .metadata is larger than 64 MiB. Save the model's weights alone, or as safetensors.",
     "dcp-shape": "A tensor has more than 32 dimensions, or more elements than can be counted.",
     "dcp-piece": "A piece lies outside its tensor, or the item that should hold it holds another dtype or shape.",
     "dcp-pieces": "The pieces of a tensor cut it into more cells than the largest checkpoints need.",

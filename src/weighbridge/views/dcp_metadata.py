@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.views.mapped_file import MappedFile
-from weighbridge.views.pickle_machine import DICTIONARY, Global, Made, Vocabulary, read_pickle
+from weighbridge.views.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.views.tensor import quoted, span
 from weighbridge.views.tiling import Block, doubled
 from weighbridge.views.torch_pickle import DTYPES, MAX_RANK, in_values, whole
@@ -41,7 +41,10 @@ VOCABULARY = Vocabulary(
     names=frozenset(BY_NAME),
 )  # fmt: skip
 SAVE_AGAIN = "load it with PyTorch and save it again, with torch.distributed.checkpoint or as safetensors"
-NO_TRANSFORM = "save it without _extensions: what is compressed or encrypted cannot be looked at in place"
+REMEDIES = {
+    "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
+    "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
+}
 
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
 
@@ -81,6 +84,8 @@ def read(file: MappedFile) -> Contents:
     Raises:
         SubjectError: `dcp-…` or `pickle-…` with the tensor and the reason.
     """
+    if file.size > MAX_PICKLE:
+        refuse("size", f"has {file.size} bytes, more than the {MAX_PICKLE} that are read", file)
     described, behind = read_pickle(file, 0, file.size, VOCABULARY)
     if behind != file.size:
         refuse("trailing", f"{file.size - behind} bytes follow the pickle", file)
@@ -213,5 +218,4 @@ def refuse(code: str, what: str, file: MappedFile) -> NoReturn:
     Raises:
         SubjectError: `dcp-…`.
     """
-    remedy = NO_TRANSFORM if code == "transformed" else SAVE_AGAIN
-    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=remedy)
+    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=REMEDIES.get(code, SAVE_AGAIN))
