@@ -194,7 +194,16 @@ EXTENTS = {
 @pytest.mark.parametrize(("damage", "message"), EXTENTS.values(), ids=EXTENTS)
 def test_items_must_be_their_file(tmp_path: Path, damage: Damage, message: str) -> None:
     one = {"w": Saved(dtype="U8", shape=(4,), chunks=(Chunk(at=(0,), sizes=(4,), data=b"abcd"),))}
-    assert refused(write(tmp_path / "x", one, damage)).replace("'w' from [0] on", "'w'").startswith(message)
+    folder = write(tmp_path / "x", one, damage)
+    assert refused(folder).replace("'w' from [0] on", "'w'").startswith(message)
+    with pytest.raises(SubjectError) as caught:
+        open_checkpoint(folder)
+    remedies = {
+        "dcp-path": "fetch it again from",
+        "dcp-transformed": "save it without _extensions",
+        "dcp-metadata": "load",
+    }
+    assert caught.value.remedy.startswith(remedies.get(caught.value.code, "copy the whole directory again"))
 
 
 def test_two_items_may_not_share_bytes(tmp_path: Path) -> None:
@@ -204,8 +213,8 @@ def test_two_items_may_not_share_bytes(tmp_path: Path) -> None:
 
 
 def test_untransformed_is_what_older_writers_say_by_nothing(tmp_path: Path) -> None:
-    said: list[str] | None
-    for number, said in enumerate((None, [])):
+    said: list[str] | tuple[str, ...] | None
+    for number, said in enumerate((None, [], ())):
         folder = write(tmp_path / str(number), {"w": GOOD}, item(transform_descriptors=said))
         assert open_checkpoint(folder).names() == ("w",)
 
@@ -325,23 +334,30 @@ STORED = {
     "an item twice": (lambda entries: [*entries, entries[0]], "dcp-twice 'w' from [0, 0] on is stored twice"),
     "a piece that is nowhere": (
         lambda entries: entries[1:],
+        "dcp-item 'w' has 2 pieces, and 1 items are left to hold them",
+    ),
+    "a piece that is another's": (
+        lambda entries: [*entries[1:], (dcp_files.index("v", None), entries[0][1])],
         "dcp-item 'w' from [0, 0] on is stored nowhere; 1 such items",
     ),
     "a piece of nothing": (
         lambda entries: [*entries, (dcp_files.index("v", None), entries[0][1])],
         "dcp-unread 'v' is stored, but neither a piece of a tensor nor named; 1 such items",
     ),
-    "an index that is none": (lambda entries: [(1, 1)], "dcp-metadata no MetadataIndex where one belongs"),
+    "an index that is none": (
+        lambda entries: [(1, 1), *entries[1:]],
+        "dcp-metadata no MetadataIndex where one belongs",
+    ),
     "an index without a name": (
-        lambda entries: [(dcp_files.index(3, None), entries[0][1])],
+        lambda entries: [(dcp_files.index(3, None), entries[0][1]), *entries[1:]],
         "dcp-metadata an item belongs to no name, or to no whole numbers as its place",
     ),
     "an index of no numbers": (
-        lambda entries: [(dcp_files.index("w", "0"), entries[0][1])],
+        lambda entries: [(dcp_files.index("w", "0"), entries[0][1]), *entries[1:]],
         "dcp-metadata an item belongs to no name, or to no whole numbers as its place",
     ),
     "a place that is none": (
-        lambda entries: [(entries[0][0], Raw(b"}"))],
+        lambda entries: [(entries[0][0], Raw(b"}")), *entries[1:]],
         "dcp-metadata no _StorageInfo where one belongs",
     ),
 }
@@ -350,6 +366,24 @@ STORED = {
 @pytest.mark.parametrize(("entries", "message"), STORED.values(), ids=STORED)
 def test_every_piece_is_stored_once_and_nothing_else(tmp_path: Path, entries: Any, message: str) -> None:
     assert refused(write(tmp_path / "x", {"w": GOOD}, Damage(entries=entries))) == message
+
+
+def test_pieces_that_many_tensors_share_are_counted_before_they_are_read(tmp_path: Path) -> None:
+    chunks = Raw(opcodes([dcp_files.chunk_of((0,), (4,))] * 50) + b"q\7")
+    first = [("a", dcp_files.tensor_of(PROPERTIES, dcp_files.size(4), chunks))]
+    shared = [(str(at), dcp_files.tensor_of(PROPERTIES, dcp_files.size(4), Raw(b"h\7"))) for at in range(50)]
+    folder = write(tmp_path / "x", {"w": GOOD}, Damage(tensors=lambda _: [*first, *shared]))
+    assert refused(folder) == "dcp-item 'a' has 50 pieces, and 2 items are left to hold them"
+
+
+def test_fields_and_sizes_that_many_objects_share_are_few(tmp_path: Path) -> None:
+    fields = {str(at): at for at in range(65)}
+    tensors = [("a", dcp_files.new(f"{META}.TensorStorageMetadata", fields))]
+    folder = write(tmp_path / "x", {"w": GOOD}, Damage(tensors=lambda _: tensors))
+    assert refused(folder) == "dcp-metadata a TensorStorageMetadata has 65 fields"
+    wide = [("a", dcp_files.tensor_of(PROPERTIES, dcp_files.size(*[1] * 1025), ONE))]
+    folder = write(tmp_path / "y", {"w": GOOD}, Damage(tensors=lambda _: wide))
+    assert refused(folder) == "dcp-shape 'a': its size is not at most 32 whole numbers"
 
 
 def with_metadata(folder: Path, data: bytes) -> Path:
@@ -419,11 +453,11 @@ def test_a_flipped_or_cut_byte_anywhere_is_a_view_or_a_refusal(tmp_path: Path) -
     folder, chosen = write(tmp_path / "x", {"w": GOOD, "b": Saved()}, NONE), random.Random(5)
     for name in (".metadata", "__1_0.distcp"):
         good = (folder / name).read_bytes()
-        for at in range(0, len(good), 3):
+        for at in range(0, len(good), 7):
             damaged = bytearray(good)
             damaged[at] ^= 1 << chosen.randrange(8)
             survives(folder, name, bytes(damaged))
-        for length in range(1, len(good), 17):
+        for length in range(1, len(good), 31):
             (folder / name).write_bytes(good[:length])
             with pytest.raises(SubjectError):
                 open_checkpoint(folder)
@@ -440,3 +474,23 @@ def survives(folder: Path, name: str, data: bytes) -> None:
         return
     for tensor in view.names():
         assert sum(len(chunk) for chunk in view.chunks(tensor, 5)) == view.tensor(tensor).nbytes
+
+
+ODD = [None, True, -1, 2**64, "", "x", (), ("",), (1,), [], [()], {}, {"a": 1}, called("torch.Size"), Raw(b"C\1a")]
+
+
+@pytest.mark.parametrize("field", ["relative_path", "offset", "length", "transform_descriptors"])
+def test_anything_as_the_place_of_an_item_is_a_view_or_a_refusal(tmp_path: Path, field: str) -> None:
+    for number, odd in enumerate(ODD):
+        folder = write(tmp_path / str(number), {"w": GOOD}, item(**{field: odd}))
+        survives(folder, ".metadata", (folder / ".metadata").read_bytes())
+
+
+@pytest.mark.parametrize("field", ["fqn", "offset", "properties", "size", "chunks", "offsets", "sizes"])
+def test_anything_as_a_description_is_a_view_or_a_refusal(tmp_path: Path, field: str) -> None:
+    folder = write(tmp_path / "x", {"w": GOOD})
+    good = (folder / ".metadata").read_bytes()
+    for odd in ODD:
+        at = good.index(opcodes(field)) + len(opcodes(field))
+        survives(folder, ".metadata", good[:at] + opcodes(odd) + b"0" + good[at:])  # put on the stack, and taken off
+        survives(folder, ".metadata", good[:at] + opcodes(odd) + opcodes("more") + good[at:])

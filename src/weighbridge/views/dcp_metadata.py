@@ -28,6 +28,7 @@ TENSOR, BYTES = f"{MODULE}.TensorStorageMetadata", f"{MODULE}.BytesStorageMetada
 CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
 PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
 PATHS = "PosixPath", "WindowsPath"
+MAX_FIELDS = 64
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 VOCABULARY = Vocabulary(
     calls=frozenset({
@@ -101,7 +102,8 @@ class _Reader:
 
     def contents(self, described: object) -> Contents:
         saved = self.state(described, SAVED)
-        tensors, others = dict[str, Saved](), dict[str, None]()
+        stored = self.entries(saved.get("storage_data"))
+        tensors, others, left = dict[str, Saved](), dict[str, None](), len(stored)
         for name, told in self.entries(saved.get("state_dict_metadata")):
             if not isinstance(name, str):
                 self.refuse("metadata", "a name is no text")
@@ -110,24 +112,29 @@ class _Reader:
             if isinstance(told, Made) and told.callee == BYTES:
                 others[name] = None
             else:
-                tensors[name] = self.tensor(name, self.state(told, TENSOR))
-        items = self.items(saved.get("storage_data"))
+                tensors[name] = self.tensor(name, self.state(told, TENSOR), left)
+                left -= len(tensors[name].blocks)
+        items = self.items(stored)
         expected = {(name, at) for name, tensor in tensors.items() for at, _ in tensor.blocks}
         self.require_items(expected | {(name, None) for name in others}, items)
         return Contents(tensors, tuple(others), items)
 
     def state(self, value: object, callee: str) -> dict[str, object]:
-        """Take the fields of an object of this class."""
+        """Take the fields of an object of this class; many objects may share one dictionary of them, so it is short."""
         if not isinstance(value, Made) or value.callee != callee:
             self.refuse("metadata", f"no {callee.rpartition('.')[2]} where one belongs")
-        return {key: field for key, field in self.entries(value.state) if isinstance(key, str)}
+        fields = self.entries(value.state)
+        if len(fields) > MAX_FIELDS:
+            self.refuse("metadata", f"a {callee.rpartition('.')[2]} has {len(fields)} fields")
+        return {key: field for key, field in fields if isinstance(key, str)}
 
     def entries(self, value: object) -> list[tuple[object, object]]:
         if not isinstance(value, Made) or value.callee != DICTIONARY:
             self.refuse("metadata", "no dictionary where one belongs")
         return value.pairs
 
-    def tensor(self, name: str, told: Mapping[str, object]) -> Saved:
+    def tensor(self, name: str, told: Mapping[str, object], most: int) -> Saved:
+        """Read a tensor of at most so many pieces; many tensors may share one list of them."""
         dtype = self.dtype(name, told.get("properties"))
         sizes = whole(told.get("size"))
         if sizes is None or len(sizes) > MAX_RANK:
@@ -137,6 +144,8 @@ class _Reader:
         chunks = told.get("chunks")
         if not isinstance(chunks, list):
             self.refuse("metadata", f"{quoted(name)} has no list of pieces")
+        if len(chunks) > most:
+            self.refuse("item", f"{quoted(name)} has {len(chunks)} pieces, and {most} items are left to hold them")
         blocks = tuple(self.block(name, self.state(chunk, CHUNK), sizes) for chunk in chunks)
         self.require_tiled(name, sizes, blocks)
         return Saved(dtype, sizes, blocks)
@@ -170,9 +179,9 @@ class _Reader:
         if twice is not None:
             self.refuse("overlap", f"{quoted(name)}: two of its {len(blocks)} pieces hold element {list(twice)[:8]}")
 
-    def items(self, told: object) -> dict[Key, Item]:
+    def items(self, stored: list[tuple[object, object]]) -> dict[Key, Item]:
         found: dict[Key, Item] = {}
-        for index, storage in self.entries(told):
+        for index, storage in stored:
             fields = self.state(index, INDEX)
             name, offset = fields.get("fqn"), fields.get("offset")
             at = None if offset is None else whole(offset)
@@ -191,7 +200,7 @@ class _Reader:
         if type(start) is not int or type(nbytes) is not int or start < 0 or nbytes <= 0:
             self.refuse("metadata", f"{shown(key)}: offset and length are not whole numbers")
         transforms = told.get("transform_descriptors")
-        if transforms is not None and transforms != []:
+        if transforms not in (None, [], ()):
             by = transforms[0] if isinstance(transforms, (list, tuple)) else transforms
             how = quoted(by) if isinstance(by, str) else "a transform"
             self.refuse("transformed", f"{shown(key)} is stored through {how}, not as torch.save wrote it")

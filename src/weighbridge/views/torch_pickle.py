@@ -20,6 +20,7 @@ from weighbridge.views.tensor import UNITS, Tensor, quoted, span, strides_of
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
 MAX_RANK = 32  # NumPy before 2 reads no more
+MAX_SIZES = 1 << 10
 MAX_DEPTH = 64
 MAX_VISITS = 1 << 20  # of dictionaries, lists and their entries, each as often as it is referred to
 MAX_ELEMENTS = 1 << 24  # of lists, likewise
@@ -302,9 +303,9 @@ def whole(value: object) -> tuple[int, ...] | None:
     """Read a tuple of whole numbers from 0 on, as a torch.Size or bare; None where it is none."""
     if isinstance(value, Made) and value.callee == "torch.Size" and value.args:
         value = value.args[0]
-    if not isinstance(value, tuple) or not all(type(item) is int and item >= 0 for item in value):
+    if not isinstance(value, tuple) or len(value) > MAX_SIZES:  # many tensors may share one
         return None
-    return value
+    return value if all(type(item) is int and item >= 0 for item in value) else None
 
 
 def _scalar(value: object) -> Scalar:
