@@ -127,10 +127,10 @@ def test_an_element_held_twice_is_found_wherever_blocks_lie(shape: tuple[int, ..
     assert found is None or holders[found] >= 2
 
 
-def test_a_tiling_of_too_many_cells_is_not_tried() -> None:
-    blocks = [((number,) * 4, (1,) * 4) for number in range(64)]
-    with pytest.raises(ValueError, match="more than 4194304 cells"):
-        doubled((1 << 40,) * 4, blocks)
+@pytest.mark.parametrize(("many", "rank", "most"), [(4, 8, 1600), (300, 4, 4194304)])
+def test_a_tiling_of_too_many_cells_is_not_tried(many: int, rank: int, most: int) -> None:
+    with pytest.raises(ValueError, match=f"more than {most} cells"):
+        doubled((1 << 40,) * rank, [((number,) * rank, (1,) * rank) for number in range(many)])
 
 
 def test_a_file_that_changes_after_the_last_piece_was_read_is_told(tmp_path: Path) -> None:

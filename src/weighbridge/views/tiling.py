@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 MAX_CELLS = 1 << 22
+CELLS = 64  # for each pair of blocks; a grid has one for each block
 
 Block: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # where it starts, and how far it reaches
 
@@ -19,7 +20,7 @@ def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] 
     cells, not with the pairs of blocks.
 
     Raises:
-        ValueError: there would be more than 2^22 cells.
+        ValueError: there would be more cells than any sharding has.
     """
     import numpy as np
 
@@ -27,8 +28,9 @@ def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] 
         sorted({0, size, *itertools.chain.from_iterable((at[axis], at[axis] + sizes[axis]) for at, sizes in blocks)})
         for axis, size in enumerate(shape)
     ]
-    if math.prod(len(cuts) - 1 for cuts in edges) > MAX_CELLS:
-        raise ValueError(f"more than {MAX_CELLS} cells")
+    most = min(MAX_CELLS, CELLS * (1 + len(blocks)) ** 2)
+    if math.prod(len(cuts) - 1 for cuts in edges) > most:
+        raise ValueError(f"more than {most} cells")
     numbers = [{edge: number for number, edge in enumerate(cuts)} for cuts in edges]
     held = np.zeros([len(cuts) - 1 for cuts in edges], bool)
     for at, sizes in blocks:
