@@ -15,9 +15,12 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+VOCABULARY = 320
 SOURCES = ("bfloat16", "float16", "float32")
 TYPES = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}
 TEXT = "the quick brown fox jumps over the lazy dog and runs away from a very old hedgehog in the wood "
@@ -27,15 +30,20 @@ ROTARY = {**COMMON, "num_key_value_heads": 2, "max_position_embeddings": 128}
 # Patched are the name of the pre-tokenizer, which a vocabulary of three hundred tokens does not have, and two numbers
 # that the converter reads and this transformers no longer keeps in a configuration.
 RUN = """
+import os
 import sys
 sys.path[:0] = [{converter!r}, {converter!r} + "/gguf-py"]
-sys.argv[0] = {converter!r} + "/convert_hf_to_gguf.py"
 import conversion.base as base
 base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 load = base.ModelBase.load_hparams
-base.ModelBase.load_hparams = staticmethod(lambda *given: {{"n_ctx": 128, "rotary_pct": 0.25, **load(*given)}})
+absent = {{"n_ctx": 128, "rotary_pct": 0.25}}
+base.ModelBase.load_hparams = staticmethod(lambda *args, **named: {{**absent, **load(*args, **named)}})
 import convert_hf_to_gguf
-convert_hf_to_gguf.main()
+for outtype in {outtypes!r}:
+    out = "{folder}/" + outtype + ".gguf"
+    sys.argv[:] = ["convert_hf_to_gguf.py", {folder!r}, "--outfile", out + ".part", "--outtype", outtype]
+    convert_hf_to_gguf.main()  # leaves what it has written of a file where it fails
+    os.replace(out + ".part", out)
 """
 
 
@@ -96,15 +104,15 @@ def tokenizer(kind: str, folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
-def source(name: str, dtype: str, folder: Path, vocabulary: int = 320) -> None:
-    """Make and save one model with random weights, norms included."""
+def source(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Make and save one model with random weights, norms included; `changed` is laid over its configuration."""
     import torch
     import transformers
 
-    kind, given, words = models(vocabulary)[name]
+    kind, given, words = models(VOCABULARY)[name]
     cls = getattr(transformers, kind)
     torch.manual_seed(sum(name.encode()))
-    model = cls(cls.config_class(**given))
+    model = cls(cls.config_class(**{**given, **changed}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -113,19 +121,14 @@ def source(name: str, dtype: str, folder: Path, vocabulary: int = 320) -> None:
     tokenizer(words, folder)
 
 
-def convert(converter: Path, folder: Path, outtype: str) -> str:
-    """Convert one model, and give the last words of a failure."""
-    out = folder / f"{outtype}.gguf"
-    if out.exists():
+def convert(converter: Path, folder: Path, outtypes: Sequence[str]) -> str:
+    """Convert one model to several types, and give the last words of a failure."""
+    missing = [outtype for outtype in outtypes if not (folder / f"{outtype}.gguf").exists()]
+    if not missing:
         return ""
-    command = [sys.executable, "-c", RUN.format(converter=str(converter)), str(folder)]
-    done = subprocess.run(
-        [*command, "--outfile", str(out), "--outtype", outtype], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        out.unlink(missing_ok=True)
-        return done.stderr.strip().splitlines()[-1]
-    return ""
+    command = RUN.format(converter=str(converter), folder=str(folder), outtypes=missing)
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
 def weigh(folder: Path, outtype: str, policy: str) -> tuple[str, str]:
@@ -151,14 +154,16 @@ def main() -> None:
     parser.add_argument("--sources", default=",".join(SOURCES))
     given = parser.parse_args()
     outcomes: Counter[str] = Counter()
-    for name in given.only or models(320):
+    for name in given.only or models(VOCABULARY):
         for dtype in given.sources.split(","):
             folder = given.work / f"{name}-{dtype}"
             if not (folder / "config.json").exists():
                 source(name, dtype, folder)
-            for outtype in given.types.split(","):
-                failed = convert(given.converter, folder, outtype)
-                outcome, told = ("NOT CONVERTED", failed) if failed else weigh(folder, outtype, TYPES[outtype])
+            outtypes = given.types.split(",")
+            failed = convert(given.converter, folder, outtypes)
+            for outtype in outtypes:
+                there = (folder / f"{outtype}.gguf").exists()
+                outcome, told = weigh(folder, outtype, TYPES[outtype]) if there else ("NOT CONVERTED", failed)
                 outcomes[outcome] += 1
                 print(f"{name:12} {dtype:9} {outtype:5} {TYPES[outtype]:13} {outcome:8} {told}", flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))

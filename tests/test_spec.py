@@ -11,9 +11,12 @@ import pytest
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
+from weighbridge.gates import config_agreement
 from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
+from weighbridge.mapping import model_defaults, model_keys
 from weighbridge.model import STATUS_ORDER, SubjectKind
+from weighbridge.verifiers import model_config
 from weighbridge.views import run_directory
 from weighbridge.views.model import Captured, ForwardSubject
 
@@ -136,6 +139,28 @@ def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
     raised = set(re.findall(r'LedgerError\(\s*f?"([a-z-]+[a-z])"', source))
     assert raised <= set(words(page("ledger")))
     assert len(raised) >= 15
+
+
+# --- A model's configuration ------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_default() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", section("model-config", "## Fields"), re.MULTILINE)
+    assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
+    stored = model_keys.gguf_keys("ARCH")
+    for name, config, gguf, default in rows[: -len(model_config.LISTS)]:
+        assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
+        assert tuple(words(gguf)) == stored.get(name, ()), name
+        if name in model_defaults.PLAIN:
+            assert default == f"`{model_defaults.PLAIN[name]}`"
+
+
+def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
+    named = set(words(section("model-config", "## Where it is read")))
+    source = (SOURCE / "views" / "vocabulary.py").read_text() + (SOURCE / "verifiers" / "described.py").read_text()
+    read = set(re.findall(r'"([a-z_]+\.(?:json|txt|jinja))"', source)) | {"config.json"}
+    assert read <= named
+    assert len(read) >= 8
 
 
 # --- Run directory and forward subject --------------------------------------------------------------------------------

@@ -53,6 +53,10 @@ class SubjectError(WeighbridgeError):
     """A subject that cannot be read: missing, malformed, or hostile. `where` ends in the byte offset where known."""
 
 
+class EngineError(WeighbridgeError):
+    """An engine that cannot be reached."""
+
+
 class BundleError(WeighbridgeError):
     """A bundle or ledger that cannot be read or written."""
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
+from tests.views.files import safetensors
+from tests.views.quantised import QUANTISED, VALUES
+from verifiers.specimens.make_formats import Apr, apr, gguf
 
 SPECIMENS = Path(__file__).parents[2] / "verifiers" / "specimens"
 SOURCE = SPECIMENS / "checkpoints" / "source.safetensors"
@@ -17,6 +21,31 @@ def test_the_same_tensors_in_another_format_are_the_same(cli: Cli, name: str) ->
     for pair in ((SOURCE, FORMATS / name), (FORMATS / name, SPECIMENS / "checkpoints" / "import.gguf")):
         ended = cli("compare", *pair, "--policy", "same")
         assert (ended.code, "SAME: 2 of 2 tensors" in ended.out) == (0, True), ended.out
+
+
+SHORT = bytes(range(64, 80))
+
+
+@pytest.mark.parametrize("bf16", [2, 30])
+def test_a_quantisers_blocks_are_the_same_in_apr_of_both_generations_and_in_gguf(
+    cli: Cli, tmp_path: Path, bf16: int
+) -> None:
+    (tmp_path / "m.gguf").write_bytes(
+        gguf({"w": (12, (2, 256), QUANTISED), "n": (30, (8,), SHORT), "f": (0, (2,), bytes(8))})
+    )
+    (tmp_path / "m.apr").write_bytes(
+        apr({"w": Apr(12, (2, 256), QUANTISED), "n": Apr(bf16, (8,), SHORT), "f": Apr(0, (2,), bytes(8))})
+    )
+    source = {"w": ("F32", (2, 256), VALUES.tobytes()), "n": ("BF16", (8,), SHORT), "f": ("F32", (2,), bytes(8))}
+    safetensors(tmp_path / "source", source)
+    for pair, policy, blocks in (
+        (("m.gguf", "m.apr"), "same", "BYTES_EQUAL"),
+        (("m.apr", "m.gguf"), "same", "BYTES_EQUAL"),
+        (("source", "m.apr"), "quantised:Q4_K_M", "WITHIN_BOUND"),
+    ):
+        ended = cli("compare", *(tmp_path / name for name in pair), "--policy", policy, "--json")
+        (answer,) = json.loads(ended.out)
+        assert (ended.code, answer["classes"]) == (0, {"w": blocks, "n": "BYTES_EQUAL", "f": "BYTES_EQUAL"})
 
 
 @pytest.mark.parametrize("path", sorted((FORMATS / "damaged").iterdir()), ids=lambda path: path.name)

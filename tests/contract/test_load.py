@@ -227,6 +227,7 @@ def test_the_starter_contracts_ship() -> None:
         "checkpoint-import",
         "forward-parity",
         "gpu-training-backend",
+        "model-import",
         "training-run",
     )
 

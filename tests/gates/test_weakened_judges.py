@@ -21,6 +21,7 @@ from weighbridge.gates import (
     byte_identity,
     checkpoint_integrity,
     column_basis,
+    config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
@@ -39,6 +40,7 @@ from weighbridge.gates.base import Kind
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
     "checkpoint-integrity": checkpoint_integrity,
+    "config-agreement": config_agreement,
     "corpus-wrap-around": corpus_wrap_around,
     "device-refusal": device_refusal,
     "dtype-preservation": dtype_preservation,
@@ -62,6 +64,7 @@ SHARED: Mapping[str, tuple[types.ModuleType, list[str]]] = {
 TELLING: Mapping[str, set[str]] = {
     "byte-identity": {"_offence", "_size"},
     "checkpoint-integrity": {"_offence", "_figures"},
+    "config-agreement": {"_figures", "_two_sided", "_offences", "_told", "_lacking"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
     "dtype-preservation": {"_not_compared", "_figures", "_summary"},
@@ -71,7 +74,7 @@ TELLING: Mapping[str, set[str]] = {
     "step-metrics": {"_told", "_words"},
     "tensor-coverage": {"_figures"},
     "tensor-statistics": {"_figures", "_offence"},
-    "value-preservation": {"_not_compared", "_offences", "_figures", "_summary"},
+    "value-preservation": {"_not_compared", "_offences", "_figures", "_explanation", "_summary"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
@@ -122,6 +125,12 @@ HARMLESS: Mapping[str, Mapping[str, str]] = {
         "judge: without *tensors: (*files, *tensors)": LOOKED,
         "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
         "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,
+    },
+    "config-agreement": {
+        "judge: first only: for row in rows": LOOKED,
+        "judge: last only: for row in rows": LOOKED,
+        "judge: first only: for row, _ in broken": WORDS,
+        "judge: last only: for row, _ in broken": WORDS,
     },
     "corpus-wrap-around": {
         "judge: never: if code and placeholders:": NOT_GREENER,
@@ -297,4 +306,6 @@ def test_the_self_test_notices_what_makes_another_failure_of_a_failure(
 def test_the_self_test_notices_a_mechanism_that_explains_less_than_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     found = mutants(dtype_preservation, ["mechanism"], mechanisms)
     kind = "dtype-preservation"
-    assert [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)] == []
+    never_more = "mechanism: GtE: explained(row, name) == row['elements']"  # than there are elements
+    unseen = [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)]
+    assert unseen == [never_more]

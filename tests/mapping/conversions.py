@@ -11,6 +11,12 @@ import gguf
 import numpy as np
 from tests.views.files import safetensors
 
+from weighbridge.gates.value_preservation import KIND
+from weighbridge.limits import read
+from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.verifiers.tensor_values import VERIFIER
+from weighbridge.views.checkpoint import open_checkpoint
+
 Arrays = dict[str, Any]
 HEADS, KV, HALF, WIDTH, INNER, VOCAB, EXPERTS = 4, 2, 8, 64, 96, 32, 4
 
@@ -96,19 +102,29 @@ CONFIG = {
 }  # fmt: skip
 
 
+LABELS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
 def directory(folder: Path, arrays: Arrays, config: Mapping[str, Any] = CONFIG) -> Path:
     """Write a Hugging Face directory."""
     folder.mkdir(parents=True, exist_ok=True)
-    entries = {name: ("F32", values.shape, values.tobytes()) for name, values in arrays.items()}
+    entries = {name: (LABELS[values.dtype.name], values.shape, values.tobytes()) for name, values in arrays.items()}
     safetensors(folder / "model.safetensors", entries)
     (folder / "config.json").write_text(json.dumps(dict(config)))
     return folder
 
 
-def gguf_file(path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str, str] | None = None) -> Path:
-    """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices."""
+def gguf_file(
+    path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str, str] | None = None,
+    heads: tuple[int, int] = (HEADS, KV),
+) -> Path:  # fmt: skip
+    """Write a GGUF file; `dtypes` names the type of single tensors, `*` that of all matrices; `heads` are as stated."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(2)
+    writer.add_embedding_length(WIDTH)
+    writer.add_vocab_size(VOCAB)
+    writer.add_head_count(heads[0])
+    writer.add_head_count_kv(heads[1])
     for name, values in arrays.items():
         dtype = (dtypes or {}).get(name, (dtypes or {}).get("*", "F32") if values.ndim > 1 else "F32")
         kind = gguf.GGMLQuantizationType[dtype]
@@ -119,3 +135,17 @@ def gguf_file(path: Path, arrays: Arrays, architecture: str, dtypes: Mapping[str
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def weighed(
+    source: Path, candidate: Path, policy: str = "lossless", **options: Any
+) -> tuple[dict[str, Fields], Verdict]:
+    """Measure and judge a pair: the rows by name, and the verdict."""
+    views = open_checkpoint(source), open_checkpoint(candidate)
+    found = VERIFIER.measure(views, options)
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    assert found.total == VERIFIER.extent(views, options)
+    return {str(row["name"]): row for row in found.value.rows}, KIND.judge(
+        {"pairs": found}, read(KIND.limits, {"policy": policy})
+    )

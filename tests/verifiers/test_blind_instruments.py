@@ -23,6 +23,7 @@ from weighbridge.verifiers import (
     corpus_progress,
     device_evidence,
     forward_errors,
+    model_config,
     run_facts,
     step_columns,
     step_series,
@@ -49,6 +50,7 @@ KEYS: dict[str, Key] = {
     "tensor_health": ("tensor_health", (CHECKPOINT,)),
     "tensor_bits": ("tensor_bits", (CHECKPOINT,)),
     "tensor_moments": ("tensor_moments", (CHECKPOINT,)),
+    "model_config": ("model_config", (CHECKPOINT, CHECKPOINT)),
     "host": ("host", ()),
     "command_outcome": ("command_outcome", (SubjectKind.COMMAND,)),
     "forward_errors": ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)),
@@ -135,6 +137,7 @@ SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "corpus_passes": (corpus_passes, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
+    "model_config": (model_config, ("", "vocabularies")),
     "forward_errors": (forward_errors, ("",)),
 }
 TOLD = "only what is told beside the outcome changes"
@@ -142,6 +145,7 @@ ONE = "a promise that is broken once is broken, however often"
 UNUSED = "this subject is measured another way"
 ABSENT = "a fact that is absent holds every `where:` back"
 SAME = "the first answers for all of them here"
+NEITHER = "both sides have a tokenizer here; the tests hold it"
 NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
 HARMLESS: dict[str, dict[str, str]] = {
     "tensor_pairs": {
@@ -186,6 +190,16 @@ HARMLESS: dict[str, dict[str, str]] = {
         "(0 < a < float('inf')) and (0 < b < float('inf'))": UNUSED,
         "_tokens_per_step: for other in told[1:] if other.value != told[0].value": ONE,
         "_from_rate: for value in formed": UNUSED,
+    },
+    "model_config": {
+        "_lacking: for side, told in ((source, 'source'), (candidate, 'import')):": NEITHER,
+        "shortest: for digits in range(1, 10):": "both sides are then told in as many digits",
+        "_unread: for side in (source, candidate):": "the source's vocabulary is of no kind without merges",
+        "_told: for value, read in (*one.also, *other.also)": TOLD,
+        "_following: for said, read in side.also if said == value": SAME,
+        "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
+        "_row: for side in (one, other)": "what nobody states stays unstated here",
+        "of_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
         "_sides: for side in (first, second):": "a side that gives no subject raises where it is used",

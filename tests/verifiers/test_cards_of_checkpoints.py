@@ -19,6 +19,7 @@ from weighbridge.selftest import check_gate_card, check_verifier_card
         "checkpoint-integrity",
         "tensor-statistics",
         "tensor-coverage",
+        "config-agreement",
     ],
 )
 def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
@@ -37,6 +38,7 @@ def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
         "tensor_health",
         "file_structure",
         "tensor_moments",
+        "model_config",
     ],
 )
 def test_every_specimen_measures_as_told(card: str) -> None:

@@ -26,3 +26,10 @@ def test_the_script_of_further_formats_makes_the_very_files() -> None:
     files = made["good"]() | made["damaged"]()
     assert kept_in("formats") == files
     assert sum(map(len, files.values())) < 100 << 10
+
+
+def test_the_script_of_configurations_makes_the_very_files() -> None:
+    made = runpy.run_path(str(FOLDER / "make_configs.py"))
+    files = made["good"]() | made["damaged"]()
+    assert kept_in("configs") == files
+    assert sum(map(len, files.values())) < 100 << 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,24 @@ def test_a_block_type_without_a_quantiser_is_measured_by_its_errors(tmp_path: Pa
     assert row["max_error"] == np.abs(WIDE).max()
 
 
-def test_a_block_of_zeros_is_told_by_its_share_alone(tmp_path: Path) -> None:
-    data = bytearray(blocks("Q8_0"))
-    data[-34:] = bytes(34)
-    row = rows(quantised(tmp_path, "Q8_0", bytes(data)))["w"]
+LOST: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "zeros": (lambda x: 0 * x, True),
+    "turned in sign": (lambda x: -x, True),
+    "its values the other way round": (lambda x: x[::-1], True),
+    "three times as large": (lambda x: 3.1 * x, True),
+    "twice as large": (lambda x: 2 * x, False),  # as blocks of two bits with importances are
+    "its largest values alone": (lambda x: np.where(np.abs(x) < np.median(np.abs(x)), 0, x), False),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_block_that_is_not_like_its_values_is_told_by_its_share_alone(tmp_path: Path, name: str) -> None:
+    change, lost = LOST[name]
+    values = WIDE.copy()
+    values[-1, -32:] = change(values[-1, -32:])
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", values)))["w"]
     share = float(np.square(WIDE.reshape(-1)[-32:].astype(float)).sum() / np.square(WIDE.astype(float)).sum())
-    assert row["lost_share"] == pytest.approx(share, rel=1e-12)
+    assert row["lost_share"] == pytest.approx(share if lost else 0.0, rel=1e-12)
 
 
 def test_what_no_library_reads_back_is_not_compared(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from weighbridge.runner import Weighed, weigh
 from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"
+CONFIGS = data_path("verifiers") / "specimens" / "configs"
 STEPS, CORPUS, TOKENS = 120, 2560, 32  # 40 steps short of half a second pass
 DEVICE = {
     "parameters": {"cuda:0": 6600}, "buffers": {}, "gradients": {"cuda:0": 6600}, "optimizer": {"cuda:0": 13200},
@@ -150,6 +151,15 @@ def of_one_checkpoint(kind: str, **more: object) -> Callable[[Path], Case]:
     return build
 
 
+def of_two_configurations(folder: Path) -> Case:
+    assert folder.is_dir()
+    targets = {"source": CONFIGS / "llama", "candidate": CONFIGS / "llama.gguf"}
+    return Case(
+        gate={"kind": "config-agreement", "subjects": {role: role for role in targets}},
+        subjects={role: ("checkpoint", target) for role, target in targets.items()},
+    )
+
+
 def of_a_command(folder: Path) -> Case:
     assert folder.is_dir()
     command = shlex.join([sys.executable, "-I", "-S", "-c", REFUSING])
@@ -200,6 +210,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_health": of_one_checkpoint("checkpoint-integrity"),
     "tensor_bits": of_one_checkpoint("label-plausibility"),
     "tensor_moments": of_one_checkpoint("tensor-statistics", **{"with": {"bounds": [ABSMAX]}}),
+    "model_config": of_two_configurations,
     "host": where_the_host_is_what_it_is,
     "command_outcome": of_a_command,
     "forward_errors": of_two_stacks,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,7 @@ from weighbridge.binding import Bound, one_file
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import LimitsError, read
@@ -25,7 +27,10 @@ from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Weighed, weigh
 
-GATE = "compare"
+if TYPE_CHECKING:
+    from weighbridge.verifiers.engines import Engine
+
+GATE, CONFIGURATION = "compare", "compare-configuration"
 PAUSE_S = 0.2  # between two lines of progress
 
 
@@ -56,15 +61,26 @@ class Policy:
     "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
 )  # fmt: skip
 @click.option("--headers", is_flag=True, help="Compare labels and shapes alone; content is then BLOCKED (exit 3).")
+@click.option(
+    "--may-differ", metavar="FIELD", multiple=True, type=click.Choice(config_agreement.FIELDS),
+    help="A field of the configuration that is meant to differ, as context_length; may be given again.",
+)  # fmt: skip
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all of them are judged.")
 @click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
+@click.option(
+    "--engine", "address", metavar="URL",
+    help="Have the tensors compared by the workers of dask://HOST:PORT or ray://HOST:PORT, which see the same files "
+    "under the same paths; needs weighbridge[cluster]. Only rows travel.",
+)  # fmt: skip
 @as_json
 @debug
 def command(
-    source: str, imports: tuple[str, ...], policy: str | None, mapping: str | None, tensors: str,
-    *, headers: bool, everything: bool, as_json: bool, debug: bool,
+    source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
+    may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
+
+    Where both say what their model is (config.json, a GGUF header), that is compared, too.
 
     Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
     """
@@ -73,16 +89,20 @@ def command(
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     answers = []
-    for path in imports:
-        chosen = given or _declared(path)
-        answers.append((path, chosen, _weigh(source, path, chosen, look, debug=debug)))
+    with _engine(address) as engine:
+        for path in imports:
+            chosen = given or _declared(path)
+            answers.append((path, chosen, _weigh(source, path, _gates(chosen, look, may_differ), debug=debug)))
     if as_json:
-        print_json([_json(source, path, chosen, weighed) for path, chosen, weighed in answers])
+        ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
+        print_json([_json(source, path, chosen, weighed) | ran for path, chosen, weighed in answers])
     else:
         for path, chosen, weighed in answers:
             shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
             tell(itertools.chain(_heading(source, path, chosen), comparison.told(weighed, shown)))
-    code = exit_code([weighed.findings[0] for *_, weighed in answers])
+        if engine is not None and engine.ran.tasks:
+            tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
+    code = exit_code([finding for *_, weighed in answers for finding in comparison.counted(weighed)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
@@ -142,23 +162,61 @@ def _mapping(path: str) -> dict[str, Json]:
     return look
 
 
-def _weigh(source: str, path: str, policy: Policy, look: Fields, *, debug: bool) -> Weighed:
+def _gates(policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+    roles = {"source": "source", "candidate": "import"}
+    meant = [{"field": field, "why": "--may-differ"} for field in may_differ]
+    return (
+        GateDecl(
+            id=GATE, kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
+            subjects=roles, measure=look,
+        ),
+        GateDecl(
+            id=CONFIGURATION, kind=config_agreement.KIND.name, title="both say the same of their model",
+            limits={"required": [], "may_differ": meant}, subjects=roles,
+        ),
+    )  # fmt: skip
+
+
+def _weigh(source: str, path: str, gates: tuple[GateDecl, ...], *, debug: bool) -> Weighed:
     if not path:
         raise UsageError("subject-form", "an import without a path")
-    gate = GateDecl(
-        id=GATE, kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
-        subjects={"source": "source", "candidate": "import"}, measure=look,
-    )  # fmt: skip
     kind = SubjectDecl(kind=SubjectKind.CHECKPOINT)
     contract = Contract(
-        id=GATE, version="0.0.0", title="", owner="", subjects={"source": kind, "import": kind}, gates=(gate,)
+        id=GATE, version="0.0.0", title="", owner="", subjects={"source": kind, "import": kind}, gates=gates
     )
     bound = [
         Bound(subject=name, instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True)
-        for name, target in (("source", source), ("import", path))
+        for name, target in (("source", _found_anywhere(source)), ("import", _found_anywhere(path)))
     ]
+    on = {gate.id: (DEFAULT,) for gate in gates}
     with _rate():
-        return weigh(contract, bound, {GATE: (DEFAULT,)}, redactor=None, progress=progress(), debug=debug)
+        return weigh(contract, bound, on, redactor=None, progress=progress(), debug=debug)
+
+
+def _found_anywhere(path: str) -> str:
+    """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
+    from weighbridge.verifiers.base import ENGINE
+
+    return path if ENGINE.get() is None or "://" in path else str(Path(path).absolute())
+
+
+@contextmanager
+def _engine(address: str | None) -> Iterator[Engine | None]:
+    """Reach the engine that was asked for, and have it do the work meanwhile."""
+    if address is None:
+        yield None
+        return
+    from weighbridge.verifiers.base import ENGINE
+    from weighbridge.verifiers.clusters import reach
+    from weighbridge.verifiers.engines import Engine
+
+    engine = Engine(address, reach(address))
+    token = ENGINE.set(engine)
+    try:
+        yield engine
+    finally:
+        ENGINE.reset(token)
+        engine.cluster.close()
 
 
 @contextmanager
@@ -183,11 +241,11 @@ def _rate() -> Iterator[None]:
         end_progress()
 
 
-def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> Json:
+def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> dict[str, Json]:
     from weighbridge.report.machine import finding_json
 
-    finding = finding_json(weighed.findings[0], weighed.measured)
+    finding, configuration = (finding_json(found, weighed.measured) for found in weighed.findings)
     return {
         "source": source, "import": path, "policy": dict(policy.limits), "finding": finding,
-        "classes": comparison.classes(weighed),
+        "configuration": configuration, "classes": comparison.classes(weighed),
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from weighbridge.gates import (
     byte_identity,
     checkpoint_integrity,
+    config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
@@ -27,6 +28,7 @@ KINDS: Mapping[str, Kind[Any]] = {
     for kind in (
         byte_identity.KIND,
         checkpoint_integrity.KIND,
+        config_agreement.KIND,
         corpus_wrap_around.KIND,
         device_refusal.KIND,
         dtype_preservation.KIND,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from weighbridge.gates.value_classes import BOUND
 from weighbridge.model import Fields
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
@@ -34,11 +35,13 @@ MECHANISMS: tuple[str, ...] = (
     "layer-before",
     "layer-after",
     "experts-swapped",
+    "parts-swapped",
     "other-tensor",
     "swapped",
     "scaled",
 )
 UNEXPLAINED = "different content"
+QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
 
 
 def reproduced(row: Fields) -> Fields:
@@ -46,11 +49,18 @@ def reproduced(row: Fields) -> Fields:
     return cast(Fields, row["reproduced"])
 
 
+def explained(row: Fields, name: str) -> int:
+    """Count the elements that a mechanism gives: bit for bit, or all of a block type's that are within its bound."""
+    error = cast(Fields, row.get("errors_otherwise") or {}).get(name)
+    near = error is not None and float(str(error)) <= BOUND.get(str(row["candidate_dtype"]), 0.0)
+    return int(str(row["elements"] if near else reproduced(row).get(name, 0)))
+
+
 def mechanism(offenders: Sequence[Fields]) -> str:
-    """Name the simplest mechanism that reproduces every element of every offender, or "different content"."""
+    """Name the simplest mechanism that explains every element of every offender, or "different content"."""
     if not any(row["nonzero"] for row in offenders):
         return UNEXPLAINED
-    full = (name for name in MECHANISMS if all(reproduced(row).get(name) == row["elements"] for row in offenders))
+    full = (name for name in MECHANISMS if all(explained(row, name) == row["elements"] for row in offenders))
     return next(full, UNEXPLAINED)
 
 

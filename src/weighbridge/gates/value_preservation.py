@@ -15,7 +15,14 @@ from typing import Annotated
 
 from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
-from weighbridge.gates.mechanisms import explained_together, mechanism, reproduced
+from weighbridge.gates.mechanisms import (
+    QUANTISED,
+    UNEXPLAINED,
+    explained,
+    explained_together,
+    mechanism,
+    reproduced,
+)
 from weighbridge.gates.value_classes import (
     BLOCK,
     BOUND,
@@ -233,17 +240,24 @@ def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
 
 
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
-    together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
-    # What explains all offenders of one change says most; where nothing does, each has its own.
-    name = mechanism([row]) if together == "different content" else together
-    counts = reproduced(row)
+    name, told = _explanation(row, code, named)
+    counts, found = reproduced(row), class_of(row)
     exact = max((int(str(counts.get(lane, 0))) for lane in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
-    found = class_of(row)
     return {key: row[key] for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),
-        "mechanism": name, "explained": counts.get(name, 0), "differing": elements(row) - exact, **more,
+        "mechanism": name, "explained": told, "differing": elements(row) - exact, **more,
     }  # fmt: skip
+
+
+def _explanation(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> tuple[str, int]:
+    """Name what explains one offender, and count the elements that it explains."""
+    together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
+    # What explains all offenders of one change says most; where nothing does, each has its own.
+    name = mechanism([row]) if together == UNEXPLAINED else together
+    if code == "label" and name == UNEXPLAINED and class_of(row) is Class.WITHIN_BOUND:
+        return QUANTISED, elements(row)
+    return name, explained(row, name)
 
 
 def _summary(rows: Sequence[Fields], found: Sequence[Class | None]) -> Fields:

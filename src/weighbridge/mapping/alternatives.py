@@ -27,9 +27,8 @@ def alternatives(plan: Plan, meant: Pairing) -> dict[str, Pairing]:
 
 def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     part = meant.parts[0]
-    if part.order:
-        parts = tuple(Part(source=one.source) for one in meant.parts[:1])
-        yield "permutation-missing", replace(meant, parts=parts)
+    if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
+        yield "permutation-missing", replace(meant, parts=(Part(source=part.source),))
     if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
         return
     rows = meant.shape[0]

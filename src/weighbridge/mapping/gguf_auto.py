@@ -12,6 +12,7 @@ from typing import Any
 
 from weighbridge.mapping.generated import generated
 from weighbridge.mapping.gguf_names import STACKED, expert, gguf_names, left_out
+from weighbridge.mapping.model_keys import CONFIG_KEYS
 from weighbridge.mapping.plan import Pairing, Part, Plan, ties
 
 Shape = tuple[int, ...]
@@ -26,12 +27,6 @@ PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
 CUT_VOCABULARY = ("gemma3",)
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")  # of gpt2
-NUMBERS = {
-    "heads": ("num_attention_heads", "n_head", "num_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "blocks": ("num_hidden_layers", "n_layer", "num_layers"),
-    "width": ("hidden_size", "n_embd", "d_model"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +40,19 @@ class Sides:
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""
-        found = (self.config.get(key) for key in NUMBERS[what])
+        found = (self.config.get(key) for key in CONFIG_KEYS[what])
         return next((value for value in found if isinstance(value, int) and value > 0), 0)
 
     @property
     def heads(self) -> tuple[int, int]:
         """Give the head counts of queries and of keys."""
-        heads = self.number("heads")
-        return heads, self.number("kv_heads") or heads
+        heads = self.number("head_count")
+        return heads, self.number("head_count_kv") or heads
 
 
 def plan(sides: Sides) -> Plan | None:
     """Plan how a source became a GGUF file, or None where the architecture is unknown."""
-    names = gguf_names(sides.architecture, max(sides.number("blocks"), 1), sides.source)
+    names = gguf_names(sides.architecture, max(sides.number("block_count"), 1), sides.source)
     if names is None:
         return None
     made: dict[str, Pairing] = {}

@@ -12,8 +12,8 @@ import click
 
 from weighbridge.cards import fill, gate_card, render
 from weighbridge.gates.value_classes import POLICY, RANK, Class
-from weighbridge.gates.value_preservation import class_of
-from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows
+from weighbridge.gates.value_preservation import KIND, class_of
+from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows, Verdict
 from weighbridge.report.lines import capped, say, trials_told
 from weighbridge.report.terminal import COLOURS
 from weighbridge.runner import Weighed
@@ -24,6 +24,9 @@ COUNTED = ("content", "bound")  # where the share of elements that differ says h
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 NOT_COMPARED = "not compared"
 
+NOBODY_ASKED = "config-none"  # two files of tensors alone
+TENSORS = KIND.needs["pairs"].quantity
+OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
 MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
 POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
@@ -41,10 +44,12 @@ class Shown:
 
 def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
     """Tell one comparison line by line: what broke, worst first, what remains by class, and the answer."""
-    finding = weighed.findings[0]
-    answer = click.style(_answer(finding, weighed), fg=COLOURS[finding.verdict.outcome], bold=True)
+    finding, configuration = weighed.findings
+    counts = [found.verdict.outcome for found in counted(weighed)]
+    outcome = next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
+    answer = click.style(_answer(weighed), fg=COLOURS[outcome], bold=True)
     if shown.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {LABELS_ONLY}", answer)
+        yield from (f"  {LABELS_ONLY}", *_configuration(configuration, weighed, shown), answer)
         return
     said = say(finding, weighed.measured)
     lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
@@ -55,6 +60,7 @@ def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
     yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    yield from _configuration(configuration, weighed, shown)
     yield answer
 
 
@@ -71,6 +77,29 @@ def _policy(offence: Offence) -> str:
     """Name the policy under which this would be none, if there is one."""
     verb = POLICIES.get((offence.code, str(offence.figures.get("mechanism"))), "")
     return f"{verb}:{offence.figures.get('candidate_dtype')}"
+
+
+def counted(weighed: Weighed) -> tuple[Finding, ...]:
+    """Give the findings that make the answer: a configuration that could not be compared is told, and no more."""
+    finding, configuration = weighed.findings
+    return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
+
+
+def _configuration(finding: Finding, weighed: Weighed, shown: Shown) -> Iterator[str]:
+    """Tell where the configurations differ, or how much of them was compared."""
+    figures = finding.verdict.figures
+    if finding.verdict.code == NOBODY_ASKED:
+        return
+    apart = figures.get("apart") or ()
+    assert isinstance(apart, Sequence)
+    if finding.verdict.outcome is Outcome.PASS:
+        told = [f"{finding.verdict.of} fields agree" + (f", {len(apart)} could not be compared" if apart else "")]
+    else:
+        said = say(finding, weighed.measured)
+        told = [*(said.lines if shown.everything else capped(said.lines, SHOWN))]
+    yield from (f"  configuration: {line}" for line in told)
+    if shown.everything:
+        yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
 
 
 def classes(weighed: Weighed) -> Json:
@@ -96,7 +125,7 @@ def _badness(offence: Offence) -> tuple[int, float]:
 def _rows(weighed: Weighed) -> tuple[Fields, ...]:
     return next(
         (item.value.rows for item in weighed.measured.values()
-         if isinstance(item, Measurement) and isinstance(item.value, Rows)),
+         if isinstance(item, Measurement) and isinstance(item.value, Rows) and item.quantity == TENSORS),
         (),
     )  # fmt: skip
 
@@ -123,19 +152,32 @@ def _table(rows: Iterable[Fields], tensors: str) -> Iterable[str]:
             })  # fmt: skip
 
 
-def _answer(finding: Finding, weighed: Weighed) -> str:
-    verdict = finding.verdict
+def _answer(weighed: Weighed) -> str:
+    finding, configuration = weighed.findings
+    verdict, fields = finding.verdict, configuration.verdict
     kinds = Counter(_kind(offence) for offence in verdict.offences)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    broken = next((found for found in weighed.findings if found.verdict.outcome is Outcome.ERROR), None)
+    if broken is not None:
+        word = "UNREADABLE" if _unreadable(broken, weighed) else "ERROR"
+        return f"{word}: {broken.verdict.code}"
+    besides = _fields(fields) if fields.outcome is Outcome.FAIL else ""
     match verdict.outcome:
+        case Outcome.FAIL:
+            tensors = f"{verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
+            return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
+        case Outcome.PASS if besides:
+            return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but not {besides}"
         case Outcome.PASS:
             word = "SAME" if _counted(_rows(weighed)).keys() <= SAME else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
-        case Outcome.FAIL:
-            return f"DIFFERENT: {verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
-        case Outcome.BLOCKED:
-            return f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
-    return f"UNREADABLE: {verdict.code}" if _unreadable(finding, weighed) else f"ERROR: {verdict.code}"
+    blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
+    return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
+
+
+def _fields(verdict: Verdict) -> str:
+    names = ", ".join(offence.place for offence in verdict.offences)
+    return f"{len(verdict.offences)} of {verdict.of} fields of the configuration: {names}"
 
 
 def _kind(offence: Offence) -> str:
@@ -146,4 +188,4 @@ def _kind(offence: Offence) -> str:
 
 def _unreadable(finding: Finding, weighed: Weighed) -> bool:
     found = weighed.measured.get(str(finding.verdict.figures.get("measurement")))
-    return isinstance(found, Faulted) and found.code != "verifier-raised"
+    return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")

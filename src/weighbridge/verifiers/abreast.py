@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from weighbridge.verifiers.base import LISTENER
+from weighbridge.model import Fields
+from weighbridge.verifiers.base import ENGINE, LISTENER, Order, Work
 
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
@@ -47,6 +48,12 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     if failed:
         raise failed[min(failed)]
     return tuple(answers[name] for name in sizes)
+
+
+def rows(work: Work, order: Order) -> tuple[Fields, ...]:
+    """Describe all that a work consists of, by the engine that was asked for, or by threads of this process."""
+    engine = ENGINE.get()
+    return each(work.row, work.sizes()) if engine is None else engine(work, order)
 
 
 def _more(sizes: Mapping[Name, int]) -> int:

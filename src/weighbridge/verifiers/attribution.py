@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from weighbridge.mapping.alternatives import alternatives
 from weighbridge.mapping.plan import Pairing, Plan
+from weighbridge.model import Json
 from weighbridge.verifiers import hypotheses, value_errors
 from weighbridge.verifiers.casts import numpy_dtype
 from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import Lane, lanes, roundabouts
+from weighbridge.verifiers.lanes import lanes, roundabouts
+
+if TYPE_CHECKING:
+    from weighbridge.verifiers.casts import Words
 
 MAX_PARTS = 1 << 12
 MAX_TRIES = 64
 PROBE = 512  # bytes that another tensor is tried on first
+STACKED = "_exps."
+FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
 
 
 def attributed(laid: Laid, plan: Plan, namesakes: hypotheses.Namesakes) -> tuple[Mapping[str, int], str | None]:
@@ -48,8 +55,8 @@ def _explaining(laid: Laid, plan: Plan) -> Iterator[str]:
     if back is not None and laid.dtype != new.dtype and plain and value_errors.explains_back(laid, back):
         yield "swapped"
     yield from _otherwise(laid, plan)
-    if len(pairing.parts) > 1 and pairing.shape == new.shape and _exchanged(laid):
-        yield "experts-swapped"
+    if pairing.shape == new.shape:
+        yield from _exchanged(laid)
 
 
 def _elsewhere(laid: Laid, plan: Plan) -> str | None:
@@ -81,28 +88,50 @@ def _otherwise(laid: Laid, plan: Plan) -> Iterator[str]:
             yield name
 
 
-def _exchanged(laid: Laid) -> bool:
-    """Tell whether parts hold what some other part was meant to hold, each taken once."""
-    lane = lanes(laid.dtype, laid.new.dtype, computed=False)
-    parts = laid.pairing.parts
-    if lane is None or len(parts) > MAX_PARTS or laid.new.elements % len(parts):
-        return False
+def errors_otherwise(laid: Laid, plan: Plan) -> dict[str, Json]:
+    """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
+    found: dict[str, Json] = {}
+    for name, made in alternatives(plan, laid.pairing).items():
+        other = dataclasses.replace(laid, pairing=made)
+        if other.dtype and made.shape == laid.new.shape:
+            found[name] = value_errors.errors(other, None, None).get("relative_rmse")
+    return found
+
+
+def _exchanged(laid: Laid) -> Iterator[str]:
+    """Name what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
+    name, pieces = _pieces(laid.pairing)
+    lane = lanes(laid.dtype, laid.new.dtype, computed=bool(laid.pairing.arithmetic)) if laid.dtype else None
     per, size = laid.new.unit
-    each = laid.new.elements // len(parts) // per * size
-    meant = [_digest(laid, part_of, lane) for part_of in _single(laid.pairing)]
-    there = [_read(laid, at * each, (at + 1) * each) for at in range(len(parts))]
-    return meant != there and sorted(meant) == sorted(there)
+    if lane is None or not 1 < pieces <= MAX_PARTS or laid.new.elements % (pieces * per):
+        return
+    each = laid.new.elements // pieces // per * size
+    meant = _digests((lane.predict(stored) for stored in laid.predicted()), each)
+    there = [_read(laid, at * each, (at + 1) * each) for at in range(pieces)]
+    if meant != there and sorted(meant) == sorted(there):
+        yield name
 
 
-def _single(pairing: Pairing) -> list[Pairing]:
-    return [dataclasses.replace(pairing, parts=(part,)) for part in pairing.parts]
+def _pieces(pairing: Pairing) -> tuple[str, int]:
+    """Tell how many equal pieces a tensor is fused or stacked of, and what it is called when they are exchanged."""
+    if STACKED in pairing.candidate:
+        return "experts-swapped", pairing.shape[0] if pairing.shape else 0
+    of_name = (pieces for word, pieces in FUSED.items() if word in pairing.candidate or word in pairing.parts[0].source)
+    return "parts-swapped", next(of_name, len(pairing.parts))
 
 
-def _digest(laid: Laid, part: Pairing, lane: Lane) -> bytes:
-    digest = hashlib.sha256()
-    for stored in dataclasses.replace(laid, pairing=part).predicted():
-        digest.update(lane.predict(stored).tobytes())
-    return digest.digest()
+def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
+    """Digest each so many bytes of what is predicted."""
+    found, digest, left = [], hashlib.sha256(), each
+    for words in predicted:
+        data = memoryview(words.tobytes())
+        while data:
+            digest.update(data[:left])
+            left, data = left - min(left, len(data)), data[left:]
+            if not left:
+                found.append(digest.digest())
+                digest, left = hashlib.sha256(), each
+    return found
 
 
 def _read(laid: Laid, start: int, stop: int) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 
@@ -13,6 +13,32 @@ Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the ne
 
 # Who wants to know how far a long measurement has come: bytes done, and bytes in all.
 LISTENER: ContextVar[Callable[[int, int], None]] = ContextVar("LISTENER", default=lambda _done, _whole: None)
+
+
+class Work(Protocol):
+    """A measurement as independent tasks, one a place."""
+
+    def sizes(self) -> Mapping[Any, int]:
+        """Give the places that there are to describe, with the bytes to read of each."""
+
+    def row(self, place: Any, /) -> Fields:
+        """Describe one place."""
+
+    def outline(self) -> str:
+        """Tell this work from others; two processes that prepared the same one have the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a work is prepared again in another process: a function of a module, and what it is given."""
+
+    prepare: Callable[[Views, Fields], Work]
+    views: Views
+    options: Fields
+
+
+# Who does the work where threads of this process do not; the rows come back in the order of its sizes.
+ENGINE: ContextVar[Callable[[Work, Order], tuple[Fields, ...]] | None] = ContextVar("ENGINE", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,12 +36,21 @@ def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
         found["bf16-bits-as-f16"] = lambda stored: cast(stored, "F16", new)
     if castable("BF16", new) and old == "F16":
         found["f16-bits-as-bf16"] = lambda stored: cast(stored, "BF16", new)
-    if sizes[0].itemsize == sizes[1].itemsize:
-        if old != new:
-            found["relabelled"] = lambda stored: stored
-        if sizes[0].itemsize > 1:
-            found["byte-swapped"] = lambda stored: stored.byteswap()
-    return found | _rounded(old, new)
+    if sizes[0].itemsize == sizes[1].itemsize and old != new:
+        found["relabelled"] = lambda stored: stored
+    return found | _swapped(old, new) | _rounded(old, new)
+
+
+def _swapped(old: str, new: str) -> dict[str, Hypothesis]:
+    """Swap the bytes of what the candidate was meant to hold, or of the source's words where nothing else can be."""
+    sizes = numpy_dtype(old), numpy_dtype(new)
+    assert sizes[0] is not None
+    assert sizes[1] is not None
+    if sizes[1].itemsize > 1 and castable(old, new):
+        return {"byte-swapped": lambda stored: cast(stored, old, new).byteswap()}
+    if 1 < sizes[0].itemsize == sizes[1].itemsize:
+        return {"byte-swapped": lambda stored: stored.byteswap()}
+    return {}
 
 
 def _rounded(old: str, new: str) -> dict[str, Hypothesis]:

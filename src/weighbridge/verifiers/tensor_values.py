@@ -3,19 +3,22 @@
 One row a tensor that either side has. A count in `reproduced` is of elements, bit for bit: `identical` under one
 dtype, `value-cast` as the source's value rounded to nearest even, `requantised` as ggml's quantiser gives it. Only a
 tensor that none of them explains is read again, for errors and hypotheses; blocks that no quantiser gives again are
-read once, for errors. Knows no threshold and gives no class a name.
+read once, for errors, and once more for each other making where some of them are not like their values. Knows no
+threshold and gives no class a name.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
 from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
-from weighbridge.verifiers.attribution import attributed
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.attribution import attributed, errors_otherwise
+from weighbridge.verifiers.base import Canary, NoCanary, Order, Verifier, Views
+from weighbridge.verifiers.block_values import BLOCKS
 from weighbridge.verifiers.damaged_values import damage
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import Lane, lanes
@@ -36,6 +39,7 @@ ABSENT: Fields = {
     "same_values": None,
     "generated_error": None,
     "other": None,
+    "errors_otherwise": {},
 }
 
 
@@ -45,20 +49,25 @@ def measure(views: Views, options: Fields) -> Measurement:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    source, candidate = views
-    plan = planned(source, candidate, options)
-    pair = _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
-    rows = abreast.each(pair.row, pair.sizes())
+    work = pair(views, options)
+    rows = abreast.rows(work, Order(pair, views, options))
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
         by="weighbridge.verifiers.tensor_values/1",
-        at=plan.name,
+        at=work.plan.name,
         unit="elements",
         basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
         examined=len(rows),
         total=len(rows),
     )
+
+
+def pair(views: Views, options: Fields) -> _Pair:
+    """Prepare the tasks, one a tensor."""
+    source, candidate = views
+    plan = planned(source, candidate, options)
+    return _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,10 @@ class _Pair:
         places += [(name, False) for name in self.source.names() if name not in used]
         views = {True: self.candidate, False: self.source}
         return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
+
+    def outline(self) -> str:
+        """Digest the mapping and what there is to describe."""
+        return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
 
     def row(self, place: Place) -> Fields:
         """Describe one tensor."""
@@ -138,6 +151,8 @@ class _Pair:
         counts: dict[str, int] = {}
         if pairing.shape == new.shape and laid.dtype:
             found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if found["lost_share"] and new.dtype in BLOCKS:
+            found["errors_otherwise"] = errors_otherwise(laid, self.plan)
         if new.elements and new.elements not in counts.values():
             tried, other = attributed(laid, self.plan, self.namesakes)
             counts |= tried

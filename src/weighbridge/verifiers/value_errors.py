@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 BITE = 1 << 15  # elements; whole blocks
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
+SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
+CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs
+ROUNDINGS = 4  # of a value and of the one that gives the factor, before multiplying and after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +118,14 @@ def explains_back(laid: Laid, lane: Lane) -> bool:
 def scaled(laid: Laid) -> bool:
     """Tell whether all is the source's times one factor, but for the rounding of the narrower dtype.
 
-    The factor is the one that the first stretch's largest value has.
+    The factor is the one that the first stretch's largest value has; values may have been rounded before they were
+    multiplied, and after, and so may that one. A factor that roundings alone could make is none.
     """
     import numpy as np
 
     factor = None
-    narrow = max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
+    narrow = ROUNDINGS * max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
+    least = SMALLEST.get(laid.new.dtype, 0.0)
     for _, stored, there in laid.steps():
         after = values(there, laid.new.dtype)
         if after is None or not narrow:
@@ -131,9 +136,9 @@ def scaled(laid: Laid) -> bool:
                 at = int(np.abs(before).argmax())
                 factor = float(after[at]) / float(before[at]) if before[at] else math.nan
             wanted = before * factor
-            if not np.all(np.abs(after - wanted) <= 2 * narrow * np.abs(wanted)):
+            if not np.all(np.abs(after - wanted) <= narrow * np.abs(wanted) + ROUNDINGS * least):
                 return False
-    return factor not in (None, 0.0, 1.0)
+    return factor is not None and factor != 0 and abs(factor - 1) > 2 * narrow
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
@@ -181,10 +186,12 @@ class _Sums:
 
         with np.errstate(all="ignore"):
             off = old - new
-            squares, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, off))
+            squares, there, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, new, off))
+            products = (old * new).reshape(-1, block).sum(axis=1)
+            unlike = products <= CORRELATED * np.sqrt(squares * there)
             self.squares += float(squares.sum())
             self.errors += float(errors.sum())
-            self.lost += float(squares[errors >= squares].sum())
+            self.lost += float(squares[unlike | (errors >= BEYOND * squares)].sum())
             largest = float(np.abs(off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
@@ -207,7 +214,9 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
     """Measure how far a tensor is from its source, and whether it holds the same values in another order.
 
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
-    the squared values in blocks whose error is at least as large as they are; null where they are not finite.
+    the squared values in blocks that are not like theirs; null where they are not finite. With an importance matrix, a
+    block of two bits a value may err by more than its values and still be theirs, so a block is lost when it is at most
+    half correlated with its values, or when the sum of squared errors is four times that of the values.
     """
     import numpy as np
 

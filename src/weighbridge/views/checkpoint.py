@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from weighbridge.files import is_folder
 from weighbridge.model import Origin, Scalar
@@ -24,12 +25,24 @@ ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never cou
 __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Files beside a checkpoint, by name, and what was read from them, by what it is; each is opened and read once.
+
+    Shared by all that is cut from one view or laid over it.
+    """
+
+    files: dict[str, MappedFile] = field(default_factory=dict)
+    read: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
     `tensors` is by name; `metadata` is the file's own, short values only; `files` are the mapped files by name;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it.
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `beside`
+    is what was opened and read further, to know what the tensors mean.
     """
 
     format: str
@@ -39,6 +52,7 @@ class CheckpointView:
     origin: Origin
     checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
+    beside: Beside = field(default_factory=Beside)
 
     def names(self) -> tuple[str, ...]:
         """Name every tensor, sorted."""
@@ -84,8 +98,9 @@ class CheckpointView:
             self.files[stored.file].require_unchanged()
 
     def digest(self) -> dict[str, str]:
-        """Digest every file whole: `{file name: sha256}`."""
-        return {Path(name).name: file.sha256() for name, file in sorted(self.files.items())}
+        """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
+        files = {**self.beside.files, **{Path(name).name: file for name, file in self.files.items()}}
+        return {name: file.sha256() for name, file in sorted(files.items())}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.

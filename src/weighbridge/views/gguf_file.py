@@ -48,18 +48,24 @@ def parse(file: MappedFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
         SubjectError: `gguf-…` with the byte offset and the reason.
     """
     reader = _Reader(file)
-    version = reader.number("I", "the version")
-    if version not in VERSIONS:
-        big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
-        reader.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
-    tensor_count = reader.count("tensors", LEAST_TENSOR, MAX_TENSORS)
-    key_count = reader.count("keys", LEAST_KEY, MAX_KEYS)
-    metadata = _metadata(reader, key_count)
+    tensor_count, key_count = _counts(reader)
+    metadata, _ = _metadata(reader, key_count)
     infos = _infos(reader, tensor_count)
     alignment = _alignment(reader, metadata)
     tensors = _placed(reader, infos, -(-reader.at // alignment) * alignment, alignment)
     file.release(0, reader.at)
     return tensors, metadata
+
+
+def places(file: MappedFile) -> dict[str, int]:
+    """Find the byte at which each key's type stands, its value after it; every length on the way is checked.
+
+    Raises:
+        SubjectError: as `parse` does.
+    """
+    reader = _Reader(file)
+    _, key_count = _counts(reader)
+    return _metadata(reader, key_count)[1]
 
 
 class _Reader:
@@ -112,18 +118,30 @@ class _Reader:
             self.refuse("text", f"{what} is not UTF-8", start)
 
 
-def _metadata(reader: _Reader, count: int) -> dict[str, Scalar]:
+def _counts(reader: _Reader) -> tuple[int, int]:
+    """Read the version, and the numbers of tensors and keys."""
+    version = reader.number("I", "the version")
+    if version not in VERSIONS:
+        big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
+        reader.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
+    tensors = reader.count("tensors", LEAST_TENSOR, MAX_TENSORS)
+    return tensors, reader.count("keys", LEAST_KEY, MAX_KEYS)
+
+
+def _metadata(reader: _Reader, count: int) -> tuple[dict[str, Scalar], dict[str, int]]:
     metadata: dict[str, Scalar] = {}
+    where: dict[str, int] = {}
     for _ in range(count):
         at = reader.at
         key = reader.text("a key")
         if key in metadata:
             reader.refuse("twice", f"the key {quoted(key)} is given twice", at)
+        where[key] = reader.at
         kind = reader.number("I", "a type")
         if key == ALIGNMENT and kind != UINT32:
             reader.refuse("alignment", f"{ALIGNMENT} is not a 32-bit whole number", at)
         metadata[key] = _value(reader, kind, key)
-    return metadata
+    return metadata, where
 
 
 def _value(reader: _Reader, kind: int, key: str) -> Scalar:

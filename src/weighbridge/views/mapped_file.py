@@ -36,6 +36,11 @@ class MappedFile:
         self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
+    @property
+    def changed_ns(self) -> int:
+        """Give the time of its last change, in ns since the epoch, when it was opened."""
+        return self._identity[3]
+
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

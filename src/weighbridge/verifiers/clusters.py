@@ -1,0 +1,95 @@
+"""Reach the engines that tensors can be compared on. Knows their addresses and workers, nothing of what they do."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.errors import EngineError, UsageError
+
+CONNECT_S = 10.0
+ANSWER_S = 5.0  # what a scheduler may take to say who works for it
+FORMS = "dask://HOST:PORT or ray://HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """An engine that was reached: joblib's backend with its parameters, and what the engine tells of its workers.
+
+    `workers` gives their names, none where the engine does not answer; `lost` gives those that it lost with tasks
+    whose names hold a text, and how many each; `close` leaves the engine as it was.
+    """
+
+    backend: str
+    parameters: Mapping[str, Any]
+    workers: Callable[[], frozenset[str]]
+    lost: Callable[[str], Mapping[str, int]]
+    close: Callable[[], None]
+
+
+def reach(address: str) -> Cluster:
+    """Reach an engine by its address.
+
+    Raises:
+        UsageError: `engine`, for an address of another form; `extra-missing`, where its library is not installed.
+        EngineError: `engine-unreachable`.
+    """
+    scheme, _, place = address.partition("://")
+    if scheme not in CLUSTERS or not place:
+        raise UsageError("engine", f"{address!r} names no engine", remedy=f"write {FORMS}")
+    for library in ("joblib", LIBRARIES[scheme]):
+        if importlib.util.find_spec(library) is None:
+            remedy = f"pip install 'weighbridge[cluster]'{' ray' if library == 'ray' else ''}"
+            raise UsageError("extra-missing", f"--engine {scheme}:// needs {library}", remedy=remedy)
+    return CLUSTERS[scheme](place)
+
+
+def _dask(place: str) -> Cluster:
+    import logging
+
+    distributed: Any = importlib.import_module("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters of it is told here
+    try:
+        client = distributed.Client(f"tcp://{place}", timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as problem:
+        raise _unreachable(f"dask://{place}", problem) from None
+
+    def workers() -> frozenset[str]:
+        try:
+            told = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)
+        except (OSError, TimeoutError, AttributeError):  # no scheduler any more
+            return frozenset()
+        return frozenset(told["workers"])
+
+    def lost(run: str) -> Mapping[str, int]:
+        removed = [event for _, event in client.get_events("all") or () if event.get("action") == "remove-worker"]
+        held = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
+        return {worker: tasks for worker, tasks in held.items() if tasks}
+
+    return Cluster(backend="dask", parameters={"client": client}, workers=workers, lost=lost, close=client.close)
+
+
+def _ray(place: str) -> Cluster:
+    ray: Any = importlib.import_module("ray")
+    try:
+        ray.init(address=f"ray://{place}", logging_level="ERROR")
+    except (ConnectionError, OSError, TimeoutError, ValueError) as problem:
+        raise _unreachable(f"ray://{place}", problem) from None
+    importlib.import_module("ray.util.joblib").register_ray()
+
+    def workers() -> frozenset[str]:
+        return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+    return Cluster(backend="ray", parameters={}, workers=workers, lost=lambda _run: {}, close=ray.shutdown)
+
+
+def _unreachable(address: str, problem: BaseException) -> EngineError:
+    what = f"the engine does not answer: {type(problem).__name__}"
+    return EngineError("engine-unreachable", what, where=address, remedy="start its scheduler, or look at the address")
+
+
+CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"dask": _dask, "ray": _ray}
+LIBRARIES = {"dask": "distributed", "ray": "ray"}

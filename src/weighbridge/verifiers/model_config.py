@@ -1,0 +1,215 @@
+"""model_config: what two sides say of one model beside its tensors, field by field, in one form.
+
+One row a field, whether anybody states it or not. A value that one side alone states is held against what a loader
+takes where nothing is said; where that is not known, the other side's column is empty. `why` says what keeps a field
+from being compared. Knows no threshold, and calls no difference wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from weighbridge.mapping.model_defaults import default, family, incomparable
+from weighbridge.mapping.model_fields import FIELDS, GGUF, Kind, Stated
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.verifiers import vocabularies
+from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.damaged_config import damage
+from weighbridge.verifiers.described import Described, described
+from weighbridge.views.vocabulary import Vocabulary
+
+QUANTITY = "model_config"
+LISTS = ("tokens", "merges")
+NOTHING = Stated(value=None, read="stated nowhere", basis="")
+OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", *LISTS)
+SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """Read both sides, and describe every field.
+
+    Raises:
+        SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
+    """
+    source, candidate = described(views[0]), described(views[1])
+    unsaid = _unsaid(source, candidate)
+    if unsaid is not None:
+        return unsaid
+    rows = tuple(_row(name, source, candidate) for name in (*FIELDS, *LISTS))
+    return Measurement(
+        quantity=QUANTITY,
+        value=Rows("name", rows),
+        by="weighbridge.verifiers.model_config/1",
+        at=f"{source.model.form} -> {candidate.model.form}",
+        basis=dict.fromkeys(rows[0], Basis.REPORTED),
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
+    """Say why there is nothing to hold against each other."""
+    if source.silent and candidate.silent:
+        code, why = "config-none", "neither side says anything of its model beside the tensors"
+    elif source.silent or candidate.silent:
+        side = "source" if source.silent else "import"
+        code, why = "config-one-sided", f"the {side} says nothing of its model beside the tensors"
+    elif source.home and source.home == candidate.home:
+        code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
+    else:
+        return None
+    remedy = "bind two folders, each with its own config.json, or a folder and a GGUF file"
+    return Unmeasured(code=code, why=why, remedy=remedy)
+
+
+def _row(name: str, source: Described, candidate: Described) -> Fields:
+    why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
+    if name in LISTS:
+        return _list(name, source, candidate, why)
+    one, other = source.model.fields.get(name), candidate.model.fields.get(name)
+    if not why:
+        one, other = one or _default(name, source, other), other or _default(name, candidate, one)
+        if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
+            one = other = None  # nobody states it
+    across = source.model.form != candidate.model.form
+    loose = GGUF in (source.model.form, candidate.model.form)
+    return _told(name, *_followed(*(_alike(name, side or NOTHING, across, loose) for side in (one, other))), why)
+
+
+def _default(name: str, side: Described, other: Stated | None) -> Stated | None:
+    return default(name, side.model) if other is not None else None
+
+
+def _told(name: str, one: Stated, other: Stated, why: str, **more: Json) -> Fields:
+    return {
+        "name": name, "source": one.value, "candidate": other.value, "source_read": one.read,
+        "candidate_read": other.read, "source_basis": one.basis, "candidate_basis": other.basis, "why": why,
+        "also": [f"{value} ({read})" for value, read in (*one.also, *other.also)], "entries": None, "differing": None,
+        "first_difference": None, **more,
+    }  # fmt: skip
+
+
+def _lacking(name: str, source: Described, candidate: Described) -> str:
+    """Say that a directory has no tokenizer at all, so that nothing about it can be missing from the other side."""
+    for side, told in ((source, "source"), (candidate, "import")):
+        if name in OF_A_TOKENIZER and side.model.form != GGUF and side.vocabulary is None:
+            return "" if name in side.model.fields else f"the {told} has no tokenizer beside it"
+    return ""
+
+
+def _followed(one: Stated, other: Stated) -> tuple[Stated, Stated]:
+    """Where a side says a field in two ways, take the one that the other side says, too."""
+    return _following(one, other.value), _following(other, one.value)
+
+
+def _following(side: Stated, value: Json) -> Stated:
+    if side.value == value:
+        return side
+    read = next((read for said, read in side.also if said == value), None)
+    if read is None:
+        return side
+    return Stated(value=value, read=read, basis=side.basis, also=((side.value, side.read),))
+
+
+def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
+    """Give a value the form that both sides can hold: GGUF's numbers are of 32 bits, its activations families."""
+    value = side.value
+    if loose and FIELDS[name] is Kind.NUMBER and isinstance(value, float):
+        value = shortest(value)
+    if across and name == "activation":
+        value = family(value)
+    return Stated(value=value, read=side.read, basis=side.basis, also=side.also)
+
+
+def shortest(value: float) -> float:
+    """Round to 32 bits, and give the shortest decimal that names the result."""
+    try:
+        (narrow,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return value
+    for digits in range(1, 10):
+        told = float(f"{narrow:.{digits}g}")
+        if struct.pack("<f", told) == struct.pack("<f", narrow):
+            return told
+    return float(narrow)
+
+
+# --- Lists ------------------------------------------------------------------------------------------------------------
+
+
+def _list(name: str, source: Described, candidate: Described, why: str) -> Fields:
+    one, other = source.vocabulary, candidate.vocabulary
+    why = why or _unread(name, source, candidate)
+    if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
+        return _told(name, _stated(name, one), _stated(name, other), why)
+    found = _compared(name, source, candidate, one, other)
+    sides = [
+        Stated(value=digest, read=f"{entries} in {_place(name, side)}")
+        for digest, entries, side in zip(found.digests, found.entries, (one, other), strict=True)
+    ]
+    return _told(
+        name,
+        sides[0],
+        sides[1],
+        "",
+        entries=max(found.entries),
+        differing=found.differing,
+        first_difference=found.first,
+    )
+
+
+def _compared(
+    name: str, source: Described, candidate: Described, one: Vocabulary, other: Vocabulary
+) -> vocabularies.Compared:
+    if name == "merges":
+        return vocabularies.of_merges(one, other)
+    file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
+    across = file is not None and source.model.form != candidate.model.form
+    kind = file.model.tokenizer if file is not None else ""
+    return vocabularies.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+
+
+def _unread(name: str, source: Described, candidate: Described) -> str:
+    """Say what keeps a list of one side from being compared with the other's."""
+    for side in (source, candidate):
+        if side.vocabulary is not None and side.vocabulary.why:
+            return side.vocabulary.why
+        if name == "merges" and side.model.form == GGUF and side.model.tokenizer not in ("", "gpt2"):
+            return SCORES.format(kind=side.model.tokenizer)
+    return ""
+
+
+def _count(name: str, vocabulary: Vocabulary) -> int:
+    return vocabulary.count if name == "tokens" else vocabulary.merge_count
+
+
+def _place(name: str, vocabulary: Vocabulary) -> str:
+    return vocabulary.read if name == "tokens" else vocabulary.read.replace("tokens", "merges")
+
+
+def _stated(name: str, vocabulary: Vocabulary | None) -> Stated:
+    """Tell a list that is not compared by its length."""
+    if vocabulary is None or not _count(name, vocabulary):
+        return NOTHING
+    return Stated(value=f"{_count(name, vocabulary)} entries", read=_place(name, vocabulary))
+
+
+def extent(_views: Views, _options: Fields) -> int:
+    """Count the fields."""
+    return len(FIELDS) + len(LISTS)
+
+
+def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
+    """Change the last number that both sides state, and the last entry of each list."""
+    rows = measurement.value
+    assert isinstance(rows, Rows)
+    return damage(described(views[0]), described(views[1]), rows.rows, lambda cut: measure(cut, options))
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY,
+    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)

@@ -1,0 +1,112 @@
+"""compare tells where the configurations differ, after the tensors, and answers for both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli, cli
+from tests.mapping.conversions import CONFIG, converted, decoder, directory, gguf_file
+
+from weighbridge.data import data_path
+
+__all__ = ["cli"]
+
+SPECIMENS = data_path("verifiers") / "specimens"
+CONFIGS = SPECIMENS / "configs"
+
+
+@pytest.fixture
+def model(workplace: Path) -> tuple[Path, Path]:
+    source = decoder()
+    file = gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama")
+    return directory(workplace / "hf", source, {**CONFIG, "rope_theta": 10000}), file
+
+
+def rewritten(folder: Path, **changed: object) -> None:
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changed}))
+
+
+def test_agreement_is_told_in_one_line(cli: Cli, model: tuple[Path, Path]) -> None:
+    ended = cli("compare", *model)
+    assert ended.code == 0
+    assert ended.lines[-2:-1] == ["  configuration: 6 fields agree, 1 could not be compared"]
+    assert ended.lines[-1].startswith("SAME: 21 of 21 tensors (")
+
+
+def test_a_wrong_rope_base_alone_makes_the_import_different(cli: Cli, model: tuple[Path, Path]) -> None:
+    rewritten(model[0], rope_theta=500000)
+    ended = cli("compare", *model)
+    assert ended.code == 1
+    assert ended.lines[-2:] == [
+        "  configuration: rope_base: 500000 (config.json rope_theta) became 10000 (nothing said; the default)",
+        "DIFFERENT: 21 of 21 tensors are what was meant, but not 1 of 6 fields of the configuration: rope_base",
+    ]
+
+
+def test_what_is_meant_to_differ_does_not(cli: Cli, model: tuple[Path, Path]) -> None:
+    rewritten(model[0], rope_theta=500000)
+    assert cli("compare", *model, "--may-differ", "rope_base").code == 0
+    assert cli("compare", *model, "--may-differ", "vocab_size").code == 1
+    assert cli("compare", *model, "--may-differ", "rope_bse").code == 2
+
+
+def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tuple[Path, Path]) -> None:
+    assert cli("compare", *model, "--headers").code == 3
+    rewritten(model[0], rope_theta=500000)
+    ended = cli("compare", *model, "--headers")
+    assert ended.code == 1
+    assert ended.lines[-1].startswith("DIFFERENT: 1 of 6 fields of the configuration: rope_base; BLOCKED: not-compared")
+
+
+def test_both_halves_stand_in_one_answer(cli: Cli) -> None:
+    ended = cli("compare", CONFIGS / "llama", CONFIGS / "wrong-base.gguf")
+    assert ended.code == 1
+    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 17 fields of the configuration: rope_base"
+    assert ended.lines[-1] == answer
+
+
+def test_what_could_not_be_compared_is_counted_and_listed_with_all(cli: Cli) -> None:
+    pair = CONFIGS / "llama", CONFIGS / "llama.gguf"
+    assert "  configuration: 17 fields agree, 2 could not be compared" in cli("compare", *pair).lines
+    listed = [line for line in cli("compare", *pair, "--all").lines if "was not compared" in line]
+    assert listed == [
+        "  configuration: architecture (the two formats name architectures differently) was not compared",
+        "  configuration: tied_embeddings (a head of its own, or none at all: the tensors tell) was not compared",
+    ]
+
+
+def test_a_side_that_says_nothing_is_told_and_does_not_decide(cli: Cli) -> None:
+    plain = SPECIMENS / "checkpoints" / "source.safetensors"
+    ended = cli("compare", plain, SPECIMENS / "checkpoints" / "mislabelled.gguf")
+    told = "  configuration: the source says nothing of its model beside the tensors (config-one-sided)"
+    assert told in ended.lines
+    assert not [line for line in cli("compare", plain, plain).lines if "configuration" in line]
+
+
+def test_one_folder_for_both_is_told_and_does_not_decide(cli: Cli) -> None:
+    ended = cli("compare", CONFIGS / "llama", CONFIGS / "llama" / "model.safetensors")
+    told = (
+        "  configuration: both sides read one and the same config.json, which always agrees with itself (config-same)"
+    )
+    assert told in ended.lines
+    assert ended.code == 0
+
+
+@pytest.mark.parametrize("name", ["not-a-number", "twice", "a-list", "deep", "id-2-40"])
+def test_a_configuration_that_cannot_be_read_is_no_sameness(cli: Cli, name: str) -> None:
+    ended = cli("compare", CONFIGS / "damaged" / name, CONFIGS / "llama")
+    assert (ended.code, ended.lines[-1]) == (4, "UNREADABLE: config")
+
+
+def test_the_machine_s_form_has_both_findings(cli: Cli, model: tuple[Path, Path]) -> None:
+    rewritten(model[0], rope_theta=500000)
+    ended = cli("compare", *model, "--json")
+    (answer,) = json.loads(ended.out)
+    assert answer["finding"]["outcome"] == "PASS"
+    assert answer["configuration"]["outcome"] == "FAIL"
+    assert answer["configuration"]["says"] == [
+        "rope_base: 500000 (config.json rope_theta) became 10000 (nothing said; the default)"
+    ]
+    assert ended.code == 1

@@ -1,0 +1,256 @@
+"""model_config sees what two sides say, whichever file says it, and its canary shows that it does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import runpy
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.views.files import safetensors
+
+from weighbridge.data import data_path
+from weighbridge.errors import SubjectError
+from weighbridge.model import Measurement, Rows, Unmeasured
+from weighbridge.runner import lay_canary
+from weighbridge.verifiers.base import NoCanary
+from weighbridge.verifiers.model_config import VERIFIER, shortest
+from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.model_config import CONFIG
+
+SPECIMENS = data_path("verifiers") / "specimens"
+CONFIGURATION = {
+    "model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6, "hidden_act": "silu", "vocab_size": 300,
+}  # fmt: skip
+PIECES = [f"piece-{at}" for at in range(300)]
+MERGES = [f"{one} {other}" for one, other in itertools.product("abcdefghijkl", repeat=2)]
+
+
+def folder(home: Path, config: Mapping[str, Any], **files: Any) -> CheckpointView:
+    home.mkdir()
+    safetensors(home / "model.safetensors", {"w": ("F32", (1,), bytes(4))})
+    for name, content in {CONFIG: config, **files}.items():
+        (home / name.replace("__", ".")).write_text(json.dumps(content))
+    return open_checkpoint(home)
+
+
+def tokenizer(pieces: list[str] = PIECES, merges: list[str] = MERGES) -> dict[str, Any]:
+    vocabulary = {piece: at for at, piece in enumerate(pieces)}
+    return {"model": {"vocab": vocabulary, "merges": merges}, "added_tokens": []}
+
+
+def header(path: Path, pieces: list[str] = PIECES, merges: list[str] = MERGES, **changed: Any) -> CheckpointView:
+    writer = gguf.GGUFWriter(path, "qwen2")
+    said: dict[str, Any] = {
+        "block_count": 2, "embedding_length": 64, "feed_forward_length": 96, "head_count": 4, "head_count_kv": 2,
+        "context_length": 128, "layer_norm_rms_eps": 1e-6, "rope_freq_base": 1e6, **changed,
+    }  # fmt: skip
+    for name, value in said.items():
+        if value is not None:
+            getattr(writer, f"add_{name}")(value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(pieces)
+    writer.add_token_merges(merges)
+    writer.add_tensor("output.weight", np.zeros(4, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return open_checkpoint(path)
+
+
+def rows(*views: CheckpointView) -> dict[str, Any]:
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    assert isinstance(found.value, Rows)
+    assert found.examined == VERIFIER.extent(views, {})
+    return {str(row["name"]): row for row in found.value.rows}
+
+
+def unlike(found: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Give the fields that can be compared and do not agree."""
+    return {
+        name: (row["source"], row["candidate"])
+        for name, row in found.items()
+        if not row["why"] and row["source"] != row["candidate"]
+    }
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> CheckpointView:
+    return folder(tmp_path / "hf", CONFIGURATION, tokenizer__json=tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "values"),
+    [
+        ({"rope_freq_base": 1e4}, "rope_base", (1e6, 1e4)),
+        ({"rope_freq_base": None}, "rope_base", (1e6, 1e4)),
+        ({"head_count_kv": 4}, "head_count_kv", (2, 4)),
+        ({"head_count_kv": None}, "head_count_kv", (2, 4)),
+        ({"head_count_kv": [2, 4]}, "head_count_kv", (2, [2, 4])),
+        ({"layer_norm_rms_eps": 1e-5}, "norm_epsilon", (1e-6, 1e-5)),
+        ({"layer_norm_rms_eps": math.nan}, "norm_epsilon", None),
+        ({"context_length": 127}, "context_length", (128, 127)),
+        ({"sliding_window": 32}, "sliding_window", (0, 32)),
+        ({"expert_count": 4}, "expert_count", (0, 4)),
+        ({"rope_dimension_count": 8}, "rope_dimensions", (16, 8)),
+        ({"rope_scaling_type": gguf.RopeScalingType.YARN}, "rope_scaling", ("none", "yarn")),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcap", (0.0, 30.0)),
+        ({"bos_token_id": 1}, "bos_token_id", (None, 1)),
+        ({"add_bos_token": True}, "add_bos_token", (None, True)),
+        ({"chat_template": "x"}, "chat_template", None),
+    ],
+)
+def test_one_changed_field_is_the_one_that_differs(
+    source: CheckpointView, tmp_path: Path, changed: dict[str, Any], field: str, values: Any
+) -> None:
+    assert unlike(rows(source, header(tmp_path / "same.gguf"))) == {}
+    found = unlike(rows(source, header(tmp_path / "other.gguf", **changed)))
+    assert list(found) == [field]
+    assert values is None or found[field] == values
+
+
+def test_an_activation_that_the_import_s_loader_does_not_compute_differs(tmp_path: Path) -> None:
+    gelu = folder(tmp_path / "hf", {**CONFIGURATION, "hidden_act": "gelu_new"}, tokenizer__json=tokenizer())
+    assert unlike(rows(gelu, header(tmp_path / "x.gguf"))) == {"activation": ("gelu", "silu")}
+
+
+def test_entries_are_compared_one_by_one_and_padding_is_no_entry(source: CheckpointView, tmp_path: Path) -> None:
+    padded = header(tmp_path / "padded.gguf", [*PIECES, "[PAD300]", "[PAD301]"], vocab_size=300)
+    assert rows(source, padded)["tokens"]["differing"] == 0
+    swapped = header(tmp_path / "swapped.gguf", [*PIECES[:-2], PIECES[-1], PIECES[-2]], MERGES[::-1])
+    found = rows(source, swapped)
+    assert (found["tokens"]["differing"], found["tokens"]["first_difference"]["index"]) == (2, 298)
+    assert found["merges"]["first_difference"] == {"index": 0, "source": "a a", "candidate": "l l"}
+    short = rows(source, header(tmp_path / "short.gguf", PIECES[:-1], vocab_size=300))["tokens"]
+    assert short["first_difference"] == {"index": 299, "source": "piece-299", "candidate": "nothing"}
+    longer = rows(source, header(tmp_path / "longer.gguf", [*PIECES, "more"], vocab_size=300))["tokens"]
+    assert longer["first_difference"] == {"index": 300, "source": "nothing", "candidate": "more"}
+
+
+def test_both_directions_tell_the_same(source: CheckpointView, tmp_path: Path) -> None:
+    file = header(tmp_path / "x.gguf", [PIECES[1], PIECES[0], *PIECES[2:]], rope_freq_base=5.0)
+    there, back = rows(source, file), rows(file, source)
+    turned = {name: values[::-1] for name, values in unlike(back).items()}
+    assert unlike(there) == turned
+    assert set(turned) == {"rope_base", "tokens"}
+
+
+def test_added_tokens_may_be_written_with_plain_spaces(tmp_path: Path) -> None:
+    added = [
+        {"id": 300, "content": "\u2581\u2581new", "special": False},
+        {"id": 301, "content": "\u2581x", "special": True},
+    ]
+    settings = {**CONFIGURATION, "vocab_size": 302}
+    hf = folder(tmp_path / "hf", settings, tokenizer__json={**tokenizer(), "added_tokens": added})
+    file = header(tmp_path / "x.gguf", [*PIECES, "  new", " x"])
+    found = rows(hf, file)["tokens"]
+    assert (found["differing"], found["first_difference"]["index"]) == (1, 301)
+
+
+def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_path: Path) -> None:
+    bare = folder(tmp_path / "hf", CONFIGURATION)
+    found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
+    why = "the source has no tokenizer beside it"
+    assert {name for name, row in found.items() if row["why"] == why} == {
+        "add_bos_token", "add_eos_token", "chat_template", "tokens", "merges",
+    }  # fmt: skip
+    assert unlike(found) == {}
+
+
+def test_an_apr_file_says_it_in_its_metadata(source: CheckpointView, tmp_path: Path) -> None:
+    apr = runpy.run_path(str(SPECIMENS / "make_formats.py"))
+    told = {"architecture": "qwen2", "hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2,
+            "rope_theta": 1e4, "rms_norm_eps": 1e-6}  # fmt: skip
+    data = apr["apr"]({"w": apr["Apr"](0, (1,), bytes(4))}, metadata=json.dumps(told).encode())
+    (tmp_path / "x.apr").write_bytes(data)
+    found = rows(source, open_checkpoint(tmp_path / "x.apr"))
+    assert unlike(found)["rope_base"] == (1e6, 1e4)
+    assert found["tokens"]["why"] == "the import has no tokenizer beside it"
+
+
+def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:
+    found = VERIFIER.measure((source, source), {})
+    assert isinstance(found, Unmeasured)
+    assert found.code == "config-same"
+
+
+def test_a_damaged_configuration_is_an_error_and_no_finding(source: CheckpointView, tmp_path: Path) -> None:
+    (tmp_path / "hf" / "config.json").write_text('{"rope_theta": 1, "rope_theta": 2}')
+    with pytest.raises(SubjectError, match="given twice"):
+        VERIFIER.measure((source, header(tmp_path / "x.gguf")), {})
+
+
+# --- The canary -------------------------------------------------------------------------------------------------------
+
+
+def test_the_canary_is_seen_and_reads_a_few_entries_only(source: CheckpointView, tmp_path: Path) -> None:
+    views = source, header(tmp_path / "x.gguf")
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    canary = VERIFIER.canary(views, {}, found)
+    assert not isinstance(canary, NoCanary)
+    assert canary.views[0].vocabulary.first == len(PIECES) - 64
+    assert canary.views[1].vocabulary.first_merge == len(MERGES) - 64
+    again = VERIFIER.measure(canary.views, {})
+    assert canary.seen(again)
+    assert not canary.seen(found)
+
+
+@pytest.mark.parametrize("changed", [{}, {"rope_freq_base": 1e4}, {"head_count": 2}, {"context_length": 5}])
+def test_the_canary_is_seen_in_sides_that_differ_already(
+    source: CheckpointView, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    views = source, header(tmp_path / "x.gguf", ["another", *PIECES[1:]], **changed)
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    laid = lay_canary(VERIFIER, views, {}, found)
+    assert (laid.applied, laid.seen) == (True, True)
+
+
+@pytest.mark.parametrize("known", [{"hidden_size": 64}, {"hidden_size": 64, "num_attention_heads": 4}])
+def test_the_canary_is_seen_where_other_fields_are_computed_from_the_changed_one(
+    tmp_path: Path, known: dict[str, Any]
+) -> None:
+    views = folder(tmp_path / "one", {**known, "head_dim": 16}), folder(tmp_path / "other", known)
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    laid = lay_canary(VERIFIER, views, {}, found)
+    assert (laid.applied, laid.seen) == (True, True)
+
+
+def test_sides_without_a_common_field_have_no_canary(tmp_path: Path) -> None:
+    views = folder(tmp_path / "one", {"vocab_size": 64}), folder(tmp_path / "other", {"hidden_size": 4})
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    assert isinstance(VERIFIER.canary(views, {}, found), NoCanary)
+
+
+# --- Numbers ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(width=32))
+def test_a_number_of_32_bits_keeps_its_bits_under_its_shortest_name(value: float) -> None:
+    assert struct.pack("<f", shortest(value)) == struct.pack("<f", value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e38, max_value=1e38))
+def test_the_nearest_number_of_32_bits_has_the_same_name(value: float) -> None:
+    assert shortest(value) == shortest(float(np.float32(value)))
+
+
+def test_names_are_short() -> None:
+    assert [shortest(float(np.float32(value))) for value in (1e-6, 0.1, 500000.0, 1e-12)] == [1e-6, 0.1, 5e5, 1e-12]
+    assert shortest(1e300) == 1e300
