@@ -14,7 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.views.files import safetensors
 
@@ -242,6 +242,9 @@ def test_sides_without_a_common_field_have_no_canary(tmp_path: Path) -> None:
 
 
 @given(st.floats(width=32))
+@example(3.4028234663852886e38)
+@example(1.401298464324817e-45)
+@example(math.inf)
 def test_a_number_of_32_bits_keeps_its_bits_under_its_shortest_name(value: float) -> None:
     assert struct.pack("<f", shortest(value)) == struct.pack("<f", value)
 
