@@ -11,6 +11,7 @@ import pytest
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
+from weighbridge.gates.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.model import STATUS_ORDER, SubjectKind
@@ -184,3 +185,9 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     for path in sorted((ROOT / "spec").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_every_mechanism_is_explained_in_the_order_in_which_they_are_tried() -> None:
+    found = [name for name in words(section("tensor-values", "## Mechanisms")) if name not in (UNEXPLAINED, QUANTISED)]
+    assert tuple(found) == MECHANISMS
+    assert {UNEXPLAINED, QUANTISED} <= set(words(section("tensor-values", "## Mechanisms")))
