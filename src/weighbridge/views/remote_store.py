@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
@@ -36,9 +37,7 @@ class Store:
         self._lock = threading.Lock()
         # A filesystem without its own event loop may have one connection, as FTP has, on which calls would mix.
         several = bool(getattr(filesystem, "async_impl", False))
-        self._turn: contextlib.AbstractContextManager[object] = (
-            contextlib.nullcontext() if several else threading.Lock()
-        )
+        self._turn: AbstractContextManager[object] = contextlib.nullcontext() if several else threading.Lock()
         self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
         self._fetched = 0
         protocol = filesystem.protocol
