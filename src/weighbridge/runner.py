@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +33,12 @@ from weighbridge.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers import VERIFIERS, abreast
 from weighbridge.verifiers.base import NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
+Together = Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class Scale:
         self.broken: dict[tuple[str, str], SubjectError] = {}
         self.measured: dict[str, Measured] = {}
         self.canaries: dict[str, CanaryResult] = {}
+        self.ahead: dict[str, Measurement | Unmeasured | SubjectError] = {}
 
     def view(self, bound: Bound) -> Any:
         """Open a subject once; an unreadable one stays so."""
@@ -94,6 +96,27 @@ class Scale:
             return
         self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
         self.measured[item.key] = self._guarded(item, tuple(bound for bound in found if bound is not None))
+
+    def together(self, items: Iterable[Wanted]) -> None:
+        """Measure ahead what an instrument takes at once: what differs in its last subject alone."""
+        alike: dict[tuple[str, tuple[Bound, ...], str], dict[str, tuple[Bound, ...]]] = {}
+        for item in items:
+            bound = tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
+            if len(bound) == len(item.subjects) > 1:
+                alike.setdefault((item.quantity, bound[:-1], item.options), {})[item.key] = bound
+        for (quantity, _, options), group in alike.items():
+            verifier = VERIFIERS.get((quantity, tuple(one.kind for one in next(iter(group.values())))))
+            if len(group) > 1 and verifier is not None and verifier.together is not None:
+                self._ahead(verifier.together, loads(options), group)
+
+    def _ahead(self, together: Together, options: Fields, group: Mapping[str, tuple[Bound, ...]]) -> None:
+        views = {}
+        for key, bound in group.items():
+            with contextlib.suppress(SubjectError):  # told when its own turn comes
+                views[key] = tuple(map(self.view, bound))
+        self.progress(f"measuring {len(views)} subjects beside {', '.join(one.subject for one in bound[:-1])}")
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
+            self.ahead |= dict(zip(views, together(list(views.values()), options), strict=True))
 
     def _guarded(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
         try:
@@ -121,7 +144,9 @@ class Scale:
             )
         views = tuple(self.view(one) for one in bound)
         options: Fields = loads(item.options)
-        result = verifier.measure(views, options)
+        result = self.ahead.pop(item.key, None) or verifier.measure(views, options)
+        if isinstance(result, SubjectError):
+            raise result
         if isinstance(result, Unmeasured):
             return result
         self.canaries[item.key] = lay_canary(verifier, views, options, result)
@@ -166,6 +191,9 @@ def weigh(
     """
     started = dt.datetime.now(dt.UTC)
     scale = Scale(contract, bound, progress=progress, debug=debug)
+    scale.together(
+        item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_wanted(gate, one)
+    )
     for gate in contract.gates:
         for instance in on[gate.id]:
             _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)
@@ -184,11 +212,17 @@ def weigh(
             for item in bound
             if (key := (item.subject, item.instance)) in scale.views
         },
-        digests={key: view.digest() for key, view in scale.views.items()} if redactor else {},
+        digests=_digests(scale.views) if redactor else {},
         sizes={key: view.size for key, view in scale.views.items() if isinstance(view, CheckpointView)},
         started=started,
         finished=dt.datetime.now(dt.UTC),
     )
+
+
+def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """Digest every subject, large checkpoints two at a time."""
+    sizes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
+    return dict(zip(sizes, abreast.each(lambda key: views[key].digest(), sizes), strict=True))
 
 
 def _measure_gate(scale: Scale, items: tuple[Wanted, ...], host: Wanted | None, requires: Mapping[str, bool]) -> None:

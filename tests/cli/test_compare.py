@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import Cli
 
 from weighbridge.data import data_path
+from weighbridge.model import Fields
+from weighbridge.verifiers import tensor_values
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 
@@ -61,6 +63,31 @@ def test_several_imports_are_answered_in_turn_and_the_worst_sets_the_code(cli: C
     ended = cli("compare", SOURCE, specimen("import.gguf"), specimen("relabelled.safetensors"))
     assert ended.code == 1
     assert sum(line.startswith(("SAME", "DIFFERENT")) for line in ended.lines) == 2
+
+
+def test_several_imports_are_compared_tensor_by_tensor_so_that_the_source_is_read_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    row = tensor_values._Pair.row
+
+    def seen(pair: tensor_values._Pair, place: tensor_values.Place) -> Fields:
+        read.append(place[0])
+        return row(pair, place)
+
+    monkeypatch.setattr(tensor_values._Pair, "row", seen)
+    assert cli("compare", SOURCE, SOURCE, specimen("widened.safetensors"), specimen("sharded")).code == 0
+    assert read[:6] == ["embed"] * 3 + ["model.norm.weight"] * 3  # the canaries come after
+
+
+def test_an_import_that_cannot_be_read_leaves_the_others_their_answers(cli: Cli) -> None:
+    imports = SOURCE, specimen("damaged/empty.safetensors"), specimen("relabelled.safetensors")
+    ended = cli("compare", SOURCE, *imports)
+    assert ended.code == 4
+    answers = [line.partition(":")[0] for line in ended.lines if not line.startswith(" ") and " -> " not in line]
+    assert answers == ["SAME", "UNREADABLE", "DIFFERENT"]
+    alone = [line for path in imports for line in cli("compare", SOURCE, path).lines]
+    assert ended.lines == alone
 
 
 def test_compare_answers_machines_in_json(cli: Cli) -> None:

@@ -152,6 +152,14 @@ def test_every_falsifier_is_caught_somewhere() -> None:
         (bounded("a", "Q4_K"), Class.WITHIN_BOUND),
         (bounded("a", "Q4_K", math.nextafter(BOUND["Q4_K"], 1)), Class.DIFFERENT),
         (bounded("a", "Q4_K", lost=math.nextafter(LOST_SHARE, 1)), Class.DIFFERENT),
+        (
+            row("a", "F32", "TQ2_0", {"requantised-through-f16": 512}, relative_rmse=0.8, lost_share=0.1),
+            Class.WITHIN_BOUND,
+        ),
+        (
+            row("a", "F32", "TQ2_0", {"requantised-through-f16": 511}, relative_rmse=0.8, lost_share=0.1),
+            Class.DIFFERENT,
+        ),
         (row("a", "F32", "F32", {"identical": 0}, same_values=True), Class.LAYOUT_ONLY),
         (row("a", "F32", "F32", {"identical": 511}, same_values=False), Class.DIFFERENT),
         (row("a", "F32", "", {}), Class.MISSING),

@@ -50,6 +50,8 @@ def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str
         ({"model_type": "falcon", "intermediate_size": 9, "ffn_hidden_size": 12, "multi_query": True,
           "new_decoder_architecture": True, "num_kv_heads": 2},
          {"architecture": "falcon", "feed_forward_length": 12, "head_count_kv": 2}),
+        ({"model_type": "cohere", "max_position_embeddings": 8192, "model_max_length": 131072},
+         {"architecture": "cohere", "context_length": 131072}),
         ({"sliding_window": 4096, "use_sliding_window": False}, {"sliding_window": 0}),
     ],
 )  # fmt: skip
@@ -190,6 +192,8 @@ def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:
         ("feed_forward_length", model(embedding_length=64), None),
         ("attn_logit_softcap", model(GGUF, "gemma2"), 50.0),
         ("attn_logit_softcap", model(GGUF, "llama"), 0.0),
+        ("rope_base_local", model(GGUF, "gemma3"), 10000.0),
+        ("rope_base_local", model(GGUF, "llama"), None),
         ("activation", model(GGUF, "llama"), "silu"),
         ("activation", model(GGUF, "unheard-of"), None),
         ("activation", model(), None),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import types
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.views.files import safetensors
 
+from weighbridge.errors import SubjectError
+from weighbridge.model import Fields
 from weighbridge.verifiers import abreast, tensor_pairs, tensor_values
-from weighbridge.verifiers.base import LISTENER
+from weighbridge.verifiers.base import LISTENER, Order, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 
@@ -52,6 +55,56 @@ def test_who_asks_hears_how_far_all_threads_have_come(nbytes: int) -> None:
     abreast.each(str, dict.fromkeys(range(4), nbytes))
     LISTENER.reset(token)
     assert heard == [(done * nbytes, 4 * nbytes) for done in (1, 2, 3, 4)]
+
+
+@dataclass(frozen=True)
+class Works:
+    """A work of places that read what their first letter names; `broken` ones cannot be read."""
+
+    places: tuple[str, ...]
+    described: list[str]
+    broken: tuple[str, ...] = ()
+
+    def sizes(self) -> dict[str, int]:
+        return dict.fromkeys(self.places, 1)
+
+    def row(self, place: str) -> Fields:
+        self.described.append(place)
+        if place in self.broken:
+            raise SubjectError("broken", place)
+        return {"name": place}
+
+    def near(self, place: str) -> str:
+        return place[0]
+
+    def outline(self) -> str:
+        return ""
+
+
+def elsewhere(_views: Views, _options: Fields) -> Works:
+    raise AssertionError("nothing is prepared anew without an engine")
+
+
+def orders(*works: Works) -> list[tuple[Works, Order]]:
+    return [(work, Order(elsewhere, (), {})) for work in works]
+
+
+def test_tasks_of_several_works_that_read_the_same_stand_side_by_side() -> None:
+    described: list[str] = []
+    works = Works(("b1", "a1", "c1"), described), Works(("c2", "b2"), described)
+    found = abreast.together(orders(*works))
+    assert found == (({"name": "b1"}, {"name": "a1"}, {"name": "c1"}), ({"name": "c2"}, {"name": "b2"}))
+    assert described == ["a1", "b1", "b2", "c1", "c2"]
+
+
+def test_an_error_ends_its_own_work_and_no_other() -> None:
+    described: list[str] = []
+    works = Works(("a1", "b1", "c1"), described, broken=("b1",)), Works(("a2", "c2"), described)
+    failed, whole = abreast.together(orders(*works))
+    assert isinstance(failed, SubjectError)
+    assert failed.what == "b1"
+    assert whole == ({"name": "a2"}, {"name": "c2"})
+    assert "c1" not in described
 
 
 @pytest.mark.parametrize("verifier", [tensor_pairs, tensor_values])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.files import local_path
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits, Look
-from weighbridge.judging import DEFAULT
+from weighbridge.judging import DEFAULT, all_wanted
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
@@ -89,11 +90,11 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
-    answers = []
+    asked = {f"import-{at}": (path, given or _declared(path)) for at, path in enumerate(imports, 1)}
+    gates = {name: _gates(name, chosen, look, may_differ) for name, (_, chosen) in asked.items()}
     with _engine(address) as engine:
-        for path in imports:
-            chosen = given or _declared(path)
-            answers.append((path, chosen, _weigh(source, path, _gates(chosen, look, may_differ), debug=debug)))
+        weighed_together = _weigh(source, {name: path for name, (path, _) in asked.items()}, gates, debug=debug)
+    answers = [(*asked[name], _alone(weighed_together, gates[name])) for name in asked]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, path, chosen, weighed) | ran for path, chosen, weighed in answers])
@@ -163,35 +164,49 @@ def _mapping(path: str) -> dict[str, Json]:
     return look
 
 
-def _gates(policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
-    roles = {"source": "source", "candidate": "import"}
+def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+    roles = {"source": "source", "candidate": name}
     meant = [{"field": field, "why": "--may-differ"} for field in may_differ]
     return (
         GateDecl(
-            id=GATE, kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
+            id=f"{GATE}.{name}", kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
             subjects=roles, measure=look,
         ),
         GateDecl(
-            id=CONFIGURATION, kind=config_agreement.KIND.name, title="both say the same of their model",
+            id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title="both say the same of their model",
             limits={"required": [], "may_differ": meant}, subjects=roles,
         ),
     )  # fmt: skip
 
 
-def _weigh(source: str, path: str, gates: tuple[GateDecl, ...], *, debug: bool) -> Weighed:
-    if not path:
+def _weigh(source: str, imports: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], *, debug: bool) -> Weighed:
+    """Weigh all imports at once, so that the source is read once."""
+    if not all(imports.values()):
         raise UsageError("subject-form", "an import without a path")
-    kind = SubjectDecl(kind=SubjectKind.CHECKPOINT)
+    kind = SubjectKind.CHECKPOINT
+    targets = {"source": source, **imports}
     contract = Contract(
-        id=GATE, version="0.0.0", title="", owner="", subjects={"source": kind, "import": kind}, gates=gates
-    )
+        id=GATE, version="0.0.0", title="", owner="", subjects=dict.fromkeys(targets, SubjectDecl(kind=kind)),
+        gates=tuple(itertools.chain.from_iterable(gates.values())),
+    )  # fmt: skip
     bound = [
-        Bound(subject=name, instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True)
-        for name, target in (("source", _found_anywhere(source)), ("import", _found_anywhere(path)))
+        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target), by_hand=True)
+        for name, target in targets.items()
     ]
-    on = {gate.id: (DEFAULT,) for gate in gates}
+    on = {gate.id: (DEFAULT,) for gate in contract.gates}
     with _rate():
         return weigh(contract, bound, on, redactor=None, progress=progress(), debug=debug)
+
+
+def _alone(weighed: Weighed, gates: Sequence[GateDecl]) -> Weighed:
+    """Take one import's part of what was weighed together, under the gates' names that every import has."""
+    ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
+    keys = {item.key for gate in gates for item in all_wanted(gate, DEFAULT)}
+    return dataclasses.replace(
+        weighed,
+        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in weighed.findings if one.gate in ids),
+        measured={key: item for key, item in weighed.measured.items() if key in keys},
+    )
 
 
 def _found_anywhere(path: str) -> str:

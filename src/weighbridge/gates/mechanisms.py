@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from weighbridge.gates.value_classes import BOUND
-from weighbridge.model import Fields
+from weighbridge.model import Fields, Json
 
 # Simplest first: the order in which a mechanism is offered as the explanation.
 MECHANISMS: tuple[str, ...] = (
@@ -49,11 +49,11 @@ def reproduced(row: Fields) -> Fields:
     return cast(Fields, row["reproduced"])
 
 
-def explained(row: Fields, name: str) -> int:
+def explained(row: Fields, name: str) -> Json:
     """Count the elements that a mechanism gives: bit for bit, or all of a block type's that are within its bound."""
     error = cast(Fields, row.get("errors_otherwise") or {}).get(name)
     near = error is not None and float(str(error)) <= BOUND.get(str(row["candidate_dtype"]), 0.0)
-    return int(str(row["elements"] if near else reproduced(row).get(name, 0)))
+    return row["elements"] if near else reproduced(row).get(name)
 
 
 def mechanism(offenders: Sequence[Fields]) -> str:

@@ -112,7 +112,7 @@ def class_of(row: Fields) -> Class | None:
 def _inexact(row: Fields) -> Class | None:
     if _as_computed(row):
         return Class.VALUE_EQUAL
-    if _within(row):
+    if _within(row) or _rounded_first(row):
         return Class.WITHIN_BOUND
     if row["same_values"]:
         return Class.LAYOUT_ONLY
@@ -250,14 +250,14 @@ def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str])
     }  # fmt: skip
 
 
-def _explanation(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> tuple[str, int]:
+def _explanation(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> tuple[str, Json]:
     """Name what explains one offender, and count the elements that it explains."""
     together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
     # What explains all offenders of one change says most; where nothing does, each has its own.
     name = mechanism([row]) if together == UNEXPLAINED else together
     if code == "label" and name == UNEXPLAINED and class_of(row) is Class.WITHIN_BOUND:
         return QUANTISED, elements(row)
-    return name, explained(row, name)
+    return name, explained(row, name) or 0
 
 
 def _summary(rows: Sequence[Fields], found: Sequence[Class | None]) -> Fields:

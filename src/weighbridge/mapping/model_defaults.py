@@ -28,6 +28,7 @@ OF_MODEL_TYPE: Mapping[str, Mapping[str, Json]] = {
 }
 OF_ARCHITECTURE: Mapping[str, Mapping[str, Json]] = {
     "gemma2": {"attn_logit_softcap": 50.0, "final_logit_softcap": 30.0},
+    "gemma3": {"rope_base_local": 10000.0},
 }
 FOUR_TIMES_AS_WIDE = ("gpt2", "falcon", "bloom", "gptj", "codegen", "gpt_bigcode", "starcoder")
 # By the tokenizer's kind: GGUF's name of it, or the class in tokenizer_config.json.

@@ -35,7 +35,11 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "final_logit_softcap": ("final_logit_softcapping",),
     "tied_embeddings": ("tie_word_embeddings",),
 }
-FALCON = {"feed_forward_length": ("ffn_hidden_size",)}  # its intermediate_size says nothing
+# By `model_type`, where another key counts.
+OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
+    "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
+}
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 ROPE_KEYS = {
     "rope_base": "rope_theta",
@@ -48,7 +52,7 @@ TOKENS = ("bos", "eos", "pad", "unk")
 
 def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read the fields that a config.json, or the metadata of an APR file, states."""
-    other = FALCON if config.get("model_type") == "falcon" else {}
+    other = OTHER_KEYS.get(str(config.get("model_type")), {})
     found: dict[str, Stated] = {}
     for name, keys in CONFIG_KEYS.items():
         key = next((key for key in other.get(name, keys) if config.get(key) is not None), None)

@@ -7,9 +7,10 @@ and a half times as fast where there are two cores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.verifiers.base import ENGINE, LISTENER, Order, Work
 
@@ -50,10 +51,40 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     return tuple(answers[name] for name in sizes)
 
 
-def rows(work: Work, order: Order) -> tuple[Fields, ...]:
-    """Describe all that a work consists of, by the engine that was asked for, or by threads of this process."""
+def together(works: Sequence[tuple[Work, Order]]) -> tuple[tuple[Fields, ...] | SubjectError, ...]:
+    """Do several works, by the engine that was asked for or by threads; an error ends its own work alone.
+
+    Tasks that read the same stand side by side, so that what several works read comes from the disk once.
+    """
     engine = ENGINE.get()
-    return each(work.row, work.sizes()) if engine is None else engine(work, order)
+    failed: dict[int, SubjectError] = {}
+    rows: dict[int, tuple[Fields, ...]] = {}
+    if engine is None:
+        rows = _side_by_side([work for work, _ in works], failed)
+    else:
+        for at, (work, order) in enumerate(works):
+            try:
+                rows[at] = engine(work, order)
+            except SubjectError as error:
+                failed[at] = error
+    return tuple(failed[at] if at in failed else rows[at] for at in range(len(works)))
+
+
+def _side_by_side(works: Sequence[Work], failed: dict[int, SubjectError]) -> dict[int, tuple[Fields, ...]]:
+    sizes = {(at, place): size for at, work in enumerate(works) for place, size in work.sizes().items()}
+    if len(works) > 1:
+        sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: works[task[0]].near(task[1]))}
+
+    def describe(task: tuple[int, Any]) -> Fields:
+        at, place = task
+        try:
+            return {} if at in failed else works[at].row(place)
+        except SubjectError as error:
+            failed.setdefault(at, error)
+            return {}
+
+    found = dict(zip(sizes, each(describe, sizes), strict=True))
+    return {at: tuple(found[at, place] for place in work.sizes()) for at, work in enumerate(works)}
 
 
 def _more(sizes: Mapping[Name, int]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
@@ -23,6 +24,9 @@ class Work(Protocol):
 
     def row(self, place: Any, /) -> Fields:
         """Describe one place."""
+
+    def near(self, place: Any, /) -> str:
+        """Name what is read for a place, so that tasks that read the same can stand side by side."""
 
     def outline(self) -> str:
         """Tell this work from others; two processes that prepared the same one have the same."""
@@ -67,7 +71,8 @@ class Verifier:
     """An instrument for one quantity of subjects of these kinds, with its canary.
 
     `extent` counts the places that there are to look at, apart from `measure`, so that an instrument that stops early
-    is noticed.
+    is noticed. `together`, where there is one, measures several subjects that differ in their last view alone, and
+    `measure` must be made of it, so that the canary tries both.
     """
 
     quantity: str
@@ -75,6 +80,7 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
+    together: Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]] | None = None
 
 
 def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Fields]:

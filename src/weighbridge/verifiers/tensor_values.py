@@ -10,9 +10,11 @@ threshold and gives no class a name.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weighbridge.errors import SubjectError
 from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
 from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
@@ -49,8 +51,31 @@ def measure(views: Views, options: Fields) -> Measurement:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    work = pair(views, options)
-    rows = abreast.rows(work, Order(pair, views, options))
+    (found,) = together([views], options)
+    if isinstance(found, SubjectError):
+        raise found
+    return found
+
+
+def together(several: Sequence[Views], options: Fields) -> tuple[Measurement | SubjectError, ...]:
+    """Compare several candidates with one source, each of its tensors beside all that is made of it."""
+    prepared = [_prepared(views, options) for views in several]
+    works = [work for work in prepared if isinstance(work, _Pair)]
+    orders = [Order(pair, (work.source, work.candidate), options) for work in works]
+    found = iter(zip(works, abreast.together(list(zip(works, orders, strict=True))), strict=True))
+    return tuple(work if isinstance(work, SubjectError) else _told(*next(found)) for work in prepared)
+
+
+def _prepared(views: Views, options: Fields) -> _Pair | SubjectError:
+    try:
+        return pair(views, options)
+    except SubjectError as error:
+        return error
+
+
+def _told(work: _Pair, rows: tuple[Fields, ...] | SubjectError) -> Measurement | SubjectError:
+    if isinstance(rows, SubjectError):
+        return rows
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
@@ -85,6 +110,12 @@ class _Pair:
         places += [(name, False) for name in self.source.names() if name not in used]
         views = {True: self.candidate, False: self.source}
         return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
+
+    def near(self, place: Place) -> str:
+        """Name the source's tensor that is read, or the candidate's where it has none."""
+        name, new = place
+        pairing = self.plan.pairings.get(name) if new else None
+        return name if pairing is None else pairing.parts[0].source
 
     def outline(self) -> str:
         """Digest the mapping and what there is to describe."""
@@ -192,4 +223,5 @@ VERIFIER = Verifier(
     measure=measure,
     extent=extent,
     canary=canary,
+    together=together,
 )

@@ -16,7 +16,7 @@ from weighbridge.views.companions import companion, json_beside, refuse, text_be
 from weighbridge.views.gguf_values import LongValues
 from weighbridge.views.sentencepiece_file import NoModelError, pieces
 
-TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 128 << 20
+TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
 MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
 MAX_ID = 1 << 22
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
