@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
@@ -36,9 +37,7 @@ class Store:
         self._lock = threading.Lock()
         # A filesystem without its own event loop may have one connection, as FTP has, on which calls would mix.
         several = bool(getattr(filesystem, "async_impl", False))
-        self._turn: contextlib.AbstractContextManager[object] = (
-            contextlib.nullcontext() if several else threading.Lock()
-        )
+        self._turn: AbstractContextManager[object] = contextlib.nullcontext() if several else threading.Lock()
         self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
         self._fetched = 0
         protocol = filesystem.protocol
@@ -120,26 +119,31 @@ class Store:
             return block.result(TIMEOUT_S)
 
     def _fetch(self, path: str, start: int, stop: int, end: int) -> bytes:
-        for left in reversed(range(TRIES)):
+        left = TRIES
+        while True:
+            left -= 1
             try:
                 data = self._range(path, start, stop, end)
-            except Exception as problem:
-                if left == 0 or not _may_pass(problem):
-                    raise
-                continue
-            if len(data) == stop - start or left == 0:
                 break
-        if len(data) != stop - start:
-            raise _ShortAnswerError(f"{len(data)} of {stop - start} bytes, from byte {start} on")
+            except Exception as problem:
+                if not left or not _may_pass(problem):
+                    raise
         with self._lock:
             self._fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
         return data
 
     def _range(self, path: str, start: int, stop: int, end: int) -> bytes:
-        if not self.over_http:
+        if self.over_http:
+            data = self._range_over_http(path, start, stop, end)
+        else:
             with self._turn:
-                return bytes(self._fs.cat_file(path, start=start, end=stop))
-        # Its cat_file would take all of the file from a server that knows no ranges; its open file refuses.
+                data = bytes(self._fs.cat_file(path, start=start, end=stop))
+        if len(data) != stop - start:
+            raise _ShortAnswerError(f"{len(data)} of {stop - start} bytes, from byte {start} on")
+        return data
+
+    def _range_over_http(self, path: str, start: int, stop: int, end: int) -> bytes:
+        """Read through an open file: cat_file would take all of it from a server that knows no ranges."""
         headers = {**getattr(self._fs, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
         with self._fs.open(path, "rb", block_size=LARGE, cache_type="none", size=end, headers=headers) as file:
             file.seek(start)
@@ -147,7 +151,7 @@ class Store:
 
 
 class _ShortAnswerError(Exception):
-    """Fewer bytes came than were asked for; the text says how many, and is ours."""
+    """Other than the bytes that were asked for came; the text says how many, and is ours."""
 
 
 def open_store(url: str) -> tuple[Store, str]:
@@ -229,9 +233,8 @@ def _numbered(status: int | None) -> str:
 
 
 def _may_pass(problem: BaseException) -> bool:
-    """Tell whether trying again may help: the connection broke, or the server is busy."""
-    code, _, _ = _explained(problem)
-    return code == "remote-unreadable"
+    """Tell whether trying again may help: the connection broke, the answer was short, or the server is busy."""
+    return _explained(problem)[0] in ("remote-unreadable", "remote-short")
 
 
 def _causes(problem: BaseException) -> Iterator[BaseException]:
