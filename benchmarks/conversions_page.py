@@ -53,12 +53,8 @@ content; `unseen` stays within the error of its block type, where no more can be
 
 {damaged}
 """
-CONVERTED = re.compile(
-    r"(?P<model>\S+) +(?P<source>\w+) +(?P<type>\w+) +(?P<policy>\S+) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
-)
-QUANTISED = re.compile(
-    r"(?P<model>\S+) +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
-)
+CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<told>.+)")
+QUANTISED = re.compile(r"\S+ +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)")
 RATIOS = re.compile(r"(?P<type>\w+) +(?P<typical>[\d.]+) +(?P<bound>[\d.]+)(?P<cells>( \| .*){3})")
 WAYS = ("plain", "drawn", "measured")
 
@@ -109,7 +105,7 @@ def page(converting: str, quantising: str, real: str, damaging: str, made_with: 
     errors = ["type", "typical", "bound", "without", "drawn", "measured"]
     return TEXT.format(
         made_with=made_with,
-        converted=table(["model", "accepted", "classes"], converted([*converting.splitlines(), *own])),
+        converted=table(["model", "accepted", "classes"], converted(converting.splitlines())),
         quantised=table(ways, quantised(made)),
         errors=table(errors, ratios(made)),
         real=table(ways, quantised(own)),
