@@ -30,7 +30,7 @@ lint: $(VENV)/.ready
 	$(BIN)/weighbridge lint
 
 bench: $(VENV)/.ready
-	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py,$(wildcard benchmarks/*.py)); do \
+	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %tensors.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$bench || exit 1; done
 
 clean:

@@ -1,4 +1,4 @@
-"""Write spec/conversions.md from what the three scripts over real conversions printed. Computes nothing of its own.
+"""Write spec/conversions.md from what the three scripts over real conversions printed, in one run or several.
 
 python -m benchmarks.conversions_page --converted FILE --quantised FILE --damaged FILE --real FILE --made-with TEXT
 """
@@ -36,7 +36,7 @@ model. Where a count is missing, the quantiser refuses to work without a matrix.
 
 {quantised}
 
-The relative RMSE of the tensors as multiples of the typical one, of which 1.5 is accepted: count, least, median, most.
+The relative RMSE of the tensors as multiples of the typical one, of which 1.5 is accepted: count, least and most.
 
 {errors}
 
@@ -53,12 +53,8 @@ content; `unseen` stays within the error of its block type, where no more can be
 
 {damaged}
 """
-CONVERTED = re.compile(
-    r"(?P<model>\S+) +(?P<source>\w+) +(?P<type>\w+) +(?P<policy>\S+) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
-)
-QUANTISED = re.compile(
-    r"(?P<model>\S+) +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
-)
+CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<told>.+)")
+QUANTISED = re.compile(r"\S+ +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)")
 RATIOS = re.compile(r"(?P<type>\w+) +(?P<typical>[\d.]+) +(?P<bound>[\d.]+)(?P<cells>( \| .*){3})")
 WAYS = ("plain", "drawn", "measured")
 
@@ -95,11 +91,24 @@ def quantised(lines: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def ratios(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Give one row a type: its typical error, its bound, and tensors with least, median and most in each way."""
+    """Give one row a type: its typical error, its bound, and tensors with least and most in each way, of all runs."""
+    runs: dict[tuple[str, ...], list[list[str]]] = {}
     for line in lines:
         if match := RATIOS.fullmatch(line):
-            cells = [cell.strip().replace("-", "–") for cell in match["cells"].split(" | ")[1:]]
-            yield match["type"], match["typical"], match["bound"], *cells
+            found = runs.setdefault(match.group("type", "typical", "bound"), [])
+            found.append([cell.strip() for cell in match["cells"].split(" | ")[1:]])
+    for dtype, cells in sorted(runs.items(), key=lambda item: float(item[0][1])):
+        yield *dtype, *(_together([run[way] for run in cells]) for way in range(len(WAYS)))
+
+
+def _together(cells: Sequence[str]) -> str:
+    """Put the counts, least and most of several runs together; a cell is `count: least median most`, or a dash."""
+    found = [(int(count), *map(float, told.split())) for cell in cells if cell != "-"
+             for count, _, told in [cell.partition(":")]]  # fmt: skip
+    if not found:
+        return "–"
+    counts, least, _, most = zip(*found, strict=True)
+    return f"{sum(counts)}: {min(least):.3f} to {max(most):.3f}"
 
 
 def page(converting: str, quantising: str, real: str, damaging: str, made_with: str) -> str:
@@ -109,7 +118,7 @@ def page(converting: str, quantising: str, real: str, damaging: str, made_with: 
     errors = ["type", "typical", "bound", "without", "drawn", "measured"]
     return TEXT.format(
         made_with=made_with,
-        converted=table(["model", "accepted", "classes"], converted([*converting.splitlines(), *own])),
+        converted=table(["model", "accepted", "classes"], converted(converting.splitlines())),
         quantised=table(ways, quantised(made)),
         errors=table(errors, ratios(made)),
         real=table(ways, quantised(own)),

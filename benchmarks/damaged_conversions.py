@@ -23,12 +23,14 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks import conversions
-from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, OF_QUANTISERS, UNSEEN, Damage, read, write
+from benchmarks.damages import DAMAGES, OF_CONVERTERS, OF_QUANTISERS, UNSEEN, Damage
 from benchmarks.quantised_conversions import CHANGED, FTYPES, Quantiser
+from benchmarks.stored_tensors import read, write
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from weighbridge.cli.compare import command as compare
+from weighbridge.gates.mechanisms import UNEXPLAINED
 
 REFUSED, UNREADABLE = 1, 4
 
@@ -80,9 +82,9 @@ class Line:
         """Hold what was named against what was done."""
         if self.right == UNSEEN and self.answer.code == 0:
             return "unseen"
-        if self.answer.code != self.code or self.named not in (self.right, HONEST):
+        if self.answer.code != self.code or self.named not in (self.right, UNEXPLAINED):
             return "WRONG"
-        return "honest" if self.named == HONEST else "right"
+        return "honest" if self.named == UNEXPLAINED else "right"
 
     def told(self) -> str:
         """Write the line."""
@@ -214,7 +216,7 @@ def _other_revision(_folder: Path, shards: list[Path]) -> str:
 SHARDS: tuple[tuple[str, Callable[[Path, list[Path]], str], str, int], ...] = (
     ("two shards exchanged", _exchange_files, "shard-wrong", UNREADABLE),
     ("the index names another shard", _point_elsewhere, "shard-wrong", UNREADABLE),
-    ("a shard of another revision", _other_revision, HONEST, REFUSED),
+    ("a shard of another revision", _other_revision, UNEXPLAINED, REFUSED),
 )
 
 

@@ -1,4 +1,4 @@
-"""Damage the tensors of a converted model in the ways in which conversions have gone wrong, and write the file again.
+"""Damage the tensors of a converted model in the ways in which conversions have gone wrong.
 
 `DAMAGES` lists them: where each applies, what it changes, at which tensor it is seen, and the mechanism that is right.
 """
@@ -6,22 +6,19 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gguf
 import ml_dtypes
 import numpy as np
+from benchmarks.stored_tensors import KINDS, Stored, Tensors
 
-from weighbridge.views.checkpoint import open_checkpoint
+from weighbridge.gates.mechanisms import UNEXPLAINED
 
-HEADS, KV, EXPERTS = 4, 2, 4  # of every model that is damaged here
-ALIGNMENT = 32
-KINDS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
-HONEST = "different content"
+HEADS, KV = 4, 2  # of every model that is damaged here
+Change = Callable[[Tensors], None]
 
 Q, K, V, OUT = (f"blk.1.attn_{name}.weight" for name in ("q", "k", "v", "output"))
 GATE, UP, DOWN = (f"blk.1.ffn_{name}.weight" for name in ("gate", "up", "down"))
@@ -30,58 +27,6 @@ EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 GATES, UPS = "blk.1.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight"
 QKV = "blk.1.attn_qkv.weight"
 DECAY, A_LOG = "blk.1.ssm_a", "backbone.layers.1.mixer.A_log"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor as it lies in a file."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    @property
-    def values(self) -> Any:
-        """Read the values of an unpacked dtype, or the bytes of each block, `[blocks, bytes]`."""
-        if self.dtype in KINDS:
-            return np.frombuffer(self.data, KINDS[self.dtype]).reshape(self.shape)
-        size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[self.dtype]][1]
-        return np.frombuffer(self.data, np.uint8).reshape(-1, size)
-
-    def holding(self, values: Any) -> Stored:
-        """Hold other values in the same dtype; a shape that they have, where the dtype is unpacked."""
-        if self.dtype in KINDS:
-            return Stored(self.dtype, values.shape, values.astype(KINDS[self.dtype]).tobytes())
-        return Stored(self.dtype, self.shape, values.tobytes())
-
-
-Tensors = dict[str, Stored]
-Change = Callable[[Tensors], None]
-
-
-def read(path: Path) -> tuple[bytes, Tensors]:
-    """Read a GGUF file: all that stands before its first tensor's entry, and the tensors."""
-    view, data = open_checkpoint(path), path.read_bytes()
-    tensors = {
-        name: Stored(tensor.dtype, tensor.shape, data[tensor.offset : tensor.offset + tensor.nbytes])
-        for name, tensor in view.tensors.items()
-    }
-    first = next(iter(tensors)).encode()
-    return data[: data.index(struct.pack("<Q", len(first)) + first)], tensors
-
-
-def write(path: Path, head: bytes, tensors: Tensors) -> Path:
-    """Write a GGUF file with these tensors under the header of another."""
-    entries, payload = [], b""
-    for name, stored in tensors.items():
-        shape = stored.shape[::-1]
-        kind = gguf.GGMLQuantizationType[stored.dtype]
-        entry = struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(shape))
-        entries.append(entry + struct.pack(f"<{len(shape)}QIQ", *shape, kind, len(payload)))
-        payload += stored.data + bytes(-len(stored.data) % ALIGNMENT)
-    start = head[:8] + struct.pack("<Q", len(tensors)) + head[16:] + b"".join(entries)
-    path.write_bytes(start + bytes(-len(start) % ALIGNMENT) + payload)
-    return path
 
 
 def permuted(rows: Any, heads: int) -> Any:
@@ -276,25 +221,25 @@ LABELS = (
     _("silent rounding to BF16", each(lambda x: x, UP), UP, "value-cast", outtype="bf16"),
 )
 BITS = (
-    _("one bit flipped in F32", each(flipped, UP), UP, HONEST),
-    _("one bit flipped in F16", each(flipped, UP), UP, HONEST, **TO_HALF),
-    _("one bit flipped in BF16", each(flipped, UP), UP, HONEST, **BRAIN),
-    _("one bit flipped in Q8_0", each(flipped, UP), UP, HONEST, **BLOCKS),
-    _("a tail of zeros", each(with_tail_of_zeros, UP), UP, HONEST),
-    _("a tail of zeros in Q8_0", each(with_tail_of_zeros, UP), UP, HONEST, **BLOCKS),
-    _("one block of Q8_0 replaced", each(first_block_last, UP), UP, HONEST, **BLOCKS),
-    _("every value one unit further", each(lambda x: np.nextafter(x, np.float32(9)), UP), UP, HONEST),
-    _("one NaN", each(with_nan, UP), UP, HONEST),
+    _("one bit flipped in F32", each(flipped, UP), UP, UNEXPLAINED),
+    _("one bit flipped in F16", each(flipped, UP), UP, UNEXPLAINED, **TO_HALF),
+    _("one bit flipped in BF16", each(flipped, UP), UP, UNEXPLAINED, **BRAIN),
+    _("one bit flipped in Q8_0", each(flipped, UP), UP, UNEXPLAINED, **BLOCKS),
+    _("a tail of zeros", each(with_tail_of_zeros, UP), UP, UNEXPLAINED),
+    _("a tail of zeros in Q8_0", each(with_tail_of_zeros, UP), UP, UNEXPLAINED, **BLOCKS),
+    _("one block of Q8_0 replaced", each(first_block_last, UP), UP, UNEXPLAINED, **BLOCKS),
+    _("every value one unit further", each(lambda x: np.nextafter(x, np.float32(9)), UP), UP, UNEXPLAINED),
+    _("one NaN", each(with_nan, UP), UP, UNEXPLAINED),
     _("bytes swapped in F32", each(lambda x: x.byteswap(), UP), UP, "byte-swapped"),
     _("bytes swapped in F16", each(lambda x: x.byteswap(), UP), UP, "byte-swapped", **HALF),
     _("bytes swapped after rounding to F16", each(lambda x: x.byteswap(), UP), UP, "byte-swapped", **TO_HALF),
-    _("a norm of zeros", each(lambda x: 0 * x, NORM), NORM, HONEST),
+    _("a norm of zeros", each(lambda x: 0 * x, NORM), NORM, UNEXPLAINED),
 )
 ORDER = (
     _("a square matrix transposed", each(lambda x: x.T, OUT), OUT, "transposed"),
     _("a matrix transposed, shape and all", each(lambda x: x.T, UP), UP, "transposed"),
-    _("dimensions named in the other order", reshaped(UP), UP, HONEST),
-    _("vocabulary rows shifted by one", each(lambda x: np.roll(x, 1, 0), EMBEDDING), EMBEDDING, HONEST),
+    _("dimensions named in the other order", reshaped(UP), UP, UNEXPLAINED),
+    _("vocabulary rows shifted by one", each(lambda x: np.roll(x, 1, 0), EMBEDDING), EMBEDDING, UNEXPLAINED),
     _("rope permutation missing, queries", each(lambda x: unpermuted(x, HEADS), Q), Q, "permutation-missing"),
     _("rope permutation missing, keys in F16", each(lambda x: unpermuted(x, KV), K), K, "permutation-missing",
       **TO_HALF),
@@ -314,7 +259,7 @@ PLACES = (
     _("gate and up exchanged in Q8_0", exchanged(GATE, UP), UP, "gate-and-up-swapped", **BLOCKS),
     _("gate and up of the experts exchanged", exchanged(GATES, UPS), GATES, "gate-and-up-swapped", model="mixtral"),
     _("two experts exchanged", each(lambda x: x[[1, 0, 2, 3]], UPS), UPS, "experts-swapped", model="mixtral"),
-    _("one expert twice", each(lambda x: x[[0, 0, 2, 3]], UPS), UPS, HONEST, model="mixtral"),
+    _("one expert twice", each(lambda x: x[[0, 0, 2, 3]], UPS), UPS, UNEXPLAINED, model="mixtral"),
     _("keys and values exchanged", exchanged(K, V), V, "other-tensor"),
     _("embedding and head exchanged", exchanged(EMBEDDING, HEAD), HEAD, "other-tensor"),
     _("two norms exchanged", exchanged(NORM, FFN_NORM), NORM, "other-tensor"),
@@ -322,8 +267,8 @@ PLACES = (
 NUMBERS = (
     _("silent round trip through BF16", each(lambda x: narrowed(x, ml_dtypes.bfloat16), UP), UP, "through-bf16"),
     _("silent round trip through F16", each(lambda x: narrowed(x, np.float16), UP), UP, "through-f16"),
-    _("silent round trip through FP8", each(lambda x: narrowed(x, ml_dtypes.float8_e4m3fn), UP), UP, HONEST),
-    _("clipped away from zero", each(clipped, UP), UP, HONEST),
+    _("silent round trip through FP8", each(lambda x: narrowed(x, ml_dtypes.float8_e4m3fn), UP), UP, UNEXPLAINED),
+    _("clipped away from zero", each(clipped, UP), UP, UNEXPLAINED),
     _("scaled by 1.01", each(lambda x: x * np.float32(1.01), UP), UP, "scaled"),
     _("scaled by 1.01 in F16", each(lambda x: x.astype("f4") * np.float32(1.01), UP), UP, "scaled", **TO_HALF),
     _("the sign turned", each(lambda x: -x, UP), UP, "scaled"),
@@ -367,7 +312,7 @@ OF_CONVERTERS = (
     _("a Conv1D left transposed", each(lambda x: x.T, OUT), OUT, "transposed", model="gpt2"),
     _("queries and keys exchanged", exchanged(Q, K), Q, "other-tensor", model="bert"),
     _("positions shifted by one", each(lambda x: np.roll(x, -1, 0), "position_embd.weight"), "position_embd.weight",
-      HONEST, model="bert"),
+      UNEXPLAINED, model="bert"),
     _("a bias of queries dropped", dropped("blk.1.attn_q.bias"), "model.layers.1.self_attn.q_proj.bias", "missing",
       model="qwen2"),
     _("a computed rope table scaled", each(lambda x: x * np.float32(1.001), "rope_freqs.weight"), "rope_freqs.weight",
@@ -399,8 +344,8 @@ OF_QUANTISERS = (
       "wrong-head-count", **MIXED),
     _("gate and up exchanged in Q4_K", exchanged(GATE, UP), GATE, "gate-and-up-swapped", **MIXED),
     _("the layer before in Q4_K", copied(UP, "blk.0.ffn_up.weight"), UP, "layer-before", **MIXED),
-    _("one block of Q4_K of zeros", each(lambda x: np.concatenate([x[:-1], 0 * x[-1:]]), UP), UP, HONEST, **MIXED),
-    _("one block of Q4_K replaced", each(first_block_last, UP), UP, HONEST, **MIXED),
+    _("one block of Q4_K of zeros", each(lambda x: np.concatenate([x[:-1], 0 * x[-1:]]), UP), UP, UNEXPLAINED, **MIXED),
+    _("one block of Q4_K replaced", each(first_block_last, UP), UP, UNEXPLAINED, **MIXED),
     _("blocks of Q4_0 in a Q4_K_M file", each(lambda x: x, UP), UP, "requantised",
       outtype="Q4_0", policy="quantised:Q4_K_M"),
     _("scaled by 1.01 in Q4_K", each(stretched, UP), UP, UNSEEN, **MIXED),

@@ -58,10 +58,12 @@ CHANGED = {
     "llama": ROTARY,
     "llama-odd": {**ROTARY, "hidden_size": 320, "intermediate_size": 400},  # not whole blocks of 256, nor of 32
     "llama-tied": ROTARY,
+    "qwen2": ROTARY,
     "qwen3": {**ROTARY, "head_dim": 64},
     "mixtral": {**ROTARY, "num_local_experts": 8},
     "gemma": {**ROTARY, "head_dim": 64},
     "gpt2": {"n_embd": 256},
+    "gptneox": WIDE,
     "falcon": {**WIDE, "num_kv_heads": 2, "ffn_hidden_size": 512},
     "phi3": ROTARY,
     "bert": WIDE,

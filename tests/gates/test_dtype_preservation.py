@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.gates.mutation import Passing, table, unnoticed
+from tests.gates.mutation import table, unnoticed
+from tests.gates.runs import passing
 
 from weighbridge.gates import dtype_preservation
 from weighbridge.gates.dtype_preservation import KIND
 from weighbridge.gates.mechanisms import MECHANISMS
-from weighbridge.judging import falsify
 from weighbridge.limits import read
-from weighbridge.model import Outcome, TrialResult, Verdict
+from weighbridge.model import Outcome, Verdict
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:
@@ -33,56 +33,13 @@ def judged(rows: Sequence[Any], **limits: Any) -> Verdict:
     return KIND.judge(table(rows), read(KIND.limits, limits))
 
 
-SAME = [row("a", "F32", "F32"), row("b", "BF16", "BF16"), row("c", "F16", "F16", shape=[4]), row("d", "F64", "F64")]
-PASSING: dict[str, Passing] = {
-    "the very dtypes": ({}, table(SAME)),
-    "widened": (
-        {"policy": "lossless"},
-        table([row("a", "BF16", "F32"), row("b", "F16", "F32"), row("c", "F32", "F32"), row("d", "I8", "I16")]),
-    ),
-    "allowed by name": (
-        {"allow": [{"tensors": "v*", "from": "F32", "to": "BF16"}, {"tensors": "w*", "from": "F32", "to": "F16"}]},
-        table([row("a", "F32", "F32"), row("v", "F32", "BF16"), row("w", "F32", "F16"), row("z", "F16", "F16")]),
-    ),
-    "missing and extra as meant": (
-        {"allow_missing": ["none", "old.*"], "allow_extra": ["new.*", "none"]},
-        table([row("a", "F32", "F32"), row("new.x", "", "F16"), row("old.x", "F32", ""), row("z", "F32", "F32")]),
-    ),
-    "everything may be missing": (
-        {"allow_missing": ["*"], "allow_extra": ["*"]},
-        table([row("a", "F32", ""), row("b", "F32", "F32"), row("empty", "F32", "F32", shape=[0])]),
-    ),
-    "blocks": ({}, table([row("a", "Q4_0", "Q4_0", {"identical": 6}), row("b", "F32", "F32", {"identical": 6})])),
-}
-
-
-@pytest.mark.parametrize("name", PASSING)
-def test_passes_and_every_trial_is_caught_or_does_not_apply(name: str) -> None:
-    given, evidence = PASSING[name]
-    limits = read(KIND.limits, given)
-    verdict = KIND.judge(evidence, limits)
-    assert verdict.outcome is Outcome.PASS
-    trials = list(falsify(KIND, evidence, limits, verdict))
-    assert [trial.name for trial in trials if trial.result is TrialResult.SURVIVED] == []
-    assert any(trial.result is TrialResult.CAUGHT for trial in trials)
-
-
-def test_every_falsifier_is_caught_somewhere() -> None:
-    caught = set()
-    for given, evidence in PASSING.values():
-        limits = read(KIND.limits, given)
-        trials = falsify(KIND, evidence, limits, KIND.judge(evidence, limits))
-        caught |= {trial.name for trial in trials if trial.result is TrialResult.CAUGHT}
-    assert {falsifier.name for falsifier in KIND.falsifiers} <= caught
-    assert {falsifier.code for falsifier in KIND.falsifiers} == set(KIND.codes)
-
-
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F8_E4M3", "I8"])
 def test_a_narrowing_smuggled_into_the_lossless_table_is_noticed(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     weakened = {**dtype_preservation.LOSSLESS, "F32": ("F64", dtype)}
     monkeypatch.setattr(dtype_preservation, "LOSSLESS", weakened)
-    assert unnoticed(KIND, [PASSING["the very dtypes"]])  # the table is idle under this policy
-    assert not unnoticed(KIND, [PASSING["widened"]])
+    passes = passing("dtype-preservation")
+    assert unnoticed(KIND, [passes["the same tensors pass"]])  # the table is idle under this policy
+    assert not unnoticed(KIND, [passes["dtypes of every width, each kept or widened exactly, pass"]])
 
 
 def relabelled(name: str, **more: Any) -> Any:

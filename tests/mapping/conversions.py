@@ -9,6 +9,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from benchmarks.damages import permuted
 from tests.views.files import safetensors
 
 from weighbridge.gates.value_preservation import KIND
@@ -19,13 +20,6 @@ from weighbridge.views.checkpoint import open_checkpoint
 
 Arrays = dict[str, Any]
 HEADS, KV, HALF, WIDTH, INNER, VOCAB, EXPERTS = 4, 2, 8, 64, 96, 32, 4
-
-
-def permuted(rows: Any, heads: int) -> Any:
-    """Interleave the halves of each head, by the definition: new row (h, i, s) is old row (h, s, i)."""
-    half = rows.shape[0] // heads // 2
-    order = [h * 2 * half + s * half + i for h in range(heads) for i in range(half) for s in range(2)]
-    return rows[order]
 
 
 def decoder(layers: int = 2, *, experts: bool = False) -> Arrays:

@@ -10,12 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from benchmarks.damages import DAMAGES, HONEST, OF_CONVERTERS, QKV, Damage, Stored, each, read, thirds, write
+from benchmarks.damages import DAMAGES, OF_CONVERTERS, QKV, Damage, each, thirds
+from benchmarks.stored_tensors import Stored, read, write
 from tests.mapping.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
 from tests.mapping.fused import FUSED
 from tests.views.quantised import QUANTISED, VALUES
 
-from weighbridge.gates.mechanisms import MECHANISMS, explained
+from weighbridge.gates.mechanisms import MECHANISMS, UNEXPLAINED, explained
 from weighbridge.gates.value_classes import BOUND
 from weighbridge.model import Fields
 
@@ -68,7 +69,7 @@ def test_a_damage_is_refused_and_its_mechanism_named(tmp_path: Path, damage: Dam
         assert offence.code == damage.right
     else:
         assert offence.figures["mechanism"] == damage.right
-        assert damage.right in (HONEST, *MECHANISMS)
+        assert damage.right in (UNEXPLAINED, *MECHANISMS)
 
 
 MEANT = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}
@@ -88,14 +89,14 @@ ELSEWHERE = {"requantised", "relabelled", "swapped"}
 
 
 def test_every_mechanism_is_the_right_one_of_some_damage() -> None:
-    assert set(MECHANISMS) - ELSEWHERE == {damage.right for damage in TRIED} - {HONEST, "missing", "extra"}
+    assert set(MECHANISMS) - ELSEWHERE == {damage.right for damage in TRIED} - {UNEXPLAINED, "missing", "extra"}
 
 
 @pytest.mark.parametrize(
     ("wrong", "policy", "named"),
     [
         (1, "quantised:Q4_K_M", ["layer-before"]),
-        (3, "quantised:Q4_K_M", [HONEST]),
+        (3, "quantised:Q4_K_M", [UNEXPLAINED]),
         (1, "quantised:Q6_K", ["quantised", "layer-before"]),
     ],
 )

@@ -39,8 +39,8 @@ REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"
 UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
 ROUNDED_FIRST = ("requantised-through-f16", "requantised-through-bf16")  # quantised from a file that was rounded before
 
-# Relative RMSE of normally distributed values in each type, measured. Real weights make up to 1.1 times as much, with
-# an importance matrix up to 1.4 times (spec/conversions.md).
+# Relative RMSE of normally distributed values in each type, measured. Real weights make up to 1.1 times as much, and
+# about 1.4 times at most with an importance matrix (spec/conversions.md).
 TYPICAL_ERROR: Mapping[str, float] = {
     "Q8_0": 0.0054,
     "Q6_K": 0.0178,

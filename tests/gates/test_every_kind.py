@@ -1,0 +1,40 @@
+"""Every kind of gate keeps the same promises: its card's passes pass, and no damage of one survives."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gates.runs import passing
+
+from weighbridge.gates import KINDS
+from weighbridge.judging import falsify
+from weighbridge.limits import read
+from weighbridge.model import Outcome, TrialResult
+
+# Codes of measurements that are empty as a whole, which judging tries of every kind.
+OF_NOTHING = {
+    "corpus-wrap-around": {"no-passes"},
+    "device-refusal": {"not-run"},
+    "wall-time-budget": {"no-basis"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_trial_of_a_pass_is_caught_or_does_not_apply_and_each_is_caught_somewhere(kind: str) -> None:
+    caught: set[str] = set()
+    for name, (given, evidence) in passing(kind).items():
+        limits = read(KINDS[kind].limits, given)
+        verdict = KINDS[kind].judge(evidence, limits)
+        assert (name, verdict.outcome) == (name, Outcome.PASS)
+        trials = list(falsify(KINDS[kind], evidence, limits, verdict))
+        assert (name, [trial.name for trial in trials if trial.result is TrialResult.SURVIVED]) == (name, [])
+        found = {trial.name for trial in trials if trial.result is TrialResult.CAUGHT}
+        assert (name, bool(found)) == (name, True)
+        caught |= found
+    assert {falsifier.name for falsifier in KINDS[kind].falsifiers} <= caught
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_code_has_a_falsifier(kind: str) -> None:
+    broken = {falsifier.code for falsifier in KINDS[kind].falsifiers}
+    assert set(KINDS[kind].codes) - broken == OF_NOTHING.get(kind, set())
+    assert broken <= set(KINDS[kind].codes)
