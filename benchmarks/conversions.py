@@ -3,7 +3,7 @@
 The converter is not ours and not shipped: unpack the source distribution of `llama-cpp-python` and give the folder
 `vendor/llama.cpp`. Needs torch, transformers, sentencepiece and tokenizers beside weighbridge:
 
-    python benchmarks/conversions.py --converter …/vendor/llama.cpp --work /tmp/conversions [--only llama --only gemma]
+    python -m benchmarks.conversions --converter …/vendor/llama.cpp --work /tmp/conversions [--only llama --only gemma]
 
 Prints one line a conversion: what `weighbridge compare` answered under the policy that names what was meant.
 """
@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -149,24 +149,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--converter", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--source", type=Path, help="a model's directory, in place of those that are made")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--types", default=",".join(TYPES))
     parser.add_argument("--sources", default=",".join(SOURCES))
     given = parser.parse_args()
     outcomes: Counter[str] = Counter()
+    for name, dtype, folder in folders(given):
+        outtypes = given.types.split(",")
+        failed = convert(given.converter, folder, outtypes)
+        for outtype in outtypes:
+            there = (folder / f"{outtype}.gguf").exists()
+            outcome, told = weigh(folder, outtype, TYPES[outtype]) if there else ("NOT CONVERTED", failed)
+            outcomes[outcome] += 1
+            print(f"{name:12} {dtype:9} {outtype:5} {TYPES[outtype]:13} {outcome:8} {told}", flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
+
+
+def folders(given: argparse.Namespace) -> Iterator[tuple[str, str, Path]]:
+    """Give the models to convert, made where they are not there."""
+    if given.source:
+        yield given.source.name, "as-it-is", given.source
+        return
     for name in given.only or models(VOCABULARY):
         for dtype in given.sources.split(","):
             folder = given.work / f"{name}-{dtype}"
             if not (folder / "config.json").exists():
                 source(name, dtype, folder)
-            outtypes = given.types.split(",")
-            failed = convert(given.converter, folder, outtypes)
-            for outtype in outtypes:
-                there = (folder / f"{outtype}.gguf").exists()
-                outcome, told = weigh(folder, outtype, TYPES[outtype]) if there else ("NOT CONVERTED", failed)
-                outcomes[outcome] += 1
-                print(f"{name:12} {dtype:9} {outtype:5} {TYPES[outtype]:13} {outcome:8} {told}", flush=True)
-    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
+            yield name, dtype, folder
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument, ParamD
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
+from weighbridge.gates.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.mapping import model_defaults, model_keys
@@ -209,3 +210,9 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     for path in sorted((ROOT / "spec").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
             assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_every_mechanism_is_explained_in_the_order_in_which_they_are_tried() -> None:
+    found = [name for name in words(section("tensor-values", "## Mechanisms")) if name not in (UNEXPLAINED, QUANTISED)]
+    assert tuple(found) == MECHANISMS
+    assert {UNEXPLAINED, QUANTISED} <= set(words(section("tensor-values", "## Mechanisms")))

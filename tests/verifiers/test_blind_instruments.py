@@ -145,6 +145,7 @@ ONE = "a promise that is broken once is broken, however often"
 UNUSED = "this subject is measured another way"
 ABSENT = "a fact that is absent holds every `where:` back"
 SAME = "the first answers for all of them here"
+DIGITS = "both sides are then told in as many digits"
 NEITHER = "both sides have a tokenizer here; the tests hold it"
 NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
 HARMLESS: dict[str, dict[str, str]] = {
@@ -193,7 +194,8 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "model_config": {
         "_lacking: for side, told in ((source, 'source'), (candidate, 'import')):": NEITHER,
-        "shortest: for digits in range(1, 10):": "both sides are then told in as many digits",
+        "shortest: for digits in range(1, 10)": DIGITS,
+        "shortest: for name in names if _bits(name) == bits": DIGITS,
         "_unread: for side in (source, candidate):": "the source's vocabulary is of no kind without merges",
         "_told: for value, read in (*one.also, *other.also)": TOLD,
         "_following: for said, read in side.also if said == value": SAME,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -14,12 +15,13 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.views.files import safetensors
 
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
+from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.base import NoCanary
@@ -242,6 +244,9 @@ def test_sides_without_a_common_field_have_no_canary(tmp_path: Path) -> None:
 
 
 @given(st.floats(width=32))
+@example(3.4028234663852886e38)
+@example(1.401298464324817e-45)
+@example(math.inf)
 def test_a_number_of_32_bits_keeps_its_bits_under_its_shortest_name(value: float) -> None:
     assert struct.pack("<f", shortest(value)) == struct.pack("<f", value)
 
@@ -254,3 +259,70 @@ def test_the_nearest_number_of_32_bits_has_the_same_name(value: float) -> None:
 def test_names_are_short() -> None:
     assert [shortest(float(np.float32(value))) for value in (1e-6, 0.1, 500000.0, 1e-12)] == [1e-6, 0.1, 5e5, 1e-12]
     assert shortest(1e300) == 1e300
+
+
+# --- Anything at all --------------------------------------------------------------------------------------------------
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def some(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from(keys), ANYTHING, max_size=len(keys))
+
+
+SPOILED = st.fixed_dictionaries({}, optional={
+    "tokenizer.json": st.fixed_dictionaries({"model": ANYTHING | some("vocab", "merges"), "added_tokens": ANYTHING},
+        optional={"post_processor": ANYTHING | some("processors", "single", "type")}),
+    "tokenizer_config.json": some("added_tokens_decoder", "bos_token", "eos_token", "add_bos_token", "chat_template"),
+    "generation_config.json": some("eos_token_id", "bos_token_id"),
+    "vocab.json": st.dictionaries(st.text(max_size=3), ANYTHING, max_size=3),
+    "added_tokens.json": st.dictionaries(st.text(max_size=3), ANYTHING, max_size=3),
+    "chat_template.json": some("chat_template"),
+})  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(config=some(*CONFIGURATION, "rope_scaling", "head_dim", "text_config", "eos_token_id"), files=SPOILED)
+def test_whatever_lies_beside_a_checkpoint_is_measured_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any], files: dict[str, Any]
+) -> None:
+    home = tmp_path_factory.mktemp("spoiled")
+    views = folder(home / "hf", config, **{name.replace(".", "__"): value for name, value in files.items()})
+    other = open_checkpoint(SPECIMENS / "configs" / "llama.gguf")
+    with contextlib.suppress(SubjectError):
+        found = VERIFIER.measure((views, other), {})
+        if isinstance(found, Measurement):
+            assert encode_measured(found)
+            assert lay_canary(VERIFIER, (views, other), {}, found).seen or not anything_compared(found)
+
+
+def anything_compared(found: Measurement) -> bool:
+    assert isinstance(found.value, Rows)
+    return any(row["source_basis"] and row["candidate_basis"] and not row["why"] for row in found.value.rows)
+
+
+HEADER = (SPECIMENS / "configs" / "llama.gguf").read_bytes()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(HEADER) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_whatever_a_header_says_is_measured_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("header") / "x.gguf"
+    data = bytearray(HEADER)
+    for at, byte in changes:
+        data[at] = byte
+    path.write_bytes(data)
+    with contextlib.suppress(SubjectError):
+        views = open_checkpoint(SPECIMENS / "configs" / "llama"), open_checkpoint(path)
+        found = VERIFIER.measure(views, {})
+        assert isinstance(found, Unmeasured) or encode_measured(found)

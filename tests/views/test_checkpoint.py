@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 import socket
 import struct
 from pathlib import Path
@@ -53,6 +54,21 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
         assert refused(Path("sock")) == "file-unreadable cannot be opened: No such device or address"
 
 
+def test_too_many_open_files_are_told_with_the_limit_to_raise(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "x", ONE)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(path, os.O_RDONLY)
+    os.close(free)
+    for least in (free, free + 1):  # none for the file, and none for its mapping
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, limits[1]))
+        try:
+            with pytest.raises(SubjectError, match="file-unreadable cannot be opened: Too many open files") as caught:
+                open_checkpoint(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert caught.value.remedy == "raise the limit of open files (ulimit -n)"
+
+
 def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "none") == "file-missing there is no such file"
     assert refused(tmp_path / "none" / "deeper") == "file-missing there is no such file"
@@ -65,7 +81,7 @@ def test_a_missing_an_empty_and_a_foreign_file_are_refused(tmp_path: Path) -> No
     (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}, protocol=4))
     assert refused(tmp_path / "pickle") == (
         "checkpoint-format is a Python pickle, but not of PyTorch;"
-        " safetensors, GGUF, PyTorch, APR, ONNX and NumPy files are read"
+        " safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files are read"
     )
 
 

@@ -28,6 +28,9 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("torch_pickle.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_legacy.py", r'refuse\("([a-z]+)"', "torch-")
+    raised |= codes_in("dcp_metadata.py", r'refuse\("([a-z]+)"', "dcp-") | {"dcp-hole"}
+    raised |= codes_in("dcp_directory.py", r'refuse(?:_copy)?\("([a-z]+)"', "dcp-")
+    raised |= codes_in("dcp_directory.py", r'"(dcp-[a-z]+)"')
     raised |= codes_in("apr_file.py", r'_refuse\("([a-z]+)"', "apr-") | {"apr-trailing"}
     raised |= codes_in("protobuf.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("onnx_file.py", r'refuse\("([a-z]+)"', "onnx-")

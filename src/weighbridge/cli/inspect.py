@@ -21,10 +21,10 @@ from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKi
 from weighbridge.printable import printable
 from weighbridge.report.lines import capped
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.views import formats
+from weighbridge.views import dcp_metadata, formats
 
 TENSORS_SHOWN = 20
-INDEXES = ".safetensors.index.json", ".bin.index.json"
+INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
 RUN_FILES = ("run.json", "steps.jsonl")
 
 

@@ -15,6 +15,7 @@ REPORTED = {
     "format": "written_by",
     "onnx.producer_name": "written_by",
     "apr.dtype_codes": "dtype_codes",
+    "dcp.unweighed_items": "unweighed_items",
 }
 
 
@@ -25,7 +26,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     dtypes = collections.Counter(tensor.dtype for tensor in tensors)
     counted: dict[str, Json] = {
         "format": view.format,
-        "files": len({tensor.file for tensor in tensors}),
+        "files": len({part.file for tensor in tensors for part in tensor.stored}),
         "tensors": len(tensors),
         "elements": sum(tensor.elements for tensor in tensors),
         "bytes": sum(tensor.nbytes for tensor in tensors),
@@ -61,7 +62,7 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
         return NoCanary("there is no tensor to take away")
     kept = [view.tensor(name) for name in names[:-1]]
     left: dict[str, Json] = {
-        "files": len({tensor.file for tensor in kept}),
+        "files": len({part.file for tensor in kept for part in tensor.stored}),
         "tensors": len(kept),
         "elements": sum(tensor.elements for tensor in kept),
         "bytes": sum(tensor.nbytes for tensor in kept),

@@ -13,6 +13,8 @@ from typing import Any
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Checksum
+from weighbridge.views.dcp_metadata import NAME as METADATA
+from weighbridge.views.dcp_metadata import SUFFIX
 from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
@@ -45,7 +47,10 @@ def _own(view: CheckpointView, name: str) -> Fields:
     path, nbytes = Path(name), view.files[name].size
     if name.endswith(INDEX):
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=_declared(view, name))
-    held = sum(tensor.nbytes for tensor in view.tensors.values() if tensor.file == name)
+    if path.name == METADATA:
+        return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes)
+    stored = (part for tensor in view.tensors.values() for part in tensor.stored)
+    held = sum(part.nbytes for part in stored if part.file == name)
     own = [checksum for checksum in view.checksums if checksum.file == name]
     wrong = [told for checksum in own if (told := _wrong(view, checksum))]
     return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong_checksums=wrong)
@@ -76,10 +81,17 @@ def _declared(view: CheckpointView, name: str) -> Json:
 def _beside(view: CheckpointView) -> list[str]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
     own = {Path(name).name for name in view.files}
-    if not any(name.endswith(INDEX) for name in own):
+    index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
+    if index is None:
         return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
-    suffixes = {Path(name).suffix for name in own} - {Path(INDEX).suffix}
-    return sorted(name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
+    suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
+    beside = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
+    return sorted(name for name in beside if not _idle(view, name))
+
+
+def _idle(view: CheckpointView, name: str) -> bool:
+    """Tell whether this is what a rank leaves that had nothing to save."""
+    return name.endswith(SUFFIX) and view.folder.size(name) == 0
 
 
 def extent(views: Views, _options: Fields) -> int:

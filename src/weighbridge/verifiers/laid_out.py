@@ -59,8 +59,7 @@ class Laid:
         """
         at, behind = 0, 0
         new, (per, size) = self.new, self.new.unit
-        home = self.candidate.files[new.file]
-        home.require_unchanged()
+        self.candidate.require_unchanged(new.name)
         for stored, elements in self._stored():
             stop = at + elements
             yield at, stored, _bytes(self.candidate.read(new.name, at // per * size, stop // per * size))
@@ -69,7 +68,7 @@ class Laid:
                 self.candidate.forget(new.name)
                 behind = 0
         self.candidate.forget(new.name)
-        home.require_unchanged()
+        self.candidate.require_unchanged(new.name)
 
     def predicted(self) -> Iterator[Words]:
         """Give the source's words alone, a stretch at a time."""

@@ -123,15 +123,20 @@ def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
 
 def shortest(value: float) -> float:
     """Round to 32 bits, and give the shortest decimal that names the result."""
-    try:
-        (narrow,) = struct.unpack("<f", struct.pack("<f", value))
-    except OverflowError:
+    bits = _bits(value)
+    if bits is None:
         return value
-    for digits in range(1, 10):
-        told = float(f"{narrow:.{digits}g}")
-        if struct.pack("<f", told) == struct.pack("<f", narrow):
-            return told
-    return float(narrow)
+    (narrow,) = struct.unpack("<f", bits)
+    names = (float(f"{narrow:.{digits}g}") for digits in range(1, 10))  # nine digits name every number of 32 bits
+    return next((name for name in names if _bits(name) == bits), float(narrow))
+
+
+def _bits(value: float) -> bytes | None:
+    """Give the 32 bits nearest to a number, or None beyond the largest."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return None
 
 
 # --- Lists ------------------------------------------------------------------------------------------------------------

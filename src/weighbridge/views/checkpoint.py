@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import formats, onnx_file, sharded, strided
+from weighbridge.views import dcp_directory, dcp_metadata, formats, onnx_file, pieces, sharded, strided
 from weighbridge.views.folders import Folder, place_of
 from weighbridge.views.readable import ReadableFile, sha256
 from weighbridge.views.reading import Checksum
@@ -81,9 +81,7 @@ class CheckpointView:
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
-        tensor = self.tensors[name]
-        file = self.files[tensor.file]
-        windows = strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
+        windows = self._windows(self.tensors[name], size)
         if name not in self.patches:
             return windows
         return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
@@ -91,15 +89,21 @@ class CheckpointView:
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""
         tensor = self.tensors[name]
-        stop, file = min(stop, tensor.nbytes), self.files[tensor.file]
-        if tensor.strides:
-            return self._patched(name, start, strided.read(file, tensor, start, stop))
-        return self._patched(name, start, file.read(tensor.offset + start, tensor.offset + stop))
+        return self._patched(name, start, self._read(tensor, start, min(stop, tensor.nbytes)))
 
     def forget(self, name: str) -> None:
         """Give back the memory that reading a tensor took."""
-        tensor = self.tensors[name]
-        self.files[tensor.file].release(*tensor.extent)
+        for stored in self.tensors[name].stored:
+            self.files[stored.file].release(*stored.extent)
+
+    def require_unchanged(self, name: str) -> None:
+        """Hold the files that a tensor is stored in against what they were when they were opened.
+
+        Raises:
+            SubjectError: `subject-changed`.
+        """
+        for stored in self.tensors[name].stored:
+            self.files[stored.file].require_unchanged()
 
     def digest(self) -> dict[str, str]:
         """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
@@ -132,6 +136,20 @@ class CheckpointView:
         patches = {**self.patches, name: (*self.patches.get(name, ()), (offset, replacement))}
         return dataclasses.replace(self, patches=patches, origin=Origin.SYNTHETIC)
 
+    def _windows(self, tensor: Tensor, size: int) -> Iterator[memoryview]:
+        if tensor.pieces:
+            return pieces.windows(self.files, tensor, size)
+        file = self.files[tensor.file]
+        return strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
+
+    def _read(self, tensor: Tensor, start: int, stop: int) -> memoryview:
+        if tensor.pieces:
+            return pieces.read(self.files, tensor, start, stop)
+        file = self.files[tensor.file]
+        if tensor.strides:
+            return strided.read(file, tensor, start, stop)
+        return file.read(tensor.offset + start, tensor.offset + stop)
+
     def _patched(self, name: str, start: int, window: memoryview) -> memoryview:
         touching = [
             (at - start, data)
@@ -152,6 +170,9 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
         return tensor
     per, size = tensor.unit
     nbytes = elements // per * size
+    if tensor.pieces:
+        tiled = dataclasses.replace(tensor.pieces, first=tensor.pieces.first + (tensor.nbytes - nbytes) // size)
+        return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, pieces=tiled)
     if tensor.strides:
         strides = dataclasses.replace(tensor.strides, first=tensor.strides.first + tensor.elements - elements)
         return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, strides=strides)
@@ -170,7 +191,9 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     files = {file.name: file}
     if formats.looks_like_json(file):
         found, files = sharded.parse(file, place.folder)
-    elif formats.reader_of(head := bytes(file.read(0, formats.HEAD))) and onnx_file.begins(head):
+    elif dcp_metadata.begins(head := bytes(file.read(0, formats.HEAD))):
+        found, files = dcp_directory.parse(file, place.folder)
+    elif formats.reader_of(head) and onnx_file.begins(head):
         found, files = onnx_file.parse(file, place.folder)
     else:
         found = formats.read(file)

@@ -11,7 +11,8 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "empty-file": "The file has no bytes. Its writer was stopped, or the disk was full: write it again.",
     "subject-changed": "The file was written to between opening and reading it, so what was read is of no one file."
     " Wait for its writer, then measure again.",
-    "checkpoint-none": "The directory holds neither model.safetensors.index.json nor a .safetensors file.",
+    "checkpoint-none": "The directory holds neither model.safetensors.index.json nor a .safetensors file, nor the"
+    " .metadata of a distributed checkpoint, which is written when all else is.",
     "checkpoint-ambiguous": "The directory holds several .safetensors files and no index that says what belongs"
     " together. Bind one file, or write the index.",
     "checkpoint-format": "The file is of another known format (another pickle or ZIP, HDF5, GGML)."
@@ -92,6 +93,22 @@ CHECKPOINT_CODES: Mapping[str, str] = {
     "torch-nested": "Dictionaries and lists are nested more than 64 deep, or one holds itself.",
     "torch-name": "A key of a dictionary is neither text nor number, or the names are longer than any that are needed.",
     "torch-twice": "Two tensors have the same name once the names of nested dictionaries are joined with dots.",
+    "dcp-metadata": "The .metadata of a distributed checkpoint does not describe tensors, pieces and items as PyTorch"
+    " writes them. Load it with the PyTorch that wrote it, and save it again.",
+    "dcp-twice": "A tensor or an item is described twice, so two readers may see two different ones.",
+    "dcp-size": "The .metadata is larger than 64 MiB. Save the model's weights alone, or as safetensors.",
+    "dcp-shape": "A tensor has more than 32 dimensions, or more elements than can be counted.",
+    "dcp-piece": "A piece lies outside its tensor, or the item that should hold it holds another dtype or shape.",
+    "dcp-pieces": "The pieces of a tensor cut it into more cells than the largest checkpoints need.",
+    "dcp-hole": "Elements of a tensor are in no piece, or bytes of a .distcp file in no item.",
+    "dcp-overlap": "Two pieces hold the same element, or two items the same bytes.",
+    "dcp-item": "A piece is stored nowhere, or its item is not one tensor that torch.save wrote.",
+    "dcp-unread": "An item is stored that is no piece of any tensor, so no reader would look at it.",
+    "dcp-path": "An item is said to lie outside the checkpoint's directory: by a path, or by a link that leads out.",
+    "dcp-transformed": "An item was compressed or encrypted while it was saved, so it cannot be looked at in place.",
+    "dcp-file": "A file that .metadata names is not beside it: the directory was not copied whole.",
+    "dcp-truncated": "An item ends beyond the end of its file, which is not whole, or of another save.",
+    "dcp-trailing": "Bytes follow the last item or the pickle, which no reader would look at.",
     "apr-version": "The APR version is not 2.",
     "apr-checksum": "The header does not have the CRC-32 that it gives: bits have changed since.",
     "apr-flags": "The file is encrypted, or says that it is column-major.",

@@ -44,6 +44,10 @@ class Folder(Protocol):
         """Tell whether there is something of this name that may be seen."""
         ...
 
+    def strays(self, name: str) -> bool:
+        """Tell whether a name leads out of it."""
+        ...
+
     def names(self) -> list[str]:
         """List the names of its files."""
         ...
@@ -85,6 +89,10 @@ class LocalFolder:
         """Tell the same: what may not be read here is an error, never nothing."""
         return self.holds(name)
 
+    def strays(self, name: str) -> bool:
+        """Tell whether a name is a link to another folder."""
+        return (self.path / name).resolve().parent != self.path.resolve()
+
     def names(self) -> list[str]:
         """List the names of its regular files."""
         return [path.name for path in self.path.glob("*") if is_file(path)]
@@ -123,6 +131,10 @@ class RemoteFolder:
             if error.code == "remote-access":
                 return False
             raise
+
+    def strays(self, name: str) -> bool:
+        """Tell that no plain name does."""
+        return False
 
     def names(self) -> list[str]:
         """List the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""

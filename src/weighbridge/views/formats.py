@@ -20,7 +20,7 @@ from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 
 HEAD = 32  # bytes
-READ = "safetensors, GGUF, PyTorch, APR, ONNX and NumPy files"
+READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 
 
 def read(file: ReadableFile) -> Reading:

@@ -5,6 +5,7 @@ What has been read is given back to the page cache, so that comparing 100 GiB ta
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -30,7 +31,7 @@ class MappedFile:
         self._identity = _identity(found)
         self.size = found.st_size
         _require_content(found, self.name)
-        self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        self._map = _map(self._fd, self.size, self.name)
         self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
@@ -80,12 +81,7 @@ class MappedFile:
             SubjectError: `subject-changed`.
         """
         if _identity(os.fstat(self._fd)) != self._identity:
-            raise SubjectError(
-                "subject-changed",
-                "the file was written to while it was being read",
-                where=self.name,
-                remedy="wait until its writer is done, then measure again",
-            )
+            raise _changed(self.name)
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
@@ -101,10 +97,32 @@ def _open(path: Path, name: str) -> int:
             "file-missing", "there is no such file", where=name, remedy="check the path of the subject"
         ) from None
     except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else "not a usable path"
-        raise SubjectError(
-            "file-unreadable", f"cannot be opened: {reason}", where=name, remedy="make it readable for this user"
-        ) from None
+        raise _unreadable(problem, name) from None
+
+
+def _map(descriptor: int, size: int, name: str) -> mmap.mmap:
+    try:
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    except OSError as problem:  # it takes a descriptor of its own
+        raise _unreadable(problem, name) from None
+    except ValueError:  # the file is shorter by now
+        raise _changed(name) from None
+
+
+def _changed(name: str) -> SubjectError:
+    return SubjectError(
+        "subject-changed",
+        "the file was written to while it was being read",
+        where=name,
+        remedy="wait until its writer is done, then measure again",
+    )
+
+
+def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
+    number = problem.errno if isinstance(problem, OSError) else None
+    remedy = "raise the limit of open files (ulimit -n)" if number == errno.EMFILE else "make it readable for this user"
+    reason = os.strerror(number) if number else "not a usable path"
+    return SubjectError("file-unreadable", f"cannot be opened: {reason}", where=name, remedy=remedy)
 
 
 def _require_content(found: os.stat_result, name: str) -> None:

@@ -60,6 +60,42 @@ class ReadableFile(Protocol):
         ...
 
 
+class Excerpt:
+    """A stretch of an open file, read as if it were a file by itself; its bytes count from its own start."""
+
+    __slots__ = ("_start", "name", "size", "whole")
+
+    def __init__(self, whole: ReadableFile, start: int, stop: int) -> None:
+        self.whole, self._start = whole, start
+        self.name = f"{whole.name}, in the item at byte {start},"
+        self.size = stop - start
+
+    @property
+    def version(self) -> str:
+        """Tell what differs between the whole file and a later one of its name."""
+        return self.whole.version
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop`, of which those beyond the end are left out."""
+        return self.whole.read(self._start + start, self._start + min(stop, self.size))
+
+    def gather(self, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop` in an order that nobody knows yet."""
+        return self.whole.gather(self._start + start, self._start + min(stop, self.size))
+
+    def release(self, start: int, stop: int) -> None:
+        """Say that these bytes are not needed for now."""
+        self.whole.release(self._start + start, self._start + stop)
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
+        """Walk over bytes `start` to `stop` in steps of `size`."""
+        return self.whole.windows(self._start + start, self._start + stop, size)
+
+    def require_unchanged(self) -> None:
+        """Hold the whole file against what it was when it was opened."""
+        self.whole.require_unchanged()
+
+
 def sha256(file: ReadableFile) -> str:
     """Digest a whole file."""
     digest = hashlib.sha256()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.views import formats
+from weighbridge.views import dcp_metadata, formats
 from weighbridge.views.folders import INDEX, TORCH_NAMES, Folder
 from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
@@ -31,12 +31,22 @@ def checkpoint_in(folder: Folder) -> str:
     found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
     if len(found) == 1:
         return found[0]
-    older = next((name for name in TORCH_NAMES if folder.holds(name)), "")
+    older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
     if older and not found:
         return older
-    code = "checkpoint-ambiguous" if found else "checkpoint-none"
-    what = f"{len(found)} .safetensors files and no {INDEX}" if found else f"no .safetensors file and no {INDEX}"
-    raise SubjectError(code, what, where=folder.name, remedy="bind the file itself, or write the index beside it")
+    raise _no_checkpoint(folder, len(found))
+
+
+def _no_checkpoint(folder: Folder, files: int) -> SubjectError:
+    """Say why a folder with so many safetensors files has no one checkpoint."""
+    code = "checkpoint-ambiguous" if files else "checkpoint-none"
+    what = f"{files} .safetensors files and no {INDEX}" if files else f"no .safetensors file and no {INDEX}"
+    remedy = "bind the file itself, or write the index beside it"
+    parts = 0 if files else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
+    if parts:
+        what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
+        remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
+    return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
 def parse(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -107,11 +108,44 @@ class Strides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A rectangular block of a tensor that is stored by itself; `at` and `sizes` are in words, one a dimension."""
+
+    at: tuple[int, ...]
+    sizes: tuple[int, ...]
+    stored: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The blocks that a tensor is stored in, which fill `shape` without overlap, each in a file of its own or not.
+
+    `shape` is of the whole tensor, in words (of the smallest whole unit that is stored); `first` counts the words, in
+    row-major order, before the tensor's own first one.
+    """
+
+    shape: tuple[int, ...]
+    blocks: tuple[Piece, ...]
+    first: int = 0
+
+    def holder(self, word: int) -> tuple[Piece, int]:
+        """Find the piece that holds the word of this row-major index, and the word's index in the piece."""
+        place = unravelled(self.first + word, self.shape)
+        inside = ((piece, tuple(map(operator.sub, place, piece.at))) for piece in self.blocks)
+        return next(
+            (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
+            for piece, steps in inside
+            if all(0 <= step < size for step, size in zip(steps, piece.sizes, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """One tensor as its header describes it; `offset` and `nbytes` are in bytes of `file`, shape is row-major.
 
-    `nbytes` counts its elements; they lie together from `offset` on, in order, unless `strides` says otherwise.
-    `name` and `file` are data from the outside: escape them when shown, never use them as a path.
+    `nbytes` counts its elements; they lie together from `offset` on, in order, unless `strides` or `pieces` says
+    otherwise; `file` and `offset` are then the first piece's. `name` and `file` are data from the outside: escape them
+    when shown, never use them as a path.
     """
 
     name: str
@@ -121,6 +155,7 @@ class Tensor:
     offset: int
     file: str
     strides: Strides | None = None
+    pieces: Pieces | None = None
 
     @property
     def elements(self) -> int:
@@ -133,13 +168,23 @@ class Tensor:
         return UNITS[self.dtype]
 
     @property
+    def stored(self) -> tuple[Tensor, ...]:
+        """List what is stored of it, each in one file: itself, or its pieces."""
+        return tuple(piece.stored for piece in self.pieces.blocks) if self.pieces else (self,)
+
+    @property
     def extent(self) -> tuple[int, int]:
-        """Give the first byte of the file that belongs to the tensor, and the byte behind its last."""
+        """Give the first byte of the file that belongs to a tensor in one piece, and the byte behind its last."""
+        assert self.pieces is None
         stored = self.strides.reach * self.unit[1] if self.strides else self.nbytes
         return self.offset, self.offset + stored
 
     def file_offset(self, at: int) -> int:
-        """Find the byte of the file that holds byte `at` of the tensor in row-major order."""
+        """Find the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
+        if self.pieces:
+            word, inside = divmod(at, self.unit[1])
+            piece, index = self.pieces.holder(word)
+            return piece.stored.file_offset(index * self.unit[1] + inside)
         if self.strides is None:
             return self.offset + at
         size = self.unit[1]
@@ -152,6 +197,15 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     for size in shape[:0:-1]:
         steps.append(steps[-1] * size)
     return tuple(reversed(steps))[: len(shape)] if shape else ()
+
+
+def unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the place, a number a dimension, of the element of this row-major index."""
+    place = []
+    for size in reversed(shape):
+        index, along = divmod(index, size)
+        place.append(along)
+    return tuple(reversed(place))
 
 
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:

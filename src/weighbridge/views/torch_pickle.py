@@ -20,6 +20,7 @@ from weighbridge.views.tensor import UNITS, Tensor, quoted, span, strides_of
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
 MAX_RANK = 32  # NumPy before 2 reads no more
+MAX_SIZES = 1 << 10
 MAX_DEPTH = 64
 MAX_VISITS = 1 << 20  # of dictionaries, lists and their entries, each as often as it is referred to
 MAX_ELEMENTS = 1 << 24  # of lists, likewise
@@ -261,7 +262,7 @@ class _Walk:
         marks = args[least] if len(args) > least else None
         if isinstance(marks, Made) and any(value for _, value in marks.pairs):
             self.refuse("tensor", f"{_shown(path)} is a view with its sign or imaginary part turned, not plain values")
-        shape, steps, first = _whole(args[2]), _whole(args[3]), args[1]
+        shape, steps, first = whole(args[2]), whole(args[3]), args[1]
         if shape is None or steps is None or len(shape) != len(steps) or type(first) is not int or first < 0:
             self.refuse("tensor", f"{_shown(path)}: size, stride or offset are not whole numbers")
         if len(shape) > MAX_RANK:
@@ -278,7 +279,7 @@ class _Walk:
         if dtype == "F4":
             if strides is not None or not shape:
                 self.refuse("tensor", f"{_shown(path)} is a view of packed 4-bit values that are not in order")
-            shape = (*shape[:-1], shape[-1] * 2)
+            shape = in_values(dtype, shape)
         nbytes = span(dtype, shape)
         reach = 0 if 0 in shape else (strides.reach if strides else math.prod(layout[0]))
         if nbytes is None or (nbytes and (first + reach) * size > storage.nbytes):
@@ -293,12 +294,18 @@ class _Walk:
         return dataclasses.replace(tensor, strides=strides) if strides else tensor
 
 
-def _whole(value: object) -> tuple[int, ...] | None:
+def in_values(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Count values where PyTorch counts bytes: one element of its float4_e2m1fn_x2 holds two."""
+    return (*shape[:-1], shape[-1] * 2) if dtype == "F4" and shape else shape
+
+
+def whole(value: object) -> tuple[int, ...] | None:
+    """Read a tuple of whole numbers from 0 on, as a torch.Size or bare; None where it is none."""
     if isinstance(value, Made) and value.callee == "torch.Size" and value.args:
         value = value.args[0]
-    if not isinstance(value, tuple) or not all(type(item) is int and item >= 0 for item in value):
+    if not isinstance(value, tuple) or len(value) > MAX_SIZES:  # many tensors may share one
         return None
-    return value
+    return value if all(type(item) is int and item >= 0 for item in value) else None
 
 
 def _scalar(value: object) -> Scalar:

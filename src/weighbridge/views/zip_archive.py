@@ -26,6 +26,7 @@ MAX_DESCRIPTOR = 24  # bytes that may follow a member's content
 FULL = 0xFFFFFFFF
 ENCRYPTED, UTF_8 = 0x1, 0x800
 WRITE_AGAIN = "write the archive again, or fetch it again and compare its size with the source's"
+BIND_DIRECTORY = "bind its directory: a .distcp file holds a part of a distributed checkpoint"
 STORE = "write it again without compression (torch.save and numpy.savez store their members)"
 
 
@@ -214,5 +215,5 @@ def refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     Raises:
         SubjectError: `zip-…`.
     """
-    remedy = STORE if code == "compressed" else WRITE_AGAIN
+    remedy = STORE if code == "compressed" else BIND_DIRECTORY if file.name.endswith(".distcp") else WRITE_AGAIN
     raise SubjectError(f"zip-{code}", what, where=f"{file.name} at byte {at}", remedy=remedy)

