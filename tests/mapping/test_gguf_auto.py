@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.damages import permuted
 from tests.mapping.conversions import (
     CONFIG,
     EXPERTS,
@@ -16,7 +17,6 @@ from tests.mapping.conversions import (
     decoder,
     directory,
     gguf_file,
-    permuted,
     weighed,
 )
 
