@@ -18,6 +18,7 @@ from weighbridge.views.readable import ReadableFile
 from weighbridge.views.reading import Reading
 from weighbridge.views.tensor import Tensor, quoted, span
 
+FORMAT = "onnx"
 MAX_TENSORS = 1 << 20
 MAX_RANK = 32
 MAX_DEPTH = 16  # of graphs inside nodes
@@ -61,7 +62,7 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     Raises:
         SubjectError: `onnx-…` with the byte offset and the reason.
     """
-    model = Message(file, 0, file.size, [0])
+    model = Message(file, 0, file.size, [0], FORMAT)
     found = model.collected(MODEL, once=(*NAMED, 7))
     if not found[7] or not found[8]:
         model.refuse("model", f"no {'graph' if not found[7] else 'opset_import'}: the file is not a whole model")
@@ -75,7 +76,7 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     for function in found[25]:
         held.function(model.within(function))
     _require_apart(model, held.tensors.values())
-    reading = Reading(format="onnx", tensors=held.tensors, metadata=_metadata(model, found) | held.counted())
+    reading = Reading(format=FORMAT, tensors=held.tensors, metadata=_metadata(model, found) | held.counted())
     return reading, held.files
 
 

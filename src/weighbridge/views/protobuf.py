@@ -34,22 +34,26 @@ class Field(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """A message between two bytes of a file; `spent` counts the fields that were walked over, in it and its like."""
+    """A message between two bytes of a file; `spent` counts the fields that were walked over, in it and its like.
+
+    `form` begins the codes of what is refused.
+    """
 
     file: ReadableFile
     start: int
     stop: int
     spent: list[int]
+    form: str
 
     def within(self, field: Field) -> Message:
         """Take the bytes of a field as a message."""
-        return Message(self.file, field.start, field.stop, self.spent)
+        return Message(self.file, field.start, field.stop, self.spent, self.form)
 
     def fields(self, wanted: Mapping[int, Collection[int]]) -> Iterator[Field]:
         """Walk over the fields of these numbers, each of one of its wire types; all others are stepped over.
 
         Raises:
-            SubjectError: `onnx-wire`, `onnx-truncated` or `onnx-size`.
+            SubjectError: `…-wire`, `…-truncated` or `…-size`.
         """
         at = self.start
         while at < self.stop:
@@ -65,7 +69,7 @@ class Message:
         """Collect fields by number; those of `once` may be there once only, as readers differ about which they take.
 
         Raises:
-            SubjectError: `onnx-twice` too.
+            SubjectError: `…-twice` too.
         """
         found: dict[int, list[Field]] = {number: [] for number in wanted}
         for field in self.fields(wanted):
@@ -91,7 +95,7 @@ class Message:
         """Read a text.
 
         Raises:
-            SubjectError: `onnx-text`.
+            SubjectError: `…-text`.
         """
         length = field.stop - field.start
         if length > MAX_TEXT:
@@ -104,7 +108,7 @@ class Message:
     def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
         """Refuse the file at this byte."""
         where = f"{self.file.name} at byte {self.start if at is None else at}"
-        raise SubjectError(f"onnx-{code}", what, where=where, remedy=FETCH_AGAIN)
+        raise SubjectError(f"{self.form}-{code}", what, where=where, remedy=FETCH_AGAIN)
 
     def _field(self, at: int) -> Field:
         self.spent[0] += 1

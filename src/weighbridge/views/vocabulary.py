@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weighbridge.errors import SubjectError
+from weighbridge.views import sentencepiece_file
 from weighbridge.views.checkpoint import CheckpointView
 from weighbridge.views.companions import companion, json_beside, refuse, text_beside
 from weighbridge.views.gguf_values import LongValues
-from weighbridge.views.sentencepiece_file import NoModelError, pieces
+from weighbridge.views.sentencepiece_file import pieces
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
 MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
@@ -167,9 +169,12 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
         if file is None:
             continue
         try:
-            found: list[bytes | None] = [*pieces(file.read(0, file.size))]
-        except NoModelError as problem:
-            return _told(name, [], _Added({}, frozenset()), [], why=f"{name} is no sentencepiece model: {problem}")
+            found: list[bytes | None] = [*pieces(file)]
+        except SubjectError as problem:
+            if not problem.code.startswith(sentencepiece_file.FORMAT):
+                raise
+            why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
+            return _told(name, [], _Added({}, frozenset()), [], why=why)
         file.require_unchanged()
         return _told(name, found, _added_beside(view, config), [])
     return None
