@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weighbridge.model import Fields, Measurement, Rows, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Views
+from weighbridge.model import Fields, Measurement, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, Views, rows_by_name
 from weighbridge.verifiers.casts import cast, castable, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -25,7 +25,7 @@ def damage(views: Views, measure: Callable[[Views], Measurement]) -> Canary | No
         return NoCanary(NOTHING)
     source, candidate = (view.cut(names, _enough(views[1].tensor(names[-1]))) for view in views)
     name = names[-1]
-    before = _rows(measure((source, candidate)))
+    before = rows_by_name(measure((source, candidate)))
     tensor: Tensor = candidate.tensor(name)
     last = bytes(candidate.read(name, tensor.nbytes - 1, tensor.nbytes))
     wanted = _last_expected(source, candidate, name)
@@ -36,7 +36,7 @@ def damage(views: Views, measure: Callable[[Views], Measurement]) -> Canary | No
     step = 1 if right else -1
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        after = _rows(found)
+        after = rows_by_name(found)
         if not set(before) == set(after) == set(names):
             return False
         others = all(before[other] == after[other] for other in names if other != name)
@@ -96,9 +96,3 @@ def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
         return False
     first = after["first_difference"]
     return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
-
-
-def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
-        return {}
-    return {str(row["name"]): row for row in found.value.rows}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weighbridge.mapping.plan import Plan
-from weighbridge.model import Fields, Measurement, Rows, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Views
+from weighbridge.model import Fields, Measurement, Unmeasured
+from weighbridge.verifiers.base import Canary, NoCanary, Views, rows_by_name
 from weighbridge.verifiers.block_values import BLOCKS
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import lanes, values
@@ -29,7 +29,7 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
     cut = source.cut(parts, ENOUGH), candidate.cut(names, ENOUGH)
-    before = _rows(measure(cut))
+    before = rows_by_name(measure(cut))
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
@@ -43,7 +43,7 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     damaged = cut[1].overlaid(name, at, other)
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        after = _rows(found)
+        after = rows_by_name(found)
         if not set(before) == set(after) == set(names):
             return False
         others = all(before[place] == after[place] for place in names if place != name)
@@ -119,9 +119,3 @@ def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
         return True
     first = after["first_difference"]
     return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
-
-
-def _rows(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
-        return {}
-    return {str(row["name"]): row for row in found.value.rows}
