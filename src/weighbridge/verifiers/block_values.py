@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Types whose quantiser gives the same bytes as ggml's, whatever the values.
 REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
+BITE = 1 << 15  # elements quantised at once, whole blocks: what they are computed through stays in a cache
 UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 
 BLOCKS = (
@@ -36,9 +37,10 @@ def quantise(values: Values, dtype: str) -> NDArray[np.uint8]:
     import gguf
     import numpy as np
 
+    rows = values.astype(np.float32, copy=False).reshape(1, -1)
+    bites = [rows[:, at : at + BITE] for at in range(0, rows.shape[1], BITE)] or [rows]
     with np.errstate(all="ignore"):
-        found: NDArray[np.uint8] = gguf.quantize(values.astype(np.float32, copy=False).reshape(1, -1), _type(dtype))
-    return found
+        return np.concatenate([gguf.quantize(bite, _type(dtype)) for bite in bites], axis=1)
 
 
 def dequantise(stored: NDArray[np.uint8], dtype: str) -> Values:

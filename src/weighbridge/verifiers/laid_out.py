@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weighbridge.verifiers.casts import Words
 
-ELEMENTS = 1 << 18  # in one step; whole blocks
+ELEMENTS = 1 << 19  # in one step; whole blocks
 BLOCK = 256  # elements: a multiple of every dtype's block
 BEHIND = 8 << 20  # bytes read before they are given back
 
