@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from weighbridge.cards import COMMON, fill
+import dataclasses
+
+import pytest
+
+from weighbridge.cards import COMMON, GateWords, fill, gate_card, gate_words
+from weighbridge.gates import KINDS
 
 
 def test_a_requirement_is_told_as_the_contract_writes_it() -> None:
@@ -22,3 +27,11 @@ def test_a_figure_that_is_absent_or_of_another_type_loses_no_message() -> None:
 
 def test_control_characters_of_hostile_names_are_escaped() -> None:
     assert fill("{name}", {"name": "a\x1b[31m\n"}) == "a\\x1b[31m\\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_words_of_a_card_are_all_of_it_but_its_examples(kind: str) -> None:
+    whole, words = gate_card(kind), gate_words(kind)
+    assert whole.examples
+    for field in dataclasses.fields(GateWords):
+        assert getattr(whole, field.name) == getattr(words, field.name)

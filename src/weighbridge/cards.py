@@ -20,6 +20,7 @@ from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Recor
 from weighbridge.printable import printable
 
 T = TypeVar("T")
+EXAMPLES = b"\nexamples:\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateCard:
+class GateWords:
     """One gate kind, in words."""
 
     card: Annotated[str, Doc(choices=("gate/v0",))]
@@ -56,6 +57,12 @@ class GateCard:
     passes: str
     besides: str = ""  # what a FAIL tells, too
     codes: Mapping[str, CodeCard]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCard(GateWords):
+    """One gate kind, in words, with the examples that its judge must bear out."""
+
     examples: tuple[Example, ...]
 
 
@@ -92,6 +99,13 @@ def gate_card(kind: str) -> GateCard:
     return read_card(GateCard, data_path("gates") / f"{kind}.yaml")
 
 
+@functools.cache
+def gate_words(kind: str) -> GateWords:
+    """Read what messages need of a card: all but its examples, which come last and are most of it."""
+    path = data_path("gates") / f"{kind}.yaml"
+    return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
+
+
 def verifier_cards() -> tuple[VerifierCard, ...]:
     """Read every verifier card, in file order."""
     return tuple(read_card(VerifierCard, path) for path in sorted(data_path("verifiers").glob("*.yaml")))
@@ -103,7 +117,11 @@ def read_card(cls: type[T], path: Path) -> T:
     Raises:
         ContractError: `card` with every problem at its position.
     """
-    document = strict_yaml.load(path.read_bytes(), where=str(path))
+    return _read(cls, path.read_bytes(), path)
+
+
+def _read(cls: type[T], text: bytes, path: Path) -> T:
+    document = strict_yaml.load(text, where=str(path))
     try:
         return read(cls, document.data)
     except LimitsError as error:
@@ -174,7 +192,7 @@ def fill(template: str, figures: Mapping[str, object]) -> str:
     return printable(_Words().vformat(template, (), dict(figures)))
 
 
-def render(card: GateCard, verdict: Verdict) -> list[str]:
+def render(card: GateWords, verdict: Verdict) -> list[str]:
     """Say a verdict in the card's words: a line for each offence, or one for a pass or a block."""
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
@@ -184,7 +202,7 @@ def render(card: GateCard, verdict: Verdict) -> list[str]:
     return [_block(card, verdict, figures)]
 
 
-def besides(card: GateCard, verdict: Verdict) -> str:
+def besides(card: GateWords, verdict: Verdict) -> str:
     """Say what a FAIL tells besides its offences, or nothing."""
     return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
 
@@ -205,13 +223,13 @@ def _headroom(verdict: Verdict) -> str:
     return "none"
 
 
-def _offence(card: GateCard, offence: Offence, shared: Fields) -> str:
+def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
     words = card.codes.get(offence.code)
     figures = {**shared, **offence.figures, "place": offence.place}
     return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
 
 
-def _block(card: GateCard, verdict: Verdict, figures: Fields) -> str:
+def _block(card: GateWords, verdict: Verdict, figures: Fields) -> str:
     words = card.codes.get(verdict.code) or COMMON.get(verdict.code)
     return fill(words.says, figures) if words else verdict.code
 
@@ -262,4 +280,4 @@ COMMON: Mapping[str, CodeCard] = {
 
 def code_card(kind: str, code: str) -> CodeCard | None:
     """Find the words for a code of a gate kind, or of any gate."""
-    return gate_card(kind).codes.get(code) or COMMON.get(code)
+    return gate_words(kind).codes.get(code) or COMMON.get(code)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.cards import gate_card, render
+from weighbridge.cards import gate_words, render
 from weighbridge.gates import KINDS
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.limits import read
@@ -74,7 +74,7 @@ def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
 def _findings(gate: str, verdict: Verdict) -> list[Finding]:
     if verdict.outcome is not Outcome.FAIL:
         return []
-    told = zip(verdict.offences, render(gate_card(gate), verdict), strict=True)
+    told = zip(verdict.offences, render(gate_words(gate), verdict), strict=True)
     return [Finding(place=offence.place, gate=gate, code=offence.code, says=says) for offence, says in told]
 
 

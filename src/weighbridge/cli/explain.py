@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from weighbridge.cards import COMMON, CodeCard, gate_card
+from weighbridge.cards import COMMON, CodeCard, gate_words
 from weighbridge.contract.codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
@@ -50,11 +50,11 @@ def _known() -> set[str]:
 
 
 def _listed(name: str) -> list[str]:
-    return textwrap.wrap(f"{name:<24} {gate_card(name).asks}", WIDTH, subsequent_indent=" " * 25)
+    return textwrap.wrap(f"{name:<24} {gate_words(name).asks}", WIDTH, subsequent_indent=" " * 25)
 
 
 def _kind(name: str) -> Iterator[str]:
-    card, kind = gate_card(name), KINDS[name]
+    card, kind = gate_words(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
     yield from textwrap.wrap(card.asks, WIDTH)
     yield from textwrap.wrap(card.why, WIDTH)
@@ -96,7 +96,7 @@ def _code(code: str) -> Iterator[str]:
         yield from _words("any gate", COMMON[code])
     for kind in KINDS.values():
         if code in kind.codes:
-            yield from _words(f"{kind.name}: {kind.codes[code]}", gate_card(kind.name).codes[code])
+            yield from _words(f"{kind.name}: {kind.codes[code]}", gate_words(kind.name).codes[code])
 
 
 def _words(of: str, words: CodeCard) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from weighbridge.cards import fill, gate_card, render
+from weighbridge.cards import fill, gate_words, render
 from weighbridge.gates.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows, Verdict
@@ -108,7 +108,7 @@ def classes(weighed: Weighed) -> Json:
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
-    lines = zip(finding.verdict.offences, render(gate_card(finding.kind), finding.verdict), strict=True)
+    lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     shown = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
     return (line for _, line in sorted(shown, key=lambda pair: _badness(pair[0])))
 

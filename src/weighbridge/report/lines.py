@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weighbridge.cards import CodeCard, besides, code_card, fill, gate_card, numbers, render
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
 from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
 from weighbridge.printable import printable
 
@@ -26,7 +26,7 @@ class Said:
 
 def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
     """Put a finding into words."""
-    card = gate_card(finding.kind)
+    card = gate_words(finding.kind)
     words = _words(finding)
     figures = numbers(finding.verdict) | _first(finding.verdict.offences)
     return Said(
