@@ -78,8 +78,9 @@ def at_hand(backend: str = "threading", **changed: Any) -> Engine:
     """Stand in for a cluster by joblib's own threads."""
     pytest.importorskip("joblib")
     local = Cluster(
-        backend=backend, parameters={}, workers=lambda: frozenset("w"), lost=lambda _: {}, close=lambda: None
-    )
+        backend=backend, parameters={}, answers="generator_unordered", workers=lambda: frozenset("w"),
+        lost=lambda _: {}, close=lambda: None,
+    )  # fmt: skip
     return Engine("here://", dataclasses.replace(local, **changed))
 
 
@@ -95,9 +96,12 @@ def task(pair: Views, **changed: Any) -> Task:
 # --- Without a cluster ------------------------------------------------------------------------------------------------
 
 
-def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_it_is(pair: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("answers", ["generator_unordered", "list"])
+def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_it_is(
+    pair: tuple[Path, Path], answers: str
+) -> None:
     heard: list[int] = []
-    engine = at_hand()
+    engine = at_hand(answers=answers)
     token = LISTENER.set(lambda done, whole: heard.append(whole - done))
     found = rows(views(pair), engine)
     LISTENER.reset(token)

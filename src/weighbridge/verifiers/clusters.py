@@ -19,12 +19,14 @@ FORMS = "dask://HOST:PORT or ray://HOST:PORT"
 class Cluster:
     """An engine that was reached: joblib's backend with its parameters, and what the engine tells of its workers.
 
-    `workers` gives their names, none where the engine does not answer; `lost` gives those that it lost with tasks
-    whose names hold a text, and how many each; `close` leaves the engine as it was.
+    `answers` says how joblib's backend gives them back, as they come or all at once. `workers` gives the workers'
+    names, none where the engine does not answer; `lost` gives those that it lost with tasks whose names hold a text,
+    and how many each; `close` leaves the engine as it was.
     """
 
     backend: str
     parameters: Mapping[str, Any]
+    answers: str
     workers: Callable[[], frozenset[str]]
     lost: Callable[[str], Mapping[str, int]]
     close: Callable[[], None]
@@ -69,7 +71,14 @@ def _dask(place: str) -> Cluster:
         held = {event["worker"]: sum(run in str(key) for key in event["processing-tasks"]) for event in removed}
         return {worker: tasks for worker, tasks in held.items() if tasks}
 
-    return Cluster(backend="dask", parameters={"client": client}, workers=workers, lost=lost, close=client.close)
+    return Cluster(
+        backend="dask",
+        parameters={"client": client},
+        answers="generator_unordered",
+        workers=workers,
+        lost=lost,
+        close=client.close,
+    )
 
 
 def _ray(place: str) -> Cluster:
@@ -83,7 +92,9 @@ def _ray(place: str) -> Cluster:
     def workers() -> frozenset[str]:
         return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
-    return Cluster(backend="ray", parameters={}, workers=workers, lost=lambda _run: {}, close=ray.shutdown)
+    return Cluster(
+        backend="ray", parameters={}, answers="list", workers=workers, lost=lambda _run: {}, close=ray.shutdown
+    )
 
 
 def _unreachable(address: str, problem: BaseException) -> EngineError:

@@ -170,7 +170,7 @@ def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queu
 
     try:
         with joblib.parallel_config(backend=cluster.backend, **cluster.parameters):
-            asked = joblib.Parallel(n_jobs=-1, batch_size=1, pre_dispatch="all", return_as="generator_unordered")
+            asked = joblib.Parallel(n_jobs=-1, batch_size=1, pre_dispatch="all", return_as=cluster.answers)
             for answer in asked(joblib.delayed(task)(at, place) for at, place in places):
                 came.put(answer)
     except Exception as problem:  # noqa: BLE001 -- whatever an engine raises, the work is not done
