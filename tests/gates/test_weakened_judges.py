@@ -306,6 +306,4 @@ def test_the_self_test_notices_what_makes_another_failure_of_a_failure(
 def test_the_self_test_notices_a_mechanism_that_explains_less_than_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     found = mutants(dtype_preservation, ["mechanism"], mechanisms)
     kind = "dtype-preservation"
-    never_more = "mechanism: GtE: explained(row, name) == row['elements']"  # than there are elements
-    unseen = [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)]
-    assert unseen == [never_more]
+    assert [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)] == []

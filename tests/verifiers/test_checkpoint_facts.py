@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.views.dcp_files import Chunk, Saved, write
 from tests.views.files import safetensors
 
 from weighbridge.model import Measurement, Record
@@ -47,3 +48,11 @@ def test_nothing_can_be_taken_from_nothing(tmp_path: Path) -> None:
     found = view(tmp_path).cut([])
     assert isinstance(VERIFIER.canary((found,), {}, measured(found)), NoCanary)
     assert VERIFIER.extent((found,), {}) == 0
+
+
+def test_the_files_of_a_tensor_in_pieces_are_all_counted(tmp_path: Path) -> None:
+    rows = [Chunk(at=(row, 0), sizes=(1, 2), data=bytes(8), file=f"__{row}_0.distcp") for row in range(3)]
+    found = open_checkpoint(write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=tuple(rows))}))
+    value = measured(found).value
+    assert isinstance(value, Record)
+    assert value.fields["files"] == {"value": 3, "basis": "measured", "contradicted_by": []}

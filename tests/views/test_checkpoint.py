@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -57,10 +58,11 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
 def test_too_many_open_files_are_told_with_the_limit_to_raise(tmp_path: Path) -> None:
     path = safetensors(tmp_path / "x", ONE)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.open(path, os.O_RDONLY)
-    os.close(free)
-    for least in (free, free + 1):  # none for the file, and none for its mapping
-        resource.setrlimit(resource.RLIMIT_NOFILE, (least, limits[1]))
+    for spare in (0, 1):  # none for the file, and none for its mapping
+        gc.collect()  # so that nothing older is closed meanwhile
+        free = os.open(path, os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, limits[1]))
         try:
             with pytest.raises(SubjectError, match="file-unreadable cannot be opened: Too many open files") as caught:
                 open_checkpoint(path)
