@@ -78,7 +78,7 @@ def at_hand(backend: str = "threading", **changed: Any) -> Engine:
     """Stand in for a cluster by joblib's own threads."""
     pytest.importorskip("joblib")
     local = Cluster(
-        backend=backend, parameters={}, answers="generator_unordered", workers=lambda: frozenset("w"),
+        backend=lambda: backend, answers="generator_unordered", workers=lambda: frozenset("w"),
         lost=lambda _: {}, close=lambda: None,
     )  # fmt: skip
     return Engine("here://", dataclasses.replace(local, **changed))
@@ -106,7 +106,7 @@ def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_i
     found = rows(views(pair), engine)
     LISTENER.reset(token)
     assert found == rows(views(pair))
-    assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers"
+    assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers, {TENSORS} of them in this process"
     assert heard == sorted(heard, reverse=True)
     assert (len(heard), heard[-1]) == (TENSORS, 0)
 
@@ -257,6 +257,7 @@ def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
     assert engine.ran.lost == 1
     assert engine.ran.again > 0
     assert engine.ran.told().endswith(f"; 1 lost on the way, {engine.ran.again} tasks given to others")
+    assert (len(engine.ran.workers), engine.ran.here) == (2, 0)
 
 
 @pytest.mark.slow
@@ -297,7 +298,19 @@ def test_compare_answers_with_an_engine_as_without_and_says_who_did_the_work(
         [*words, "--engine", dask[0], "--json"], cwd=where, capture_output=True, text=True, check=False
     )
     (answer,) = json.loads(told_to_machines.stdout)
-    assert answer["engine"] == {"address": dask[0], "tasks": TENSORS + 4, "workers": 2, "lost": 0, "again": 0}
+    counts = {"tasks": TENSORS + 4, "workers": 2, "here": 0, "lost": 0, "again": 0}
+    assert answer["engine"] == {"address": dask[0], **counts}
+
+
+@pytest.mark.slow
+def test_one_worker_alone_does_all_of_it_and_leaves_nothing_to_this_process(
+    pair: tuple[Path, Path], dask: tuple[str, Start]
+) -> None:
+    engine = reached(dask[0], [dask[1]()])
+    with contextlib.closing(engine.cluster):
+        found = rows(views(pair), engine)
+    assert found == rows(views(pair))
+    assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers"
 
 
 @pytest.mark.slow

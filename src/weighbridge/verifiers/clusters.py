@@ -17,15 +17,14 @@ FORMS = "dask://HOST:PORT or ray://HOST:PORT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """An engine that was reached: joblib's backend with its parameters, and what the engine tells of its workers.
+    """An engine that was reached: what makes joblib's backend, and what the engine tells of its workers.
 
-    `answers` says how joblib's backend gives them back, as they come or all at once. `workers` gives the workers'
+    `answers` says how that backend gives answers back, as they come or all at once. `workers` gives the workers'
     names, none where the engine does not answer; `lost` gives those that it lost with tasks whose names hold a text,
     and how many each; `close` leaves the engine as it was.
     """
 
-    backend: str
-    parameters: Mapping[str, Any]
+    backend: Callable[[], Any]
     answers: str
     workers: Callable[[], frozenset[str]]
     lost: Callable[[str], Mapping[str, int]]
@@ -72,13 +71,20 @@ def _dask(place: str) -> Cluster:
         return {worker: tasks for worker, tasks in held.items() if tasks}
 
     return Cluster(
-        backend="dask",
-        parameters={"client": client},
-        answers="generator_unordered",
-        workers=workers,
-        lost=lost,
+        backend=lambda: _elsewhere(client), answers="generator_unordered", workers=workers, lost=lost,
         close=client.close,
-    )
+    )  # fmt: skip
+
+
+def _elsewhere(client: Any) -> Any:
+    """Make a backend that leaves nothing to this process, as joblib does where an engine has one worker."""
+    backend: Any = importlib.import_module("joblib._dask").DaskDistributedBackend
+
+    class Elsewhere(backend):  # type: ignore[misc]
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(int(super().effective_n_jobs(n_jobs)), 2)
+
+    return Elsewhere(client=client)
 
 
 def _ray(place: str) -> Cluster:
@@ -92,9 +98,7 @@ def _ray(place: str) -> Cluster:
     def workers() -> frozenset[str]:
         return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
-    return Cluster(
-        backend="ray", parameters={}, answers="list", workers=workers, lost=lambda _run: {}, close=ray.shutdown
-    )
+    return Cluster(backend=lambda: "ray", answers="list", workers=workers, lost=lambda _run: {}, close=ray.shutdown)
 
 
 def _unreachable(address: str, problem: BaseException) -> EngineError:

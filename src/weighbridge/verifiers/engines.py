@@ -31,20 +31,28 @@ LOOK_S = 0.5  # between two looks at who still works
 
 @dataclass(slots=True)
 class Ran:
-    """What an engine did: tasks, the workers that did them, those that were lost, and tasks that they had begun."""
+    """What an engine did: tasks, the workers that did them, those that were lost, and tasks that they had begun.
+
+    `here` counts the tasks that came back to this process, as joblib decides for some engines of one worker.
+    """
 
     tasks: int = 0
+    here: int = 0
     workers: set[str] = field(default_factory=set)
     lost: int = 0
     again: int = 0
 
     def counts(self) -> dict[str, Json]:
         """Count for machines."""
-        return {"tasks": self.tasks, "workers": len(self.workers), "lost": self.lost, "again": self.again}
+        return {
+            "tasks": self.tasks, "workers": len(self.workers), "here": self.here, "lost": self.lost,
+            "again": self.again,
+        }  # fmt: skip
 
     def told(self) -> str:
         """Say it in one line."""
-        done = f"{self.tasks} tasks were done by {len(self.workers)} workers"
+        here = f", {self.here} of them in this process" if self.here else ""
+        done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
         if not self.lost:
             return done
         return f"{done}; {self.lost} lost on the way, {self.again} tasks given to others"
@@ -66,7 +74,7 @@ class Task:
 
     def __call__(self, at: int, place: Any) -> Answer:
         """Describe one place; whatever goes wrong is brought back as an answer."""
-        worker = f"{platform.node()}, process {os.getpid()}"
+        worker = _worker()
         try:
             return Answer(at=at, worker=worker, row=_prepared(self).row(place))
         except SubjectError as error:
@@ -126,6 +134,7 @@ class Engine:
         for answer in self._answers(task, list(enumerate(sizes))):
             rows[answer.at] = answer.taken()
             self.ran.workers.add(answer.worker)
+            self.ran.here += answer.worker == _worker()
             done += weights[answer.at]
             listen(done, whole)
         self.ran.tasks += len(rows)
@@ -164,12 +173,16 @@ class Engine:
         )
 
 
+def _worker() -> str:
+    return f"{platform.node()}, process {os.getpid()}"
+
+
 def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[Answer | Exception]) -> None:
     """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
     import joblib
 
     try:
-        with joblib.parallel_config(backend=cluster.backend, **cluster.parameters):
+        with joblib.parallel_config(backend=cluster.backend()):
             asked = joblib.Parallel(n_jobs=-1, batch_size=1, pre_dispatch="all", return_as=cluster.answers)
             for answer in asked(joblib.delayed(task)(at, place) for at, place in places):
                 came.put(answer)
