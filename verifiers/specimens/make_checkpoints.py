@@ -101,6 +101,17 @@ def heads() -> dict[str, bytes]:
     }
 
 
+def long() -> dict[str, bytes]:
+    """Make a tensor of more than one step, and its widening whose very last element is wrong."""
+    values = tuple(float(at) for at in range(-256, 256))
+    wrong = bytearray(f32(values))
+    wrong[-1] ^= 1
+    return {
+        "long.safetensors": safetensors({"w": ("BF16", (512,), bf16(values))}),
+        "long-last-wrong.safetensors": safetensors({"w": ("F32", (512,), bytes(wrong))}),
+    }
+
+
 def converted() -> dict[str, bytes]:
     """Make a model's directory, its import with queries permuted, and one whose queries were left as they were."""
     config = {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1, "hidden_size": 2}
@@ -206,6 +217,7 @@ def good() -> dict[str, bytes]:
         **blocks(),
         **heads(),
         **converted(),
+        **long(),
         "unhealthy.safetensors": unhealthy(),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "sharded", 44),
         **sharded(safetensors({"embed": embed}), safetensors({"model.norm.weight": norm}), "left-over", 56),
