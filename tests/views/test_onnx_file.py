@@ -282,3 +282,12 @@ def test_any_damage_is_an_error_or_is_read(tmp_path_factory: pytest.TempPathFact
 )
 def test_other_beginnings_are_not_taken_for_a_model(head: bytes) -> None:
     assert not begins(head)
+
+
+def test_a_safetensors_file_whose_header_is_as_long_as_a_model_begins_is_no_model(tmp_path: Path) -> None:
+    header = b'{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}'
+    length = int.from_bytes(b"\x08\x0a\x12", "little")
+    (tmp_path / "x").write_bytes(struct.pack("<Q", length) + header.ljust(length) + b"abc")
+    assert begins((tmp_path / "x").read_bytes()[:32])
+    view = open_checkpoint(tmp_path / "x")
+    assert (view.format, bytes(view.read("w", 0, 3))) == ("safetensors", b"abc")

@@ -193,7 +193,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
         found, files = sharded.parse(file, place.folder)
     elif dcp_metadata.begins(head := bytes(file.read(0, formats.HEAD))):
         found, files = dcp_directory.parse(file, place.folder)
-    elif formats.reader_of(head) and onnx_file.begins(head):
+    elif formats.reader_of(head) is formats.onnx:  # which may keep data in files beside it
         found, files = onnx_file.parse(file, place.folder)
     else:
         found = formats.read(file)

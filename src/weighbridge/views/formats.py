@@ -51,7 +51,7 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
     if torch_legacy.begins(head):
         return torch_legacy.read
     if onnx_file.begins(head):
-        return _onnx
+        return onnx
     return None
 
 
@@ -71,7 +71,8 @@ def _gguf(file: ReadableFile) -> Reading:
     return Reading(format="gguf", tensors=tensors, metadata=metadata)
 
 
-def _onnx(file: ReadableFile) -> Reading:
+def onnx(file: ReadableFile) -> Reading:
+    """Read an ONNX model that has all its data in itself."""
     return onnx_file.parse(file, None)[0]
 
 
