@@ -15,7 +15,7 @@ from typing import Annotated
 
 from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.mechanisms import explained_together, reproduced
-from weighbridge.gates.pair_damage import blank_table, unlooked, variant
+from weighbridge.gates.pair_damage import blank_table, deeper, longer, unlooked, variant
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
@@ -211,19 +211,6 @@ def _one_more(row: Fields, _limits: Limits) -> Fields | None:
     return {**row, "reproduced": {"identical": more, "value-cast": more}}
 
 
-def _longer(row: Fields, _limits: Limits) -> Fields | None:
-    shape = row["candidate_shape"]
-    if not _both(row) or not isinstance(shape, Sequence) or not shape:
-        return None
-    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
-
-
-def _deeper(row: Fields, _limits: Limits) -> Fields | None:
-    shape = row["candidate_shape"]
-    assert isinstance(shape, Sequence)
-    return {**row, "candidate_shape": [1, *shape]} if _both(row) else None
-
-
 def _drop(row: Fields, limits: Limits) -> Fields | None:
     meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_missing)
     return None if meant else {**row, "candidate_dtype": ""}
@@ -267,8 +254,8 @@ KIND = Kind(
         variant("allowed for other tensors", "label", _allowed_elsewhere, why="nothing is allowed elsewhere"),
         each_row("one element changed", "content", "pairs", _one_fewer, why="no tensor in both has elements"),
         variant("more elements than there are", "content", _one_more, why="no tensor is in both"),
-        each_row("a dimension more", "shape", "pairs", _deeper, why="no tensor is in both"),
-        variant("one longer", "shape", _longer, why="no tensor in both has a dimension"),
+        each_row("a dimension more", "shape", "pairs", deeper, why="no tensor is in both"),
+        variant("one longer", "shape", longer, why="no tensor in both has a dimension"),
         each_row("dropped from the candidate", "missing", "pairs", _drop, why="every tensor may be missing"),
         each_row("absent from the source", "extra", "pairs", _add, why="every tensor may be extra"),
         each_row(

@@ -7,7 +7,7 @@ of a long table, so that trials of a checkpoint with 20,000 tensors stay cheap.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from weighbridge.gates.base import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
@@ -17,6 +17,26 @@ L = TypeVar("L")
 Change = Callable[[Fields, L], Fields | None]
 
 FEW = 16
+
+
+def both(row: Fields) -> bool:
+    """Tell whether a tensor is on both sides."""
+    return bool(row["source_dtype"] and row["candidate_dtype"])
+
+
+def deeper(row: Fields, _limits: object) -> Fields | None:
+    """Give the candidate's shape a dimension more."""
+    shape = row["candidate_shape"]
+    assert isinstance(shape, Sequence)
+    return {**row, "candidate_shape": [1, *shape]} if both(row) else None
+
+
+def longer(row: Fields, _limits: object) -> Fields | None:
+    """Make the last dimension of the candidate's shape longer by one."""
+    shape = row["candidate_shape"]
+    if not both(row) or not isinstance(shape, Sequence) or not shape:
+        return None
+    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
 
 
 def variant(name: str, code: str, change: Change[L], *, why: str, need: str = "pairs") -> Falsifier[L]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.gates.base import Falsifier, each_row
 from weighbridge.gates.dtype_preservation import NARROWER, NO_DTYPE
-from weighbridge.gates.pair_damage import blank_table, unlooked, variant
+from weighbridge.gates.pair_damage import blank_table, both, deeper, longer, unlooked, variant
 from weighbridge.gates.value_classes import (
     BLOCK,
     BOUND,
@@ -34,10 +34,6 @@ NOTHING_TOLD: Fields = {"relative_rmse": None, "max_error": None, "max_ulps": No
 EXACT = ("identical", "value-cast", "requantised")
 
 
-def _both(row: Fields) -> bool:
-    return bool(row["source_dtype"] and row["candidate_dtype"])
-
-
 def _follows(row: Fields, **changed: Any) -> Fields:
     """Make the content follow from the source in every way, so that only another clause can object."""
     return {**row, **changed, "reproduced": dict.fromkeys(EXACT, row["elements"])}
@@ -53,7 +49,7 @@ def _unlike(row: Fields, **changed: Any) -> Fields:
 
 
 def _relabel(row: Fields, _limits: Any) -> Fields | None:
-    return _follows(row, candidate_dtype=NO_DTYPE) if _both(row) else None
+    return _follows(row, candidate_dtype=NO_DTYPE) if both(row) else None
 
 
 def _meant(row: Fields, limits: Any, label: str) -> bool:
@@ -73,7 +69,7 @@ def _narrow(label: str) -> Falsifier[Any]:
     def change(row: Fields, limits: Any) -> Fields | None:
         narrower = label in NARROWER.get(str(row["source_dtype"]), ())
         return (
-            _follows(row, candidate_dtype=label) if _both(row) and narrower and not _meant(row, limits, label) else None
+            _follows(row, candidate_dtype=label) if both(row) and narrower and not _meant(row, limits, label) else None
         )
 
     return variant(f"narrowed to {label}", "label", change, why=f"no tensor is wider, or {label} is meant")
@@ -81,7 +77,7 @@ def _narrow(label: str) -> Falsifier[Any]:
 
 def _widen(row: Fields, limits: Any) -> Fields | None:
     meant = any((rule.source, rule.candidate) == (row["source_dtype"], "F64") for rule in limits.allow)
-    if limits.policy != "same" or not _both(row) or meant or row["source_dtype"] == "F64":
+    if limits.policy != "same" or not both(row) or meant or row["source_dtype"] == "F64":
         return None
     return _follows(row, candidate_dtype="F64")
 
@@ -93,7 +89,7 @@ def _allowed_elsewhere(row: Fields, limits: Any) -> Fields | None:
             and fnmatch.fnmatchcase(str(row["name"]), other.tensors)
             for other in limits.allow
         )
-        if _both(row) and not meant and not _free(rule.source, rule.candidate, row, limits):
+        if both(row) and not meant and not _free(rule.source, rule.candidate, row, limits):
             return _follows(row, source_dtype=rule.source, candidate_dtype=rule.candidate)
     return None
 
@@ -117,7 +113,7 @@ class _Bare:
 def _in_blocks(dtype: str) -> Falsifier[Any]:
     def change(row: Fields, limits: Any) -> Fields | None:
         verb, _, target = limits.policy.partition(":")
-        if not _both(row) or dtype in (row["source_dtype"], target if verb == "requant" else None):
+        if not both(row) or dtype in (row["source_dtype"], target if verb == "requant" else None):
             return None
         if verb == "quantised" and not _worse(dtype, MIXTURES[target]):
             return None
@@ -141,7 +137,7 @@ def _bounded(row: Fields, limits: Any) -> bool:
 
 def _content(change: Callable[[Fields], Fields]) -> Callable[[Fields, Any], Fields | None]:
     def damage(row: Fields, limits: Any) -> Fields | None:
-        return change(row) if _both(row) and row["elements"] and not _bounded(row, limits) else None
+        return change(row) if both(row) and row["elements"] and not _bounded(row, limits) else None
 
     return damage
 
@@ -167,7 +163,7 @@ def _reordered(row: Fields) -> Fields:
 
 def _off(**changed: Callable[[float], float | None] | None) -> Callable[[Fields, Any], Fields | None]:
     def damage(row: Fields, limits: Any) -> Fields | None:
-        if not _both(row) or not row["elements"] or not _bounded(row, limits):
+        if not both(row) or not row["elements"] or not _bounded(row, limits):
             return None
         bound = BOUND[str(row["candidate_dtype"])]
         told: dict[str, float | None] = {"relative_rmse": bound, "lost_share": LOST_SHARE}
@@ -183,19 +179,6 @@ def _beyond(limit: float) -> float:
 
 
 # --- Shape, names, nothing --------------------------------------------------------------------------------------------
-
-
-def _deeper(row: Fields, _limits: Any) -> Fields | None:
-    shape = row["candidate_shape"]
-    assert isinstance(shape, Sequence)
-    return {**row, "candidate_shape": [1, *shape]} if _both(row) else None
-
-
-def _longer(row: Fields, _limits: Any) -> Fields | None:
-    shape = row["candidate_shape"]
-    if not _both(row) or not isinstance(shape, Sequence) or not shape:
-        return None
-    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
 
 
 def _drop(row: Fields, limits: Any) -> Fields | None:
@@ -221,7 +204,7 @@ def _miscomputed(row: Fields, limits: Any) -> Fields | None:
 
 
 def _unread(row: Fields, _limits: Any) -> Fields | None:
-    return {**row, **NOTHING_TOLD, "compared": False, "reproduced": {}, "same_values": None} if _both(row) else None
+    return {**row, **NOTHING_TOLD, "compared": False, "reproduced": {}, "same_values": None} if both(row) else None
 
 
 def _emptied(row: Fields, _limits: Any) -> Fields:
@@ -253,8 +236,8 @@ FALSIFIERS: tuple[Falsifier[Any], ...] = (
     variant("a block lost", "bound", _off(lost_share=_beyond), why="no block is bounded"),
     variant("an error that is not finite", "bound", _off(relative_rmse=None), why="no block is bounded"),
     variant("a share that is not finite", "bound", _off(lost_share=None), why="no block is bounded"),
-    each_row("a dimension more", "shape", "pairs", _deeper, why="no tensor is in both"),
-    variant("one longer", "shape", _longer, why="no tensor in both has a dimension"),
+    each_row("a dimension more", "shape", "pairs", deeper, why="no tensor is in both"),
+    variant("one longer", "shape", longer, why="no tensor in both has a dimension"),
     each_row("dropped from the candidate", "missing", "pairs", _drop, why="every tensor may be missing"),
     variant("dropped as zeros", "missing", _drop_zeros, why="every tensor may be missing, or is a bias"),
     each_row("absent from the source", "extra", "pairs", _add, why="every tensor may be extra"),
