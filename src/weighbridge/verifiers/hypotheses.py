@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from weighbridge.verifiers import bytewise
+from weighbridge.verifiers import look_alikes
 from weighbridge.verifiers.casts import INTEGERS, cast, castable, decode, encode, numpy_dtype, shorten, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ELEMENTS = 1 << 18  # in one step
 TILE = 1 << 10  # rows and columns of one step of a transposed look
-PROBE = 64  # bytes at the start, the middle and the end that a tensor is found by
 MAX_TRIES = 16
 
 
@@ -137,25 +136,8 @@ class Namesakes:
         with self._probing:  # another thread must not search what is half filled
             if not self._by_probe:
                 for other in self.view.names():
-                    self._by_probe.setdefault(_probe(self.view, other), []).append(other)
-        alike = [other for other in self._by_probe.get(_probe(candidate, name), ()) if other != name]
-        return next((other for other in alike[:MAX_TRIES] if same(self.view, other, candidate, name)), None)
-
-
-def _probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
-    tensor = view.tensor(name)
-    middle = tensor.nbytes // 2
-    starts = 0, middle, max(tensor.nbytes - PROBE, 0)
-    data = b"".join(bytes(view.read(name, start, start + PROBE)) for start in starts)
-    view.forget(name)
-    return tensor.dtype, tensor.nbytes, data
-
-
-def same(source: CheckpointView, other: str, candidate: CheckpointView, name: str) -> bool:
-    """Tell whether two tensors hold the same bytes."""
-    if source.tensor(other).dtype != candidate.tensor(name).dtype:
-        return False
-    if source.tensor(other).nbytes != candidate.tensor(name).nbytes:
-        return False
-    pairs = zip(source.chunks(other, ELEMENTS), candidate.chunks(name, ELEMENTS), strict=True)
-    return all(bytewise.equal(old, new) for old, new in pairs)
+                    self._by_probe.setdefault(look_alikes.probe(self.view, other), []).append(other)
+        alike = [other for other in self._by_probe.get(look_alikes.probe(candidate, name), ()) if other != name]
+        return next(
+            (other for other in alike[:MAX_TRIES] if look_alikes.same((self.view, other), (candidate, name))), None
+        )

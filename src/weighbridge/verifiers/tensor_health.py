@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import block_scales, bytewise
+from weighbridge.verifiers import block_scales, look_alikes
 from weighbridge.verifiers.base import Verifier, Views
 from weighbridge.verifiers.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.verifiers.damaged_health import damage
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 QUANTITY = "tensor_health"
 STEP = 1 << 18  # units read at once
-PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
@@ -164,21 +163,11 @@ class Repeats:
         tensor = self.view.tensor(name)
         if not tensor.nbytes:
             return None
-        known = self._alike.setdefault(self._probe(tensor), [])
-        found = next((other for other in known if self._same(other, name)), None)
+        known = self._alike.setdefault(look_alikes.probe(self.view, name), [])
+        found = next((other for other in known if look_alikes.same((self.view, other), (self.view, name))), None)
         if found is None:
             known.append(name)
         return found
-
-    def _probe(self, tensor: Tensor) -> tuple[str, int, bytes]:
-        starts = 0, tensor.nbytes // 2, max(tensor.nbytes - PROBE, 0)
-        data = b"".join(bytes(self.view.read(tensor.name, start, start + PROBE)) for start in starts)
-        self.view.forget(tensor.name)
-        return tensor.dtype, tensor.nbytes, data
-
-    def _same(self, one: str, other: str) -> bool:
-        pairs = zip(self.view.chunks(one, bytewise.PIECE), self.view.chunks(other, bytewise.PIECE), strict=True)
-        return all(bytewise.equal(*pair) for pair in pairs)
 
 
 def extent(views: Views, _options: Fields) -> int:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from weighbridge.errors import SubjectError
 from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import abreast, bytewise, hypotheses, value_errors
+from weighbridge.verifiers import abreast, bytewise, hypotheses, look_alikes, value_errors
 from weighbridge.verifiers.attribution import attributed, errors_otherwise
 from weighbridge.verifiers.base import Canary, NoCanary, Order, Verifier, Views
 from weighbridge.verifiers.block_values import BLOCKS
@@ -157,7 +157,7 @@ class _Pair:
         other = self.plan.tied.get(name)
         if other is None or other not in view.tensors:
             return None
-        return other if not self.contents or hypotheses.same(view, other, view, name) else None
+        return other if not self.contents or look_alikes.same((view, other), (view, name)) else None
 
     def _made(self, name: str) -> Fields:
         pairing = self.plan.pairings[name]
