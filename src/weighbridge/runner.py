@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from weighbridge.binding import Bound, find, origin
@@ -181,16 +182,18 @@ def weigh(
     on: Mapping[str, tuple[str, ...]],
     *,
     redactor: Redactor | None,
+    opened: Mapping[tuple[str, str], Any] = MappingProxyType({}),
     progress: Progress = lambda _text: None,
     debug: bool = False,
 ) -> Weighed:
     """Measure and judge the gates of a contract, each on the instances that `on` names for it.
 
     With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
-    is meant to be kept.
+    is meant to be kept. `opened` are views that were opened already, by subject and instance.
     """
     started = dt.datetime.now(dt.UTC)
     scale = Scale(contract, bound, progress=progress, debug=debug)
+    scale.views |= opened
     scale.together(
         item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_wanted(gate, one)
     )

@@ -13,6 +13,7 @@ from tests.cli.conftest import Cli
 from weighbridge.data import data_path
 from weighbridge.model import Fields
 from weighbridge.verifiers import tensor_values
+from weighbridge.views import checkpoint
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 
@@ -201,3 +202,17 @@ def test_the_worst_comes_first(cli: Cli) -> None:
     ended = cli("compare", specimen("values.safetensors"), specimen("swapped-and-turned.safetensors"))
     assert [line.split(":")[0].strip() for line in ended.lines[1:4]] == ["a", "b", "w"]
     assert "  1 LAYOUT_ONLY, 2 DIFFERENT" in ended.lines
+
+
+def test_each_file_is_opened_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def counted(path: str) -> checkpoint.CheckpointView:
+        opened.append(path)
+        return open_checkpoint(path)
+
+    open_checkpoint = checkpoint.open_checkpoint
+    monkeypatch.setattr(checkpoint, "open_checkpoint", counted)
+    imports = specimen("widened.safetensors"), specimen("flipped-bit.safetensors")
+    assert cli("compare", SOURCE, *imports).code == 1
+    assert sorted(opened) == sorted(map(str, (SOURCE, *imports)))

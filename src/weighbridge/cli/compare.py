@@ -31,6 +31,7 @@ from weighbridge.runner import Weighed, weigh
 
 if TYPE_CHECKING:
     from weighbridge.verifiers.engines import Engine
+    from weighbridge.views.checkpoint import CheckpointView
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
 PAUSE_S = 0.2  # between two lines of progress
@@ -90,18 +91,20 @@ def command(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
-    asked = {f"import-{at}": (path, given or _declared(path)) for at, path in enumerate(imports, 1)}
-    gates = {name: _gates(name, chosen, look, may_differ) for name, (_, chosen) in asked.items()}
+    paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     with _engine(address) as engine:
-        weighed_together = _weigh(source, {name: path for name, (path, _) in asked.items()}, gates, debug=debug)
-    answers = [(*asked[name], _alone(weighed_together, gates[name])) for name in asked]
+        views = {} if given else {name: view for name, path in paths.items() if (view := _opened(path)) is not None}
+        chosen = {name: given or _declared(views.get(name)) for name in paths}
+        gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
+        together = _weigh({"source": source, **paths}, gates, views, debug=debug)
+    answers = [(path, chosen[name], _alone(together, gates[name])) for name, path in paths.items()]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
-        print_json([_json(source, path, chosen, weighed) | ran for path, chosen, weighed in answers])
+        print_json([_json(source, *answer) | ran for answer in answers])
     else:
-        for path, chosen, weighed in answers:
+        for path, held_to, weighed in answers:
             shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
-            tell(itertools.chain(_heading(source, path, chosen), comparison.told(weighed, shown)))
+            tell(itertools.chain(_heading(source, path, held_to), comparison.told(weighed, shown)))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code([finding for *_, weighed in answers for finding in comparison.counted(weighed)])
@@ -131,15 +134,21 @@ def _given(text: str) -> Policy:
     return Policy(limits=limits, told=told)
 
 
-def _declared(path: str) -> Policy:
-    """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.gates.value_classes import TYPICAL_ERROR
+def _opened(path: str) -> CheckpointView | None:
+    """Open an import whose header says what it is held to; None where it cannot be read, which weighing says."""
     from weighbridge.views.checkpoint import open_checkpoint
 
     try:
-        dtypes = [tensor.dtype for tensor in open_checkpoint(path).tensors.values()] if path else []
+        return open_checkpoint(_found_anywhere(path)) if path else None
     except SubjectError:
-        dtypes = []  # weighing says so
+        return None
+
+
+def _declared(view: CheckpointView | None) -> Policy:
+    """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
+    from weighbridge.gates.value_classes import TYPICAL_ERROR
+
+    dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
     if not blocks:
         return Policy(limits={"policy": "lossless"}, told="lossless")
@@ -179,12 +188,14 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
     )  # fmt: skip
 
 
-def _weigh(source: str, imports: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], *, debug: bool) -> Weighed:
-    """Weigh all imports at once, so that the source is read once."""
-    if not all(imports.values()):
+def _weigh(
+    targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
+    *, debug: bool,
+) -> Weighed:  # fmt: skip
+    """Weigh all imports at once, so that the source is read once; `views` are those that are open already."""
+    if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
     kind = SubjectKind.CHECKPOINT
-    targets = {"source": source, **imports}
     contract = Contract(
         id=GATE, version="0.0.0", title="", owner="", subjects=dict.fromkeys(targets, SubjectDecl(kind=kind)),
         gates=tuple(itertools.chain.from_iterable(gates.values())),
@@ -194,8 +205,9 @@ def _weigh(source: str, imports: Mapping[str, str], gates: Mapping[str, Sequence
         for name, target in targets.items()
     ]
     on = {gate.id: (DEFAULT,) for gate in contract.gates}
+    opened = {(name, DEFAULT): view for name, view in views.items()}
     with _rate():
-        return weigh(contract, bound, on, redactor=None, progress=progress(), debug=debug)
+        return weigh(contract, bound, on, redactor=None, opened=opened, progress=progress(), debug=debug)
 
 
 def _alone(weighed: Weighed, gates: Sequence[GateDecl]) -> Weighed:
