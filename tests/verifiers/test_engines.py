@@ -257,7 +257,7 @@ def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
     assert engine.ran.lost == 1
     assert engine.ran.again > 0
     assert engine.ran.told().endswith(f"; 1 lost on the way, {engine.ran.again} tasks given to others")
-    assert (len(engine.ran.workers), engine.ran.here) == (2, 0)
+    assert engine.ran.here == 0
 
 
 @pytest.mark.slow
