@@ -171,6 +171,7 @@ fully_shard(model, mesh=mesh)
 dcp.save({**state, "plain": whole["plain"], "model": model.state_dict(), "step": 3}, checkpoint_id=f"{home}/x")
 if rank == 0:
     save_file(whole, f"{home}/model.safetensors")
+dist.barrier()  # neither leaves while the other still writes
 dist.destroy_process_group()
 """
 
