@@ -30,7 +30,7 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from weighbridge.cli.compare import command as compare
-from weighbridge.gates.mechanisms import UNEXPLAINED
+from weighbridge.clauses.mechanisms import UNEXPLAINED
 
 REFUSED, UNREADABLE = 1, 4
 

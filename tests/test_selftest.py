@@ -12,7 +12,7 @@ from weighbridge import selftest
 from weighbridge.cards import VerifierCard, read_card
 from weighbridge.data import data_path
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import passed
+from weighbridge.clauses.kind import passed
 from weighbridge.model import Fields, Measurement, Record, Rows, Series, Unmeasured
 from weighbridge.selftest import Check
 from weighbridge.verifiers import VERIFIERS

@@ -12,7 +12,7 @@ from weighbridge.contract.document import ContractDocument, GateDocument, ParamD
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
-from weighbridge.gates.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.mapping import model_defaults, model_keys

@@ -50,22 +50,22 @@ def test_an_omitted_field_is_neither_written_nor_read() -> None:
     without = {key: item for key, item in PLAIN.items() if key != "secret"}
     assert plain(VALUE, OMITTED) == without
     assert build(Outer, without, OMITTED) == VALUE
-    with pytest.raises(BundleError, match="the value at the root has the unknown key 'secret'"):
+    with pytest.raises(BundleError, match="the root: unknown key 'secret'"):
         build(Outer, PLAIN, OMITTED)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parts": {}}, "the value at /parts is not a list"),
-        ({"parts": [{"size": True, "share": 1.0}]}, "the value at /parts/0/size is not of type int"),
-        ({"parts": [{"size": 1.0, "share": 1.0}]}, "the value at /parts/0/size is not of type int"),
-        ({"parts": [{"size": 1}]}, "the value at /parts/0 lacks the key 'share'"),
-        ({"named": {"a/b": {"size": 1, "share": "x"}}}, "the value at /named/a~1b/share is not of type float"),
-        ({"named": []}, "the value at /named is not a mapping"),
-        ({"maybe": 1}, "the value at /maybe is not a mapping"),
-        ({"colour": "blue"}, "the value at /colour is not one of red"),
-        ({"colour": None}, "the value at /colour is not one of red"),
+        ({"parts": {}}, "/parts: a mapping is not a list"),
+        ({"parts": [{"size": True, "share": 1.0}]}, "/parts/0/size: true is not a whole number"),
+        ({"parts": [{"size": 1.0, "share": 1.0}]}, "/parts/0/size: 1.0 is not a whole number"),
+        ({"parts": [{"size": 1}]}, "/parts/0: missing key 'share'"),
+        ({"named": {"a/b": {"size": 1, "share": "x"}}}, "/named/a~1b/share: 'x' is not a number"),
+        ({"named": []}, "/named: a list is not a mapping"),
+        ({"maybe": 1}, "/maybe: 1 is not a mapping"),
+        ({"colour": "blue"}, "/colour: 'blue' is not one of red"),
+        ({"colour": None}, "/colour: null is not one of red"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_its_pointer(change: Any, message: str) -> None:
@@ -82,10 +82,10 @@ def test_a_whole_number_stands_for_a_float_unchanged() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": [1, {2}]}, "the value at /a/1 is a set, not plain JSON"),
-        ({"a": {3: 1}}, "the value at /a has the key 3, which is not a text"),
-        (b"x", "the value at the root is a bytes, not plain JSON"),
-        (1j, "the value at the root is a complex, not plain JSON"),
+        ({"a": [1, {2}]}, "/a/1: a set is not plain JSON"),
+        ({"a": {3: 1}}, "/a: the key 3 is not a text"),
+        (b"x", "the root: a bytes is not plain JSON"),
+        (1j, "the root: a complex is not plain JSON"),
     ],
 )
 def test_what_json_cannot_say_is_refused_by_its_pointer(value: Any, message: str) -> None:

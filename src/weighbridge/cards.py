@@ -17,6 +17,10 @@ from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.limits import Doc, LimitsError, read
 from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Record, Rows, Series, Value, Verdict
+from weighbridge.clauses.kind import Kind
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.base import Quantity
+from weighbridge.structure import build, plain
 from weighbridge.printable import printable
 
 T = TypeVar("T")
@@ -132,10 +136,17 @@ def _read(cls: type[T], text: bytes, path: Path) -> T:
         raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
 
 
-def example_evidence(evidence: Mapping[str, object]) -> dict[str, Measurement]:
+def example_evidence(kind: Kind[Any], evidence: Mapping[str, object]) -> dict[str, Measurement]:
     """Build the evidence of an example, by need: a table, a record or a series."""
     return {
-        name: Measurement(quantity=name, value=_value(name, body), by="example", at=_at(body), examined=1, total=1)
+        name: Measurement(
+            quantity=kind.needs[name].quantity,
+            value=_value(QUANTITIES[kind.needs[name].quantity], name, body),
+            by="example",
+            at=_at(body),
+            examined=1,
+            total=1,
+        )
         for name, body in evidence.items()
     }
 
@@ -144,16 +155,22 @@ def _at(body: Any) -> str:
     return str(body.get("at", ""))
 
 
-def _value(name: str, body: Any) -> Value:
+def _value(known: Quantity, name: str, body: Any) -> Value:
     match body:
-        case {"rows": rows, "key": key}:
+        case {"rows": rows}:
             defaults: dict[str, Json] = body.get("defaults", {})
-            return Rows(key, tuple({**defaults, **row} for row in rows))
+            return Rows(known.key, tuple(_typed(known, {**defaults, **row}) for row in rows))
         case {"record": fields}:
-            return Record(fields)
+            return Record(_typed(known, fields))
         case {"step": step, "value": value}:
             return Series(step, value)
     raise ContractError("card", f"the evidence {name!r} is neither a table, a record nor a series")
+
+
+def _typed(known: Quantity, body: Any) -> Any:
+    if known.row is dict:  # TRANSITION
+        return body
+    return build(known.row, plain({**known.typical(), **body}))
 
 
 # --- Words ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.limits import read
 from weighbridge.model import (
     CanaryResult,
@@ -285,7 +285,7 @@ def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> F
     item = wanted_facts(gate, instance)
     found = measured.get(item.key) if item else None
     if isinstance(found, Measurement) and isinstance(found.value, Record):
-        return found.value.fields
+        return found.value.value
     return {}
 
 
@@ -294,7 +294,7 @@ def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured])
     for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
         host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
         found = (
-            host.value.fields.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
+            host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
         )
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 Path = tuple[str | int, ...]
+Omitted = Mapping[type, frozenset[str]]
+NOTHING: Omitted = types.MappingProxyType({})
 T = TypeVar("T")
 
 
@@ -47,6 +49,10 @@ class Doc:
     min_items: int = 0
     tight: str = ""
     name: str = ""  # the key in YAML where it is a Python keyword
+    must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
+    fault: Any = None  # how trials move that figure (`weighbridge.clauses.faults.Fault`)
+    comes_to: str = "FAIL"  # what a figure beyond the limit comes to
+    typical: Any = None  # of a quantity's field: what examples have where they name no value
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,45 +103,60 @@ def _field(item: dataclasses.Field[Any], hint: Any) -> Field:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(cls: type[T], data: object, path: Path = ()) -> T:
-    """Build a limits value from plain data.
+@dataclass(slots=True)
+class _Reading:
+    """One value being read. An exact reading converts nothing, fills in nothing and knows no bounds: it reads our own."""
+
+    exact: bool
+    omitted: Omitted
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+
+    def note(self, code: str, what: str, path: Path, *, at_key: bool = False) -> None:
+        self.problems.append(Problem(code, what, path, at_key))
+
+
+def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, omitted: Omitted = NOTHING) -> T:
+    """Return a value of a dataclass, read from plain data.
+
+    With `exact` every field but the `omitted` ones is demanded as `plain` writes it: no default, no conversion.
 
     Raises:
         LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
     """
-    problems: list[Problem] = []
-    value = _read_class(cls, data, path, problems)
-    if problems:
-        raise LimitsError(problems)
+    reading = _Reading(exact, omitted)
+    value = _read_class(cls, data, path, reading)
+    if reading.problems:
+        raise LimitsError(reading.problems)
     return typing.cast(T, value)
 
 
-def _read_class(cls: type, data: object, path: Path, problems: list[Problem]) -> object:
+def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> object:
     if not isinstance(data, Mapping):
-        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
+        reading.note("wrong-type", f"{show(data)} is not a mapping", path)
         return None
-    known = {item.key: item for item in fields(cls)}
+    left_out = reading.omitted.get(cls, frozenset())
+    known = {item.key: item for item in fields(cls) if item.name not in left_out}
     free = [key for key in known if key not in data]
-    near = [_unknown(key, free, known, path, problems) for key in data if key not in known]
+    near = [_unknown(key, free, known, path, reading) for key in data if key not in known]
     values = {}
     for item in known.values():
         if item.key in data:
-            values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), problems)
-        elif item.required and item.key not in near:
-            problems.append(Problem("missing-key", f"missing key {item.key!r}", path))
-    return None if problems else cls(**values)
+            values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), reading)
+        elif (item.required or reading.exact) and item.key not in near:
+            reading.note("missing-key", f"missing key {item.key!r}", path)
+    return None if reading.problems else cls(**values)
 
 
-def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, problems: list[Problem]) -> str:
-    """Note an unknown key, and give the missing one that it seems to mean, so that one slip is told once."""
-    near = _close(str(key), free) if len(problems) < SUGGESTED else []
+def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:
+    """Note an unknown key; return the missing one that it seems to mean, so that one slip is told once."""
+    near = _close(str(key), free) if len(reading.problems) < SUGGESTED else []
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
-    problems.append(Problem("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True))
+    reading.note("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True)
     return near[0] if near else ""
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """Suggest the nearest known word, as `; did you mean 'x'?`, or list what is known when none is near."""
+    """Return the nearest known word as `; did you mean 'x'?`, or a list of what is known when none is near."""
     candidates = list(known)
     near = _close(word, candidates)
     if near:
@@ -152,77 +173,85 @@ def _close(word: str, candidates: Sequence[str]) -> list[str]:
     return difflib.get_close_matches(word, candidates, n=1)
 
 
-def _read(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+def _read(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        return _read(args[0], args[1], data, path, problems)
+        return _read(args[0], args[1], data, path, reading)
     if origin in (typing.Union, types.UnionType):
-        return _read_union(args, doc, data, path, problems)
+        return _read_union(args, doc, data, path, reading)
     if origin is tuple:
-        return _read_tuple(args, doc, data, path, problems)
+        return _read_tuple(args, doc, data, path, reading)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _read_mapping(args[1], doc, data, path, problems)
+        return _read_mapping(args[1], doc, data, path, reading)
     if dataclasses.is_dataclass(kind):
-        return _read_class(typing.cast(type, kind), data, path, problems)
-    return _read_scalar(kind, doc, data, path, problems)
+        return _read_class(typing.cast(type, kind), data, path, reading)
+    return _read_scalar(kind, doc, data, path, reading)
 
 
-def _read_union(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+def _read_union(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    """Read `T | None` or a union of scalars; any other union is plain JSON, and anything."""
     kinds = [kind for kind in args if kind is not type(None)]
     if data is None and len(kinds) < len(args):
         return None
     if len(kinds) == 1:
-        return _read(kinds[0], doc, data, path, problems)
-    if int in kinds and float not in kinds:
+        return _read(kinds[0], doc, data, path, reading)
+    if not all(kind in _NAMES for kind in kinds):
+        return data
+    if int in kinds and float not in kinds and not reading.exact:
         data = _as_number(int, data)
-    if type(data) not in kinds:
+    if type(data) not in kinds and not (reading.exact and type(data) is int and float in kinds):
         named = ", ".join(_NAMES[kind] for kind in kinds)
-        problems.append(Problem("wrong-type", f"{show(data)} is none of: {named}", path))
+        reading.note("wrong-type", f"{show(data)} is none of: {named}", path)
         return None
-    return _read_scalar(type(data), doc, data, path, problems)
+    return _read_scalar(type(data), doc, data, path, reading)
 
 
-def _read_tuple(args: tuple[Any, ...], doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+def _read_tuple(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
     if not isinstance(data, Sequence) or isinstance(data, str):
-        problems.append(Problem("wrong-type", f"{show(data)} is not a list", path))
+        reading.note("wrong-type", f"{show(data)} is not a list", path)
         return ()
-    if args[-1] is not Ellipsis and len(data) != len(args):
-        problems.append(Problem("wrong-length", f"a list of {len(data)}, not of {len(args)}", path))
+    endless = args[-1] is Ellipsis
+    if not endless and len(data) != len(args):
+        reading.note("wrong-length", f"a list of {len(data)}, not of {len(args)}", path)
         return ()
     if len(data) < doc.min_items:
-        problems.append(Problem("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path))
-    return tuple(_read(args[0], doc, item, (*path, index), problems) for index, item in enumerate(data))
+        reading.note("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path)
+    kinds = [args[0]] * len(data) if endless else args
+    return tuple(_read(kind, doc, item, (*path, at), reading) for at, (kind, item) in enumerate(zip(kinds, data)))
 
 
-def _read_mapping(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
     if not isinstance(data, Mapping):
-        problems.append(Problem("wrong-type", f"{show(data)} is not a mapping", path))
+        reading.note("wrong-type", f"{show(data)} is not a mapping", path)
         return {}
     for key in data:
         if doc.keys and not re.fullmatch(doc.keys, str(key)):
             what = f"the name {show(key)} is not {doc.form or f'of the form {doc.keys}'}"
-            problems.append(Problem("bad-form", what, (*path, str(key)), at_key=True))
-    return {str(key): _read(kind, doc, item, (*path, str(key)), problems) for key, item in data.items()}
+            reading.note("bad-form", what, (*path, str(key)), at_key=True)
+    return {str(key): _read(kind, doc, item, (*path, str(key)), reading) for key, item in data.items()}
 
 
-def _read_scalar(kind: Any, doc: Doc, data: object, path: Path, problems: list[Problem]) -> object:
+def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _read_choice([str(member.value) for member in kind], data, path, problems, kind)
+        return _read_choice([str(member.value) for member in kind], data, path, reading, kind)
+    if reading.exact:
+        if kind is not object and not (type(data) is kind or (kind is float and type(data) is int)):
+            reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
+        return data
     data = _as_number(kind, data)
     if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
-        problems.append(Problem("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path))
+        reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
         return data
     if doc.choices:
-        return _read_choice(doc.choices, data, path, problems, str)
+        return _read_choice(doc.choices, data, path, reading, str)
     wrong = _out_of_bounds(doc, data)
     if wrong:
-        form = isinstance(data, str)
-        problems.append(Problem("bad-form" if form else "out-of-bounds", f"{show(data)} is not {wrong}", path))
+        reading.note("bad-form" if isinstance(data, str) else "out-of-bounds", f"{show(data)} is not {wrong}", path)
     return data
 
 
 def _as_number(kind: Any, data: object) -> object:
-    """Take 30 for a float and 30.0 for a whole number, as JSON Schema does."""
+    """Return 30 as a float and 30.0 as a whole number where these are wanted, as JSON Schema does."""
     if kind is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST:
         return float(data)
     if kind is int and isinstance(data, float) and data.is_integer():
@@ -230,18 +259,13 @@ def _as_number(kind: Any, data: object) -> object:
     return data
 
 
-def _read_choice(choices: Sequence[str], data: object, path: Path, problems: list[Problem], make: Any) -> object:
+def _read_choice(choices: Sequence[str], data: object, path: Path, reading: _Reading, make: Any) -> Any:
     if isinstance(data, str) and data in choices:
         return make(data)
-    problems.append(
-        Problem("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{_near(data, choices)}", path)
-    )
-    return None
-
-
-def _near(data: object, choices: Sequence[str]) -> str:
     near = _close(str(data), choices)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    reading.note("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{hint}", path)
+    return None
 
 
 def _out_of_bounds(doc: Doc, data: object) -> str:
@@ -357,15 +381,24 @@ _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number",
 # --- Plain data and direction -----------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
-    """Write a limits value as the plain data that `read` reads, defaults filled in."""
+def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
+    """Return a value as the plain data that `read` reads, defaults filled in and the fields `omitted` left out."""
+    if value is None or type(value) in _NAMES:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.key: plain(getattr(value, item.name)) for item in fields(type(value))}
+        left_out = omitted.get(type(value), frozenset())
+        return {
+            item.key: plain(getattr(value, item.name), omitted)
+            for item in fields(type(value))
+            if item.name not in left_out
+        }
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return str(value.value) if isinstance(value, enum.Enum) else value
+        return {key: plain(item, omitted) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(item, omitted) for item in value]
+    return value
 
 
 def loosened(old: Any, new: Any) -> tuple[str, ...]:

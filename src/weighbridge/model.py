@@ -6,12 +6,13 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 Scalar: TypeAlias = str | int | float | bool | None
 Json: TypeAlias = Scalar | Sequence["Json"] | Mapping[str, "Json"]
 Fields: TypeAlias = Mapping[str, Json]
 EMPTY: Fields = MappingProxyType({})
+R = TypeVar("R")
 
 
 class Outcome(enum.StrEnum):
@@ -74,22 +75,22 @@ STATUS_ORDER: tuple[Status, ...] = tuple(Status)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One thing with named figures."""
+class Record(Generic[R]):
+    """One thing: a dataclass of `weighbridge.quantities`. None only where a trial took it away."""
 
-    fields: Fields
+    value: R | None
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A table, one row a place; the `key` field of a row names its place and is unique."""
+class Rows(Generic[R]):
+    """A table of one dataclass of `weighbridge.quantities`; the field `key` names a row's place and is unique."""
 
     key: str
-    rows: tuple[Fields, ...]
+    rows: tuple[R, ...]
 
     def places(self) -> tuple[str, ...]:
-        """Name every place in the table, in order."""
-        return tuple(str(row[self.key]) for row in self.rows)
+        """Return the name of every place in the table, in order."""
+        return tuple(str(row[self.key]) for row in self.rows)  # type: ignore[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Series:
     value: Sequence[float]
 
 
-Value: TypeAlias = Record | Rows | Series
+Value: TypeAlias = Record[Any] | Rows[Any] | Series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

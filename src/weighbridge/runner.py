@@ -242,7 +242,7 @@ def _measure_gate(scale: Scale, items: tuple[Wanted, ...], host: Wanted | None, 
 
 
 def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
-    found = host.value.fields if isinstance(host, Measurement) and isinstance(host.value, Record) else {}
+    found = host.value.value if isinstance(host, Measurement) and isinstance(host.value, Record) else {}
     return next((name for name, needed in requires.items() if found.get(name) is not needed), "")
 
 

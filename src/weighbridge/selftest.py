@@ -15,9 +15,9 @@ from weighbridge.cards import Example, GateCard, Specimen, VerifierCard, example
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Kind
+from weighbridge.clauses.kind import Kind
 from weighbridge.judging import falsify
-from weighbridge.limits import read
+from weighbridge.limits import plain, read
 from weighbridge.model import (
     Json,
     Measurement,
@@ -97,11 +97,11 @@ def _shown(card: GateCard, kind: Kind[Any]) -> Check:
 
 
 def _verdict(kind: Kind[Any], example: Example) -> Verdict:
-    return kind.judge(example_evidence(example.evidence), read(kind.limits, example.limits))
+    return kind.judge(example_evidence(kind, example.evidence), read(kind.limits, example.limits))
 
 
 def _judge_example(card: GateCard, kind: Kind[Any], example: Example) -> Iterator[str]:
-    evidence, limits = example_evidence(example.evidence), read(kind.limits, example.limits)
+    evidence, limits = example_evidence(kind, example.evidence), read(kind.limits, example.limits)
     verdict = kind.judge(evidence, limits)
     if verdict.outcome is not example.outcome:
         yield f"came to {verdict.outcome} ({verdict.code}), not {example.outcome}"
@@ -176,9 +176,9 @@ def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -
     found: dict[str, Any]
     match result.value:
         case Record(fields):
-            found = dict(fields)
+            found = plain(fields)
         case Rows(key, rows):
-            found = {str(row[key]): row for row in rows}
+            found = {str(row[key]): plain(row) for row in rows}
         case Series(step, value):
             found = {"step": list(step), "value": list(value)}
     yield from _subset(expects, found, "")

@@ -180,15 +180,15 @@ def test_a_figure_of_a_finding_has_a_short_pointer() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda body: body["findings"][0].update(extra=1), "the value at /findings/0 has the unknown key 'extra'"),
-        (lambda body: body["findings"][0].pop("code"), "the value at /findings/0 lacks the key 'code'"),
-        (lambda body: body["findings"][0].update(looked=[]), "the value at /findings/0 has the unknown key 'looked'"),
+        (lambda body: body["findings"][0].update(extra=1), "/findings/0: unknown key 'extra'"),
+        (lambda body: body["findings"][0].pop("code"), "/findings/0: missing key 'code'"),
+        (lambda body: body["findings"][0].update(looked=[]), "/findings/0: unknown key 'looked'"),
         (
             lambda body: body["findings"][0].update(counted=True),
-            "the value at /findings/0/verdict/counted is not of type int",
+            "/findings/0/verdict/counted: 1.0 is not a whole number",
         ),
         (lambda body: body["findings"][0].update(outcome="OK"), "is not one of PASS, FAIL, BLOCKED, ERROR"),
-        (lambda body: body.update(schema="weighbridge.verdicts/v9"), "the value at /schema is not"),
+        (lambda body: body.update(schema="weighbridge.verdicts/v9"), "/schema: not"),
     ],
 )
 def test_an_unknown_or_missing_field_is_refused_by_its_pointer(change: Any, message: str) -> None:
@@ -241,7 +241,7 @@ def test_steps_and_values_of_different_length_or_type_are_refused() -> None:
 
 def test_a_value_that_is_not_plain_json_is_a_fault_of_the_verifier() -> None:
     item = Measurement(quantity="q", value=Record({"dtypes": [b"BF16"]}), by="x", examined=1, total=1)
-    with pytest.raises(WeighbridgeError, match="the value at /dtypes/0 is a bytes, not plain JSON"):
+    with pytest.raises(WeighbridgeError, match="/dtypes/0: a bytes is not plain JSON"):
         encode_measured(item)
 
 

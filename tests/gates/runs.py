@@ -35,7 +35,7 @@ def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evidence(at: str = "", **needs: Mapping[str, Any]) -> dict[str, Measurement]:
-    return {name: dataclasses.replace(item, at=at) for name, item in example_evidence(needs).items()}
+    return {name: dataclasses.replace(item, at=at) for name, item in example_evidence(KINDS[kind], needs).items()}
 
 
 def passing(kind: str) -> dict[str, Passing]:

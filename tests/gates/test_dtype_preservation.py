@@ -12,7 +12,7 @@ from tests.gates.runs import passing
 
 from weighbridge.gates import dtype_preservation
 from weighbridge.gates.dtype_preservation import KIND
-from weighbridge.gates.mechanisms import MECHANISMS
+from weighbridge.clauses.mechanisms import MECHANISMS
 from weighbridge.limits import read
 from weighbridge.model import Outcome, Verdict
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.gates.mutation import table
 
-from weighbridge.gates.value_classes import BLOCK, BOUND, LOST_SHARE, MIXTURES, RANK, REQUANTISED, TYPICAL_ERROR, Class
+from weighbridge.clauses.value_classes import BLOCK, BOUND, LOST_SHARE, MIXTURES, RANK, REQUANTISED, TYPICAL_ERROR, Class
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Outcome, Verdict

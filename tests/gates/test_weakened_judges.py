@@ -35,7 +35,7 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
-from weighbridge.gates.base import Kind
+from weighbridge.clauses.kind import Kind
 
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,

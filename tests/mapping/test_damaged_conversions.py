@@ -16,8 +16,8 @@ from tests.mapping.conversions import CONFIG, KV, Arrays, converted, decoder, di
 from tests.mapping.fused import FUSED
 from tests.views.quantised import QUANTISED, VALUES
 
-from weighbridge.gates.mechanisms import MECHANISMS, UNEXPLAINED, explained
-from weighbridge.gates.value_classes import BOUND
+from weighbridge.clauses.mechanisms import MECHANISMS, UNEXPLAINED, explained
+from weighbridge.clauses.value_classes import BOUND
 from weighbridge.model import Fields
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

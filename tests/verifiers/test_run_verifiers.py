@@ -11,7 +11,7 @@ import pytest
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.cards import VerifierCard, read_card
-from weighbridge.gates.column_basis import ColumnBasis, basis_of
+from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Measurement, Record, Rows, SubjectKind
 from weighbridge.selftest import check_verifier_card
 from weighbridge.structure import plain

@@ -102,7 +102,7 @@ def _device(bundle: Bundle) -> Iterator[str]:
 
 def _device_facts(bundle: Bundle, key: str, facts: Record) -> Iterator[str]:
     for name in DEVICE_FACTS:
-        fact = facts.fields.get(name)
+        fact = facts.value.get(name)
         if isinstance(fact, Mapping) and fact.get("value") is not None:
             pointer = f"/measured/measurement/value/record/{name}/value"
             yield f"- {key}, {name}: {cite(bundle, pointer, fact['value'], layout.measurement_file(key))}"

@@ -146,7 +146,7 @@ def _opened(path: str) -> CheckpointView | None:
 
 def _declared(view: CheckpointView | None) -> Policy:
     """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.gates.value_classes import TYPICAL_ERROR
+    from weighbridge.clauses.value_classes import TYPICAL_ERROR
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]

@@ -50,5 +50,5 @@ def facts() -> dict[str, Json]:
 def _host() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     if isinstance(host, Measurement) and isinstance(host.value, Record):
-        return dict(host.value.fields)
+        return dict(host.value.value)
     return {"cuda": "unknown"}

@@ -15,7 +15,7 @@ from weighbridge.cli.checkpoint_alone import Alone, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
 from weighbridge.files import exists, is_file, is_folder, local_path
-from weighbridge.gates.column_basis import basis_of
+from weighbridge.clauses.column_basis import basis_of
 from weighbridge.judging import DEFAULT
 from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
 from weighbridge.printable import printable

@@ -13,7 +13,7 @@ from weighbridge.contract.layers import Layered
 from weighbridge.contract.problems import Found
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Kind
+from weighbridge.clauses.kind import Kind
 from weighbridge.limits import LimitsError, Problem, nearest, read, show
 from weighbridge.model import SubjectKind
 

@@ -39,7 +39,7 @@ def contract_from_json(data: object) -> Contract:
     """
     given = closed(data, ("schema", "contract"))
     if given["schema"] != SCHEMA:
-        raise wrong(f"is not {SCHEMA!r}", ("schema",))
+        raise wrong(f"not {SCHEMA!r}", ("schema",))
     return build(Contract, given["contract"], at=("contract",))
 
 
@@ -56,15 +56,15 @@ def check_limits(contract: Contract) -> None:
 def _check_gate(gate: GateDecl, at: tuple[str | int, ...]) -> None:
     kind = KINDS.get(gate.kind)
     if kind is None:
-        raise wrong(f"is of the kind {gate.kind!r}, which is not known here", at)
+        raise wrong(f"the kind {gate.kind!r} is not known here", at)
     if set(gate.subjects) != set(kind.roles):
-        raise wrong(f"does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
+        raise wrong(f"the gate does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
     try:
         read(kind.limits, gate.limits, ("limits",))
         read(kind.measure, gate.measure, ("measure",))
     except LimitsError as problem:
         first = problem.problems[0]
-        raise wrong(f"is refused by its kind: {first.what}", (*at, *first.path)) from None
+        raise wrong(f"refused by its kind: {first.what}", (*at, *first.path)) from None
 
 
 def digests(contract: Contract) -> ContractDigests:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from weighbridge import limits
 from weighbridge.contract.document import FORMAT, ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Kind
+from weighbridge.clauses.kind import Kind
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE: Final = {"type": "string", "pattern": r"^\$\{params\.[a-z][a-z0-9_]*\}$"}

@@ -27,6 +27,8 @@ from weighbridge.model import (
     Value,
     Verdict,
 )
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.base import Form, Quantity
 from weighbridge.structure import Omitted, Pointer, build, closed, json_value, plain, wrong
 
 Arrays: TypeAlias = Mapping[str, bytes]  # `.npy` bytes by their digest
@@ -84,16 +86,16 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
             return build(Faulted, body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
-    value = _value_from_json(given["value"], arrays, (word, "value"))
+    value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
     return Measurement(value=value, **{name: getattr(head, name) for name in HEAD})
 
 
 def _value_to_json(value: Value, arrays: MutableMapping[str, bytes]) -> dict[str, Any]:
     match value:
         case Record():
-            return {"record": json_value(value.fields)}
+            return {"record": json_value(plain(value.value))}
         case Rows():
-            return {"rows": {"key": value.key, "rows": [json_value(row) for row in value.rows]}}
+            return {"rows": [json_value(plain(row)) for row in value.rows]}
         case Series():
             return {"series": {"step": _put("q", value.step, arrays), "value": _put("d", value.value, arrays)}}
 
@@ -105,50 +107,56 @@ def _put(code: str, values: Sequence[float], arrays: MutableMapping[str, bytes])
     return digest
 
 
-def _value_from_json(data: object, arrays: Arrays, at: Pointer) -> Value:
-    word, body = _tagged(data, ("record", "rows", "series"), at)
-    at = (*at, word)
-    match word:
-        case "record":
-            return Record(_mapping(body, at))
-        case "rows":
-            return _rows(body, at)
-    given = closed(body, ("step", "value"), at)
-    step, value = _take("q", given["step"], arrays, (*at, "step")), _take("d", given["value"], arrays, (*at, "value"))
-    if len(step) != len(value):
-        raise wrong(f"has {len(step)} steps and {len(value)} values", at)
-    return Series(step, value)
+def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -> Value:
+    """Read a value as the dataclass of its quantity: an unknown or missing field is refused."""
+    known = QUANTITIES.get(quantity)
+    if known is None:
+        raise wrong(f"the quantity {quantity!r} is not known here", at)
+    body = closed(data, (str(known.form),), at)[str(known.form)]
+    at = (*at, str(known.form))
+    match known.form:
+        case Form.RECORD:
+            return Record(_typed(known, body, at))
+        case Form.ROWS:
+            if not isinstance(body, list):
+                raise wrong("not a list of rows", at)
+            table = Rows(known.key, tuple(_typed(known, row, (*at, i)) for i, row in enumerate(body)))
+            if len(set(table.places())) != len(table.rows):
+                raise wrong(f"two rows have the same {known.key!r}", at)
+            return table
+        case Form.SERIES:
+            given = closed(body, ("step", "value"), at)
+            step = _take("q", given["step"], arrays, (*at, "step"))
+            value = _take("d", given["value"], arrays, (*at, "value"))
+            if len(step) != len(value):
+                raise wrong(f"{len(step)} steps and {len(value)} values", at)
+            return Series(step, value)
 
 
-def _rows(body: object, at: Pointer) -> Rows:
-    given = closed(body, ("key", "rows"), at)
-    key, rows = given["key"], given["rows"]
-    if not isinstance(key, str) or not isinstance(rows, list):
-        raise wrong("is not a key and a list of rows", at)
-    table = Rows(key, tuple(_mapping(row, (*at, "rows", i)) for i, row in enumerate(rows)))
-    if not all(key in row for row in table.rows) or len(set(table.places())) != len(table.rows):
-        raise wrong(f"has rows without a place of their own under {key!r}", at)
-    return table
+def _typed(known: Quantity, body: Any, at: Pointer) -> Any:
+    if known.row is dict:  # TRANSITION
+        return _mapping(body, at)
+    return build(known.row, body, at=at)
 
 
 def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
     if not isinstance(digest, str) or digest not in arrays:
-        raise wrong("names no array of this bundle", at)
+        raise wrong("no array of this bundle", at)
     values = read_npy(arrays[digest], where=f"measurements/{digest}.npy")
     if values.typecode != code:
-        raise wrong("names an array of the other type", at)
+        raise wrong("an array of the other type", at)
     return values
 
 
 def _mapping(data: object, at: Pointer) -> Mapping[str, Json]:
     if not isinstance(data, Mapping):
-        raise wrong("is not a mapping", at)
+        raise wrong("not a mapping", at)
     return data
 
 
 def _tagged(data: object, words: Sequence[str], at: Pointer) -> tuple[str, Any]:
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in words:
-        raise wrong(f"is not one of {', '.join(words)}", at)
+        raise wrong(f"not one of {', '.join(words)}", at)
     return next(iter(data.items()))
 
 
@@ -202,7 +210,7 @@ def canaries_from_json(data: object) -> dict[str, CanaryResult]:
     """Read what `canaries.json` holds."""
     given = closed(data, ("schema", "canaries"))
     if given["schema"] != CANARIES_SCHEMA:
-        raise wrong(f"is not {CANARIES_SCHEMA!r}", ("schema",))
+        raise wrong(f"not {CANARIES_SCHEMA!r}", ("schema",))
     items = _mapping(given["canaries"], ("canaries",))
     return {key: build(CanaryResult, item, at=("canaries", key)) for key, item in items.items()}
 
@@ -210,8 +218,8 @@ def canaries_from_json(data: object) -> dict[str, CanaryResult]:
 def _listed(data: object, schema: str, key: str) -> Sequence[object]:
     given = closed(data, ("schema", key))
     if given["schema"] != schema:
-        raise wrong(f"is not {schema!r}", ("schema",))
+        raise wrong(f"not {schema!r}", ("schema",))
     if not isinstance(given[key], list):
-        raise wrong("is not a list", (key,))
+        raise wrong("not a list", (key,))
     items: Sequence[object] = given[key]
     return items

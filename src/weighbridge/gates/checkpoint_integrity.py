@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.gates.base import (
+from weighbridge.clauses.kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -25,7 +25,7 @@ from weighbridge.gates.base import (
     with_value,
 )
 from weighbridge.gates.dtype_preservation import listed
-from weighbridge.gates.pair_damage import blank_table
+from weighbridge.clauses.pair_damage import blank_table
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

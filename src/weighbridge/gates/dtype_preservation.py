@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
-from weighbridge.gates.mechanisms import explained_together, reproduced
-from weighbridge.gates.pair_damage import blank_table, deeper, longer, unlooked, variant
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.clauses.mechanisms import explained_together, reproduced
+from weighbridge.clauses.pair_damage import blank_table, deeper, longer, unlooked, variant
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 

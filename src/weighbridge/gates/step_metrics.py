@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates import column_basis
-from weighbridge.gates.base import (
+from weighbridge.clauses import column_basis
+from weighbridge.clauses.kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -27,7 +27,7 @@ from weighbridge.gates.base import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.column_basis import ColumnBasis, Found, basis_of
+from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from weighbridge.gates.base import (
+from weighbridge.clauses.kind import (
     Damage,
     Evidence,
     Falsifier,

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
-from weighbridge.gates.mechanisms import (
+from weighbridge.clauses.mechanisms import (
     QUANTISED,
     UNEXPLAINED,
     explained,
@@ -23,7 +23,7 @@ from weighbridge.gates.mechanisms import (
     mechanism,
     reproduced,
 )
-from weighbridge.gates.value_classes import (
+from weighbridge.clauses.value_classes import (
     BLOCK,
     BOUND,
     EXPONENTIAL,
@@ -43,7 +43,7 @@ from weighbridge.gates.value_classes import (
     elements,
     last_dimension,
 )
-from weighbridge.gates.value_damage import FALSIFIERS
+from weighbridge.clauses.value_damage import FALSIFIERS
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from weighbridge.gates import column_basis
-from weighbridge.gates.base import (
+from weighbridge.clauses import column_basis
+from weighbridge.clauses.kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -32,7 +32,7 @@ from weighbridge.gates.base import (
     series_of,
     with_value,
 )
-from weighbridge.gates.column_basis import ColumnBasis, basis_of
+from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Series, SubjectKind, Verdict
 

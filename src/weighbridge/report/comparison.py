@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from weighbridge.cards import fill, gate_words, render
-from weighbridge.gates.value_classes import POLICY, RANK, Class
+from weighbridge.clauses.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows, Verdict
 from weighbridge.report.lines import capped, say, trials_told

@@ -72,7 +72,7 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
     def seen(found: Measurement | Unmeasured) -> bool:
         if not isinstance(found, Measurement) or not isinstance(found.value, Record):
             return False
-        after = found.value.fields
+        after = found.value.value
         return all(after.get(name) == _fact(value, Basis.MEASURED) for name, value in left.items())
 
     return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)

@@ -202,7 +202,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
 def _seen(result: Measurement | Unmeasured) -> bool:
     if not isinstance(result, Measurement) or not isinstance(result.value, Record):
         return False
-    fields = result.value.fields
+    fields = result.value.value
     said = ("weighbridge canary says\n", "weighbridge canary complains\n")
     left = [
         {"path": "runs/known", "what": "run-directory"},

@@ -167,7 +167,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     tokens = math.fsum(value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER)
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        fields = again.value.fields if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
+        fields = again.value.value if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
         runs, ends = fields.get("equal_losses"), fields.get("coverage")
         assert isinstance(ends, list)
         told = {end["column"]: end["last"] for end in ends}

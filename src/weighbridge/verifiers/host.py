@@ -104,7 +104,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
 def _seen(result: Measurement | Unmeasured) -> bool:
     if not isinstance(result, Measurement) or not isinstance(result.value, Record):
         return False
-    fields = result.value.fields
+    fields = result.value.value
     return (fields["cuda"], fields["devices"], fields["hidden"]) == (False, 0, True) and bool(fields["why"])
 
 

@@ -169,7 +169,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        fields = again.value.fields if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
+        fields = again.value.value if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
         told = not source or fields.get("tokens_per_step") != before
         told = told and varying in str(fields.get("tokens_per_step"))
         return (_value(fields, "rows"), _value(fields, "steps")) == (few.rows, steps + 1) and told

@@ -7,10 +7,13 @@ What a dtype has no single values for (blocks, packed bits, booleans, complex) i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorMoments
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.casts import decode, numpy_dtype, words
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -36,22 +39,25 @@ def measure(views: Views, _options: Fields) -> Measurement:
         quantity=QUANTITY,
         value=Rows("name", rows),
         by="weighbridge.verifiers.tensor_moments/1",
-        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
+        basis=dict.fromkeys(STATISTICS, Basis.MEASURED),
         examined=len(rows),
         total=len(rows),
     )
 
 
-def row(view: CheckpointView, name: str) -> Fields:
-    """Describe one tensor; the statistics are null where no element is finite."""
+def row(view: CheckpointView, name: str) -> TensorMoments:
+    """Return the statistics of one tensor: None where no element is finite."""
     tensor = view.tensor(name)
-    told: Fields = {"name": name, "dtype": tensor.dtype, "shape": list(tensor.shape), "elements": tensor.elements}
-    if numpy_dtype(tensor.dtype) is None:
-        return {**told, "finite": None, **dict.fromkeys(STATISTICS)}
-    moments = Moments()
-    for chunk in view.chunks(name, STEP * tensor.unit[1]):
-        moments.take(decode(words(chunk, tensor.dtype), tensor.dtype))
-    return {**told, "finite": moments.count, **moments.told()}
+    finite: int | None = None
+    statistics: Mapping[str, float | None] = dict.fromkeys(STATISTICS)
+    if numpy_dtype(tensor.dtype) is not None:
+        moments = Moments()
+        for chunk in view.chunks(name, STEP * tensor.unit[1]):
+            moments.take(decode(words(chunk, tensor.dtype), tensor.dtype))
+        finite, statistics = moments.count, moments.told()
+    return TensorMoments(
+        name=name, dtype=tensor.dtype, shape=tensor.shape, elements=tensor.elements, finite=finite, **statistics
+    )
 
 
 @dataclass(slots=True)
@@ -87,8 +93,8 @@ class Moments:
         self.zeros += count - int(np.count_nonzero(values))
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
 
-    def told(self) -> Fields:
-        """Give the statistics by name."""
+    def told(self) -> Mapping[str, float | None]:
+        """Return the statistics by name."""
         if not self.count:
             return dict.fromkeys(STATISTICS)
         variance = self.squares / self.count
@@ -126,10 +132,9 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
     def seen(found: Measurement | Unmeasured) -> bool:
         assert isinstance(found, Measurement)
-        assert isinstance(found.value, Rows)
-        row: Fields = next((row for row in found.value.rows if row["name"] == last), {})
-        as_laid = bool(row) and all(
-            math.isclose(float(str(row[name])), wanted, rel_tol=1e-6) for name, wanted in expected.items()
+        row = next((row for row in rows_of(found, TensorMoments) if row.name == last), None)
+        as_laid = row is not None and all(
+            math.isclose(getattr(row, name), wanted, rel_tol=1e-6) for name, wanted in expected.items()
         )
         return as_laid and found.value == after
 

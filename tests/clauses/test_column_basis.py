@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.gates.runs import column
 
-from weighbridge.gates import column_basis
-from weighbridge.gates.column_basis import ColumnBasis, as_constant, as_derived, as_noise, basis_of
+from weighbridge.clauses import column_basis
+from weighbridge.clauses.column_basis import ColumnBasis, as_constant, as_derived, as_noise, basis_of
 
 NOISE = as_noise(column("gpu_util_pct"))
 DERIVED = as_derived(column("wall_ms"))

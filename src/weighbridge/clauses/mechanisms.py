@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from weighbridge.gates.value_classes import BOUND
+from weighbridge.clauses.value_classes import BOUND
 from weighbridge.model import Fields, Json
 
 # Simplest first: the order in which a mechanism is offered as the explanation.

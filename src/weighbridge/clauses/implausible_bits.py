@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from weighbridge.gates.base import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
-from weighbridge.gates.pair_damage import blank_table
+from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
+from weighbridge.clauses.pair_damage import blank_table
 from weighbridge.model import Fields, Rows
 
 Limits: TypeAlias = Any  # those of label-plausibility, which imports this module

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weighbridge.gates.base import Falsifier, each_row
+from weighbridge.clauses.kind import Falsifier, each_row
 from weighbridge.gates.dtype_preservation import NARROWER, NO_DTYPE
-from weighbridge.gates.pair_damage import blank_table, both, deeper, longer, unlooked, variant
-from weighbridge.gates.value_classes import (
+from weighbridge.clauses.pair_damage import blank_table, both, deeper, longer, unlooked, variant
+from weighbridge.clauses.value_classes import (
     BLOCK,
     BOUND,
     EXPONENTIAL,

@@ -1,0 +1,100 @@
+"""What a quantity is: the dataclass of its rows or of its record, and the field that names a row's place."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from weighbridge.limits import fields
+from weighbridge.model import Measurement, Record, Rows, Series
+
+T = TypeVar("T")
+
+
+class Row:
+    """TRANSITION: rows read as mappings, until every judge reads fields. Removed with the last of them."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return getattr(self, key, default)
+
+    def keys(self) -> Any:
+        return [item.name for item in fields(type(self))]
+
+    def items(self) -> Any:
+        return [(item.name, getattr(self, item.name)) for item in fields(type(self))]
+
+
+class Form(enum.StrEnum):
+    """The shape of what is measured."""
+
+    ROWS = "rows"
+    RECORD = "record"
+    SERIES = "series"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One quantity: its name, its shape, and the dataclass whose fields say unit, meaning and a typical value.
+
+    `key` is the field that names the place of a row; a series has no dataclass, for it is two arrays.
+    """
+
+    name: str
+    form: Form
+    row: type[Any] = type(None)
+    key: str = "name"
+
+    def typical(self) -> dict[str, Any]:
+        """Return the fields of a typical row or record, by the key that they have in JSON."""
+        return {item.key: item.doc.typical if item.required else item.default for item in fields(self.row)}
+
+
+def rows(name: str, row: type[Any], key: str = "name") -> Quantity:
+    """Return a quantity whose value is a table."""
+    return Quantity(name=name, form=Form.ROWS, row=row, key=key)
+
+
+def record(name: str, row: type[Any]) -> Quantity:
+    """Return a quantity whose value is one record."""
+    return Quantity(name=name, form=Form.RECORD, row=row)
+
+
+def rows_of(measured: object, row: type[T]) -> tuple[T, ...]:
+    """Return the rows of a measurement whose value is a table of `row`.
+
+    Raises:
+        TypeError: where it is none, which is a fault of the tool.
+    """
+    value = getattr(measured, "value", None) if isinstance(measured, Measurement) else None
+    if not isinstance(value, Rows) or not all(isinstance(one, row) for one in value.rows):
+        raise TypeError(f"not a table of {row.__name__}")
+    return value.rows
+
+
+def record_of(measured: object, row: type[T]) -> T | None:
+    """Return the record of a measurement, None where a trial took it away.
+
+    Raises:
+        TypeError: where it is none, which is a fault of the tool.
+    """
+    value = measured.value if isinstance(measured, Measurement) else None
+    if not isinstance(value, Record) or not (value.value is None or isinstance(value.value, row)):
+        raise TypeError(f"not a record of {row.__name__}")
+    return value.value
+
+
+def series_of(measured: object) -> Series:
+    """Return the series of a measurement whose value is one column of a run.
+
+    Raises:
+        TypeError: where it is none, which is a fault of the tool.
+    """
+    if not isinstance(measured, Measurement) or not isinstance(measured.value, Series):
+        raise TypeError("not a series")
+    return measured.value
