@@ -12,6 +12,7 @@ from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.gates import KINDS
+from weighbridge.clauses.faults import derived
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.limits import read
 from weighbridge.model import (
@@ -209,11 +210,20 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], sight: Sequen
 
 
 def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
-    """Try to make a pass fail: break each clause everywhere at once and in one place alone, then take all away."""
+    """Try to make a pass fail: break each limit and each clause, then take all away.
+
+    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier and the taking away
+    run on the whole.
+    """
     if not verdict.looked or verdict.of == 0:
         yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
-    for falsifier in kind.falsifiers:
-        yield _try(kind, falsifier, evidence, limits, verdict)
+    cut, cut_verdict = _cut(kind, evidence, limits, verdict)
+    falsifiers = (*kind.falsifiers, *derived(cut, limits))
+    for at, falsifier in enumerate(falsifiers):
+        trial = _try(kind, falsifier, cut, limits, cut_verdict)
+        if at == 0 and cut is not evidence and trial.result is TrialResult.CAUGHT:
+            trial = _try(kind, falsifier, evidence, limits, verdict)
+        yield trial
     for name in evidence:
         if not kind.needs[name].optional:
             yield _nothing_left(kind, evidence, limits, (name,))
@@ -221,11 +231,38 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
         yield _nothing_left(kind, evidence, limits, tuple(evidence))
 
 
+def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, Verdict]:
+    """Return a smaller measurement that passes, too, with its verdict; the whole where there is none."""
+    try:
+        cut = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
+    except Exception:  # noqa: BLE001 -- a cut that breaks costs time only: the whole is tried instead
+        return evidence, verdict
+    if all(cut[name] is item for name, item in evidence.items()):
+        return evidence, verdict
+    passed = _call(kind, cut, limits)
+    return (cut, passed) if passed.outcome is Outcome.PASS else (evidence, verdict)
+
+
+def _few_rows(item: Measurement) -> Measurement:
+    """Return a measurement with the first, the last and some rows between of a long table."""
+    if not isinstance(item.value, Rows) or len(item.value.rows) <= FEW_ROWS:
+        return item
+    rows, last = item.value.rows, len(item.value.rows) - 1
+    kept = tuple(rows[last * at // (FEW_ROWS - 1)] for at in range(FEW_ROWS))
+    return dataclasses.replace(item, value=Rows(item.value.key, kept))
+
+
+FEW_ROWS = 64
+
+
 def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
+    """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
     why = ""
     result = TrialResult.NOT_APPLICABLE
     everywhere = verdict.looked
-    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1])):
+    tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
+    elsewhere = tuple(place for places in tables for place in places if place not in everywhere)
+    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         damage = _damage(falsifier, evidence, limits, places)
         if damage is None:
             return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
@@ -275,7 +312,7 @@ def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
         case Series():
             return Series((), ())
         case Record():
-            return Record({})
+            return Record(None)
 
 
 # --- Conditions -------------------------------------------------------------------------------------------------------
