@@ -16,15 +16,11 @@ from weighbridge.contract import strict_yaml
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.limits import Doc, LimitsError, read
-from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Record, Rows, Series, Value, Verdict
-from weighbridge.clauses.kind import Kind
-from weighbridge.quantities import QUANTITIES
-from weighbridge.quantities.base import Quantity
-from weighbridge.structure import build, plain
+from weighbridge.model import Fields, Json, Offence, Outcome, Verdict
 from weighbridge.printable import printable
 
 T = TypeVar("T")
-EXAMPLES = b"\nexamples:\n"
+EXAMPLES = b"\ngiven:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +35,10 @@ class CodeCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its exact words."""
-
-    name: str
-    limits: Annotated[Mapping[str, object], Doc(name="with")] = field(default_factory=dict)
-    evidence: Mapping[str, object]
-    outcome: Outcome
-    says: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateWords:
     """One gate kind, in words."""
 
-    card: Annotated[str, Doc(choices=("gate/v0",))]
+    card: Annotated[str, Doc(choices=("gate/v1",))]
     kind: str
     asks: str
     why: str
@@ -65,9 +50,10 @@ class GateWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCard(GateWords):
-    """One gate kind, in words, with the examples that its judge must bear out."""
+    """One gate kind, in words, with the examples that its judge must bear out: plain data, read by `examples`."""
 
-    examples: tuple[Example, ...]
+    given: Mapping[str, object]
+    examples: tuple[Mapping[str, object], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +91,7 @@ def gate_card(kind: str) -> GateCard:
 
 @functools.cache
 def gate_words(kind: str) -> GateWords:
-    """Read what messages need of a card: all but its examples, which come last and are most of it."""
+    """Return what messages need of a card: all but its examples, which come last and are most of it."""
     path = data_path("gates") / f"{kind}.yaml"
     return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
 
@@ -134,43 +120,6 @@ def _read(cls: type[T], text: bytes, path: Path) -> T:
             for problem in error.problems
         )
         raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
-
-
-def example_evidence(kind: Kind[Any], evidence: Mapping[str, object]) -> dict[str, Measurement]:
-    """Build the evidence of an example, by need: a table, a record or a series."""
-    return {
-        name: Measurement(
-            quantity=kind.needs[name].quantity,
-            value=_value(QUANTITIES[kind.needs[name].quantity], name, body),
-            by="example",
-            at=_at(body),
-            examined=1,
-            total=1,
-        )
-        for name, body in evidence.items()
-    }
-
-
-def _at(body: Any) -> str:
-    return str(body.get("at", ""))
-
-
-def _value(known: Quantity, name: str, body: Any) -> Value:
-    match body:
-        case {"rows": rows}:
-            defaults: dict[str, Json] = body.get("defaults", {})
-            return Rows(known.key, tuple(_typed(known, {**defaults, **row}) for row in rows))
-        case {"record": fields}:
-            return Record(_typed(known, fields))
-        case {"step": step, "value": value}:
-            return Series(step, value)
-    raise ContractError("card", f"the evidence {name!r} is neither a table, a record nor a series")
-
-
-def _typed(known: Quantity, body: Any) -> Any:
-    if known.row is dict:  # TRANSITION
-        return body
-    return build(known.row, plain({**known.typical(), **body}))
 
 
 # --- Words ------------------------------------------------------------------------------------------------------------

@@ -5,19 +5,21 @@ Uses the same judging and the same trials as a real weighing; nothing is simulat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weighbridge.binding import Bound
-from weighbridge.cards import Example, GateCard, Specimen, VerifierCard, example_evidence, read_card, render
+from weighbridge.cards import GateCard, Specimen, VerifierCard, read_card, render
+from weighbridge.clauses.faults import bounding, nudged
 from weighbridge.data import data_path
-from weighbridge.errors import SubjectError
+from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.examples import Example, examples
 from weighbridge.gates import KINDS
 from weighbridge.clauses.kind import Kind
 from weighbridge.judging import falsify
-from weighbridge.limits import plain, read
+from weighbridge.limits import LimitsError, plain
 from weighbridge.model import (
     Json,
     Measurement,
@@ -72,44 +74,59 @@ def _same(name: str, cards: set[str], table: set[str]) -> Check:
 
 
 def check_gate_card(card: GateCard) -> Iterator[Check]:
-    """Judge every example of a card, and hold its codes against the kind's."""
+    """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
     kind = KINDS.get(card.kind)
     if kind is None:
         yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
         return
+    try:
+        told = [(example, kind.judge(example.evidence, example.limits)) for example in examples(card, kind)]
+    except (WeighbridgeError, LimitsError) as error:
+        yield Check(name=card.kind, wrong=(str(error),))
+        return
     yield _same(f"{card.kind}: every code has its words", set(card.codes), set(kind.codes))
-    yield _shown(card, kind)
-    for example in card.examples:
-        yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_judge_example(card, kind, example)))
+    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(kind, told)))
+    yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
+    for example, verdict in told:
+        yield Check(
+            name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict))
+        )
 
 
-def _shown(card: GateCard, kind: Kind[Any]) -> Check:
-    """Hold that every code is the outcome of some example, and every outcome is shown."""
-    verdicts = [_verdict(kind, example) for example in card.examples]
-    told = {offence.code for verdict in verdicts for offence in verdict.offences} | {
-        verdict.code for verdict in verdicts
-    }
-    wrong = [f"no example comes to {code!r}" for code in kind.codes if code not in told]
-    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - {verdict.outcome for verdict in verdicts}
-    return Check(
-        name=f"{card.kind}: every code has its example", wrong=(*wrong, *(f"no example is {o}" for o in missing))
-    )
+def _unshown(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+    """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
+    for code in ("pass", *kind.codes):
+        shown = [example for example, verdict in told if code in {verdict.code, *(o.code for o in verdict.offences)}]
+        if not shown:
+            yield f"no example comes to {code!r}"
+        elif all(example.says is None for example in shown):
+            yield f"no example says what {code!r} says"
+    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - {verdict.outcome for _, verdict in told}
+    yield from (f"no example is {outcome}" for outcome in missing)
 
 
-def _verdict(kind: Kind[Any], example: Example) -> Verdict:
-    return kind.judge(example_evidence(kind, example.evidence), read(kind.limits, example.limits))
+def _untried(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+    """Yield each bound of a limit that no example stands on, or that none lies just beyond."""
+    bounds = {(doc.must, name) for example, _ in told for doc, name, _ in bounding(example.limits) if doc.must}
+    for must, name in sorted(bounds):
+        shown = {
+            where
+            for example, verdict in told
+            for where, changed in nudged(example.limits, name)
+            if (again := kind.judge(example.evidence, changed)) != verdict
+            and (again.outcome, again.code) != (verdict.outcome, verdict.code)
+        }
+        yield from (f"no example lies {where} {name} ({must})" for where in ("on", "beyond") if where not in shown)
 
 
-def _judge_example(card: GateCard, kind: Kind[Any], example: Example) -> Iterator[str]:
-    evidence, limits = example_evidence(kind, example.evidence), read(kind.limits, example.limits)
-    verdict = kind.judge(evidence, limits)
+def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict) -> Iterator[str]:
     if verdict.outcome is not example.outcome:
         yield f"came to {verdict.outcome} ({verdict.code}), not {example.outcome}"
     said = render(card, verdict)
-    if said != list(example.says):
+    if example.says is not None and said != list(example.says):
         yield f"said {said}, not {list(example.says)}"
     if verdict.outcome is Outcome.PASS:
-        for trial in falsify(kind, evidence, limits, verdict):
+        for trial in falsify(kind, example.evidence, example.limits, verdict):
             if trial.result is TrialResult.SURVIVED:
                 yield f"the pass cannot fail: {trial.name!r} ({trial.code}) survived"
 

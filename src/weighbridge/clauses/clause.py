@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -131,7 +131,7 @@ class Bounded(Generic[R]):
     bound: float
     names: tuple[str, ...] = ("*",)
     exempt: tuple[str, ...] = ()
-    figures: Fields = EMPTY
+    figures: Fields = field(default_factory=dict)
     outcome: Outcome = Outcome.FAIL
 
     def check(self, evidence: Evidence) -> Checked:
@@ -170,7 +170,7 @@ class Whole:
     read: Callable[[Evidence], tuple[float, Fields]]
     must: str
     bound: float
-    figures: Fields = EMPTY
+    figures: Fields = field(default_factory=dict)
     outcome: Outcome = Outcome.FAIL
 
     def check(self, evidence: Evidence) -> Checked:

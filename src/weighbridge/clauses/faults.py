@@ -73,6 +73,30 @@ def bounding(limits: Any) -> Iterator[tuple[Doc, str, Any]]:
                 yield from bounding(one)
 
 
+def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield these limits with one bound of this name moved.
+
+    "on": to the next value, tighter where the bound is inclusive, looser where it is strict, so that only a figure on
+    the limit is judged otherwise. "beyond": looser by a little, so that only a figure on or just beyond it is.
+    """
+    for item in fields(type(limits)):
+        value = getattr(limits, item.name)
+        if item.name == name and item.doc.fault is not None and item.doc.must and value is not None:
+            up = 1 if item.doc.must in ("at most", "below") else -1  # the direction in which it loosens
+            next_one = up if item.doc.must in ("below", "above") else -up
+            step = 1 if isinstance(value, int) else max(abs(value), 1e-6) * LOOSER
+            on = value + next_one if isinstance(value, int) else math.nextafter(value, next_one * math.inf)
+            yield "on", dataclasses.replace(limits, **{name: on})
+            yield "beyond", dataclasses.replace(limits, **{name: value + up * step})
+        for at, one in enumerate(value if isinstance(value, tuple) else ()):
+            if dataclasses.is_dataclass(one):
+                for where, changed in nudged(one, name):
+                    yield where, dataclasses.replace(limits, **{item.name: (*value[:at], changed, *value[at + 1 :])})
+
+
+LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
+
+
 def _of_limit(
     name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, limits: Any
 ) -> Iterator[Falsifier[Any]]:
