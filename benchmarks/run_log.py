@@ -19,7 +19,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging import judge_gate, wanted
 from weighbridge.model import CanaryResult, GateDecl, Json, Measured, SubjectKind
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.base import Canary
+from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
 
 TOKENS = 4096

@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge import judging
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Evidence, Kind, passed
+from weighbridge.gates.gate_kind import Evidence, Kind, passed
 from weighbridge.model import (
     CanaryResult,
     Faulted,

@@ -13,13 +13,13 @@ from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
 from weighbridge.gates.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
-from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
+from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
-from weighbridge.mapping import model_defaults, model_keys
 from weighbridge.model import STATUS_ORDER, SubjectKind
+from weighbridge.model_config import model_defaults, model_keys
+from weighbridge.run_logs import recorded_run
 from weighbridge.verifiers import model_config
-from weighbridge.views import run_directory
-from weighbridge.views.model import Captured, ForwardSubject
+from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -168,9 +168,9 @@ def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
 
 
 def test_every_file_of_a_run_directory_is_on_its_page() -> None:
-    files = [run_directory.HEAD, run_directory.STEPS, run_directory.EVENTS]
+    files = [recorded_run.HEAD, recorded_run.STEPS, recorded_run.EVENTS]
     assert first_column(section("run-directory", "## Files")) == files
-    assert run_directory.SCHEMA in page("run-directory")
+    assert recorded_run.SCHEMA in page("run-directory")
 
 
 def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.gates import KINDS
-from weighbridge.gates.base import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.gates.gate_kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.limits import read
 from weighbridge.model import (
     CanaryResult,

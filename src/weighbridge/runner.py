@@ -34,8 +34,9 @@ from weighbridge.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.verifiers import VERIFIERS, abreast
-from weighbridge.verifiers.base import NoCanary, Verifier, Views
+from weighbridge.scheduling import threads
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.verifier import NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
@@ -225,7 +226,7 @@ def weigh(
 def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], Mapping[str, str]]:
     """Digest every subject, large checkpoints two at a time."""
     sizes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
-    return dict(zip(sizes, abreast.each(lambda key: views[key].digest(), sizes), strict=True))
+    return dict(zip(sizes, threads.each(lambda key: views[key].digest(), sizes), strict=True))
 
 
 def _measure_gate(scale: Scale, items: tuple[Wanted, ...], host: Wanted | None, requires: Mapping[str, bool]) -> None:

@@ -14,11 +14,11 @@ from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.evidence.redact import Redactor, project_key, redactor_here
 from weighbridge.evidence.unseal import Bundle
-from weighbridge.keeping import command_line, keep
-from weighbridge.ledger_record import Move, propose, record
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.record import Move, propose, record
+from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.runner import Weighed, weigh
+from weighbridge.sealing import command_line, keep
 
 BUNDLES = "bundles"
 

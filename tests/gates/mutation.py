@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import weighbridge.gates as package
-from weighbridge.gates.base import Kind
+from weighbridge.gates.gate_kind import Kind
 from weighbridge.judging import falsify
 from weighbridge.limits import read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult

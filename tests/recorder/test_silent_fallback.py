@@ -17,7 +17,7 @@ from weighbridge.judging import DEFAULT, all_wanted, judge_gate
 from weighbridge.model import Finding, GateDecl, Measurement, Outcome
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import command_outcome, device_evidence
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 from weighbridge.views.command import CommandView
 from weighbridge.views.run import open_run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.views.files import safetensors
+from tests.formats.files import safetensors
 
 from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from weighbridge import views
-from weighbridge.contract.codes import CODES
+from weighbridge.contract.problem_codes import CODES
 from weighbridge.views.codes import CHECKPOINT_CODES, EXECUTED_CODES, RUN_CODES
 
 FOLDER = Path(next(iter(views.__path__)))

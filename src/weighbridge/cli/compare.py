@@ -19,7 +19,6 @@ from weighbridge.binding import Bound, one_file
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.files import local_path
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits, Look
 from weighbridge.judging import DEFAULT, all_wanted
@@ -28,9 +27,10 @@ from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, Sub
 from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Weighed, weigh
+from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.engines import Engine
     from weighbridge.views.checkpoint import CheckpointView
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
@@ -223,7 +223,7 @@ def _alone(weighed: Weighed, gates: Sequence[GateDecl]) -> Weighed:
 
 def _found_anywhere(path: str) -> str:
     """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
-    from weighbridge.verifiers.base import ENGINE
+    from weighbridge.verifiers.verifier import ENGINE
 
     here = local_path(path)
     return path if ENGINE.get() is None or here is None else str(here.absolute())
@@ -235,9 +235,9 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
     if address is None:
         yield None
         return
-    from weighbridge.verifiers.base import ENGINE
-    from weighbridge.verifiers.clusters import reach
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.clusters import reach
+    from weighbridge.scheduling.engines import Engine
+    from weighbridge.verifiers.verifier import ENGINE
 
     engine = Engine(address, reach(address))
     token = ENGINE.set(engine)
@@ -251,7 +251,7 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 @contextmanager
 def _rate() -> Iterator[None]:
     """Tell on a terminal how far comparing has come, and how fast."""
-    from weighbridge.verifiers.base import LISTENER
+    from weighbridge.verifiers.verifier import LISTENER
 
     told, started, last = progress(), time.monotonic(), [0.0]
 

@@ -14,14 +14,14 @@ from weighbridge.cards import fill
 from weighbridge.cli.checkpoint_alone import Alone, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
-from weighbridge.files import exists, is_file, is_folder, local_path
+from weighbridge.formats import dcp_metadata, detect
 from weighbridge.gates.column_basis import basis_of
 from weighbridge.judging import DEFAULT
 from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
 from weighbridge.printable import printable
 from weighbridge.report.lines import capped
+from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.views import dcp_metadata, formats
 
 TENSORS_SHOWN = 20
 INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
@@ -98,7 +98,7 @@ def _looks_like_a_checkpoint(path: Path) -> bool:
     if not is_file(path) or path.name.endswith(INDEXES):
         return path.name.endswith(INDEXES)
     with path.open("rb") as file:
-        return formats.reader_of(file.read(formats.HEAD)) is not None
+        return detect.reader_of(file.read(detect.HEAD)) is not None
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Fields:

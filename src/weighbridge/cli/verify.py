@@ -14,13 +14,13 @@ from weighbridge.cli.options import as_json, debug, end_progress, print_json, pr
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.files import is_folder
 from weighbridge.judging import DEFAULT
-from weighbridge.ledger_record import Move
+from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Json
 from weighbridge.printable import printable
 from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Weighed
+from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"

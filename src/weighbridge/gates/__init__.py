@@ -21,7 +21,7 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
-from weighbridge.gates.base import Kind
+from weighbridge.gates.gate_kind import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.gate_kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.pair_damage import blank_table, unlooked, variant
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict

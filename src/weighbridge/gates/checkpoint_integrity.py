@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.gates.base import (
+from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -24,7 +25,6 @@ from weighbridge.gates.base import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.gates.pair_damage import blank_table
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict

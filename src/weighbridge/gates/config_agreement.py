@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.gate_kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.pair_damage import Change, blank_table, variant
 from weighbridge.limits import Doc, nearest
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict

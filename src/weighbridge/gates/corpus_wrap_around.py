@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import (
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, each_record, failed, passed, record_of
+from weighbridge.gates.gate_kind import Evidence, Kind, Need, blocked, each_record, failed, passed, record_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.gate_kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.gates.mechanisms import explained_together, reproduced
 from weighbridge.gates.pair_damage import blank_table, deeper, longer, unlooked, variant
 from weighbridge.limits import Doc

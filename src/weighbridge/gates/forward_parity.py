@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.gates.base import (
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,

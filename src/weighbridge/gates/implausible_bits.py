@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from weighbridge.gates.base import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
+from weighbridge.gates.gate_kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
 from weighbridge.gates.pair_damage import blank_table
 from weighbridge.model import Fields, Rows
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.gate_kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.implausible_bits import FALSIFIERS
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict

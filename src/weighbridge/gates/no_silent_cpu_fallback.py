@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from weighbridge.gates.base import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.gates.gate_kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 

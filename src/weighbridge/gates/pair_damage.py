@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from weighbridge.gates.base import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
+from weighbridge.gates.gate_kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_value
 from weighbridge.model import Fields, Outcome, Rows
 
 L = TypeVar("L")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.gates import column_basis
-from weighbridge.gates.base import (
+from weighbridge.gates.column_basis import ColumnBasis, Found, basis_of
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -27,7 +28,6 @@ from weighbridge.gates.base import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

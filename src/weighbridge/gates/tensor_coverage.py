@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from weighbridge.gates.base import (
+from weighbridge.gates.dtype_preservation import listed
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -23,7 +24,6 @@ from weighbridge.gates.base import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

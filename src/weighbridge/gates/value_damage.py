@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weighbridge.gates.base import Falsifier, each_row
 from weighbridge.gates.dtype_preservation import NARROWER, NO_DTYPE
+from weighbridge.gates.gate_kind import Falsifier, each_row
 from weighbridge.gates.pair_damage import blank_table, both, deeper, longer, unlooked, variant
 from weighbridge.gates.value_classes import (
     BLOCK,

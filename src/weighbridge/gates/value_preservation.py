@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from weighbridge.gates.base import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
+from weighbridge.gates.gate_kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.mechanisms import (
     QUANTISED,
     UNEXPLAINED,

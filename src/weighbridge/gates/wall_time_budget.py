@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from weighbridge.gates import column_basis
-from weighbridge.gates.base import (
+from weighbridge.gates.column_basis import ColumnBasis, basis_of
+from weighbridge.gates.gate_kind import (
     Damage,
     Evidence,
     Falsifier,
@@ -32,7 +33,6 @@ from weighbridge.gates.base import (
     series_of,
     with_value,
 )
-from weighbridge.gates.column_basis import ColumnBasis, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Series, SubjectKind, Verdict
 

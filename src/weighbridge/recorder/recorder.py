@@ -19,9 +19,9 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import residency
-from weighbridge.recorder.corpus import Tally, WatchedLoader, token_counter
 from weighbridge.recorder.provenance import provenance
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.watched_loader import Tally, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")

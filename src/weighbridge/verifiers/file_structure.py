@@ -10,12 +10,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from weighbridge.formats.dcp_metadata import NAME as METADATA
+from weighbridge.formats.dcp_metadata import SUFFIX
+from weighbridge.formats.strict_json import strict_json
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Checksum
-from weighbridge.views.dcp_metadata import NAME as METADATA
-from weighbridge.views.dcp_metadata import SUFFIX
-from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
 INDEX = ".index.json"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import struct
 
-from weighbridge.mapping.model_defaults import default, family, incomparable
-from weighbridge.mapping.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers import vocabularies
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.damaged_config import damage
-from weighbridge.verifiers.described import Described, described
-from weighbridge.views.vocabulary import Vocabulary
+from weighbridge.model_config import vocabulary_comparison
+from weighbridge.model_config.model_defaults import default, family, incomparable
+from weighbridge.model_config.model_description import Described, described
+from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
+from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.verifiers.canary_config import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 
 QUANTITY = "model_config"
 LISTS = ("tokens", "merges")
@@ -165,13 +165,13 @@ def _list(name: str, source: Described, candidate: Described, why: str) -> Field
 
 def _compared(
     name: str, source: Described, candidate: Described, one: Vocabulary, other: Vocabulary
-) -> vocabularies.Compared:
+) -> vocabulary_comparison.Compared:
     if name == "merges":
-        return vocabularies.of_merges(one, other)
+        return vocabulary_comparison.of_merges(one, other)
     file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
     across = file is not None and source.model.form != candidate.model.form
     kind = file.model.tokenizer if file is not None else ""
-    return vocabularies.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+    return vocabulary_comparison.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
 def _unread(name: str, source: Described, candidate: Described) -> str:

@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weighbridge.comparison import bytewise, hypotheses, identical_tensors, value_errors
+from weighbridge.comparison.aligned_tensor import Laid
+from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.block_values import BLOCKS
+from weighbridge.comparison.choose_mapping import planned
+from weighbridge.comparison.exact_casts import Lane, lanes
+from weighbridge.comparison.mapping_plan import Pairing, Plan
 from weighbridge.errors import SubjectError
-from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import abreast, bytewise, hypotheses, look_alikes, value_errors
-from weighbridge.verifiers.attribution import attributed, errors_otherwise
-from weighbridge.verifiers.base import Canary, NoCanary, Order, Verifier, Views
-from weighbridge.verifiers.block_values import BLOCKS
-from weighbridge.verifiers.damaged_values import damage
-from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import Lane, lanes
-from weighbridge.verifiers.planned import planned
+from weighbridge.scheduling import threads
+from weighbridge.verifiers.canary_values import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Order, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -62,7 +63,7 @@ def together(several: Sequence[Views], options: Fields) -> tuple[Measurement | S
     prepared = [_prepared(views, options) for views in several]
     works = [work for work in prepared if isinstance(work, _Pair)]
     orders = [Order(pair, (work.source, work.candidate), options) for work in works]
-    found = iter(zip(works, abreast.together(list(zip(works, orders, strict=True))), strict=True))
+    found = iter(zip(works, threads.together(list(zip(works, orders, strict=True))), strict=True))
     return tuple(work if isinstance(work, SubjectError) else _told(*next(found)) for work in prepared)
 
 
@@ -157,7 +158,7 @@ class _Pair:
         other = self.plan.tied.get(name)
         if other is None or other not in view.tensors:
             return None
-        return other if not self.contents or look_alikes.same((view, other), (view, name)) else None
+        return other if not self.contents or identical_tensors.same((view, other), (view, name)) else None
 
     def _made(self, name: str) -> Fields:
         pairing = self.plan.pairings[name]
