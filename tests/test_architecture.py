@@ -158,7 +158,7 @@ ALLOWED = {
     "run_logs": {"storage", "views"},
     "model_config": {"storage", "formats", "views"},
     "comparison": {"formats", "storage", "model_config", "views"},
-    "scheduling": {"formats", "storage", "views", "verifiers"},
+    "scheduling": {"formats", "storage", "views"},
     "views": {"storage", "formats", "run_logs"},
     "verifiers": {"storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "views"},
     "recorder": set(),

@@ -136,7 +136,7 @@ def test_the_order_of_statuses_is_that_of_the_page() -> None:
 
 
 def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
-    source = "".join((SOURCE / f"{name}.py").read_text() for name in ("ledger", "ledger_record", "ledger_store"))
+    source = "".join((SOURCE / "ledger" / f"{name}.py").read_text() for name in ("fold", "record", "store"))
     raised = set(re.findall(r'LedgerError\(\s*f?"([a-z-]+[a-z])"', source))
     assert raised <= set(words(page("ledger")))
     assert len(raised) >= 15
@@ -158,7 +158,9 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
 
 def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
     named = set(words(section("model-config", "## Where it is read")))
-    source = (SOURCE / "views" / "vocabulary.py").read_text() + (SOURCE / "verifiers" / "described.py").read_text()
+    source = "".join(
+        (SOURCE / "model_config" / f"{name}.py").read_text() for name in ("vocabulary", "model_description")
+    )
     read = set(re.findall(r'"([a-z_]+\.(?:json|txt|jinja))"', source)) | {"config.json"}
     assert read <= named
     assert len(read) >= 8

@@ -1,6 +1,6 @@
 """Show that the tool works here: every card's examples judged, every specimen measured, every pass falsified.
 
-Uses the same judging and the same trials as a real weighing; nothing is simulated.
+Uses the same judging and the same trials as a real evaluation; nothing is simulated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep what was weighed: everything that a bundle holds, from one weighing, sealed into a folder."""
+"""Keep an evaluation: everything that a bundle holds of it, sealed into a folder."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from weighbridge.evidence.seal import Draft, seal
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.model import Fields, Origin
-from weighbridge.runner import Weighed
+from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_file
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
-def keep(weighed: Weighed, source: bytes, into: Path, redactor: Redactor, command: tuple[str, ...]) -> Bundle:
-    """Seal one weighing; `source` is the contract's own bytes, `command` the argv.
+def keep(evaluation: Evaluation, source: bytes, into: Path, redactor: Redactor, command: tuple[str, ...]) -> Bundle:
+    """Seal one evaluation; `source` is the contract's own bytes, `command` the argv.
 
     Raises:
         BundleError: where the bundle would hold a secret, or the disk refuses; nothing is left behind then.
     """
     draft = Draft(
-        contract=weighed.contract,
+        contract=evaluation.contract,
         contract_yaml=source,
-        contract_digests=digests(weighed.contract),
-        subjects=tuple(_subject(item, weighed, redactor) for item in weighed.bound),
-        instances=weighed.instances,
-        measured=weighed.measured,
-        canaries=weighed.canaries,
-        findings=weighed.findings,
+        contract_digests=digests(evaluation.contract),
+        subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
+        instances=evaluation.instances,
+        measured=evaluation.measured,
+        canaries=evaluation.canaries,
+        findings=evaluation.findings,
         tool=tool(),
         host=host_pseudonym(redactor.key),
-        started=weighed.started,
-        finished=weighed.finished,
+        started=evaluation.started,
+        finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment=environment(),
     )
     return seal(draft, into, redactor)
 
 
-def _subject(item: Bound, weighed: Weighed, redactor: Redactor) -> BoundSubject:
+def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     key = (item.subject, item.instance)
-    found: Mapping[str, str] = weighed.digests.get(key, {})
+    found: Mapping[str, str] = evaluation.digests.get(key, {})
     return BoundSubject(
         name=item.subject,
         instance=item.instance,
         kind=item.kind,
         path=redactor.text(item.target),
-        origin=weighed.origins.get(key, Origin.FIXTURE),
+        origin=evaluation.origins.get(key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
-        size=weighed.sizes.get(key) or _size(item, found),
+        size=evaluation.sizes.get(key) or _size(item, found),
     )
 
 

@@ -20,9 +20,9 @@ from weighbridge.ledger.fold import (
     PARTIAL,
     REGRESSED,
     RETIRED,
+    BundleEvidence,
     Entry,
     Place,
-    Shown,
     Standing,
     Step,
     advance,
@@ -37,18 +37,20 @@ SURVIVED = dataclasses.replace(CAUGHT, result=TrialResult.SURVIVED)
 CONTRACT = "c" * 64
 PLACE = Place(contract="import", gate="G-1", instance="default")
 LATER = NOON + timedelta(hours=1)
-PASSED = Shown(bundle="b" * 64, outcome=Outcome.PASS, live=True, trials=(CAUGHT,), at=LATER, contract_digest=CONTRACT)
+PASSED = BundleEvidence(
+    bundle="b" * 64, outcome=Outcome.PASS, live=True, trials=(CAUGHT,), at=LATER, contract_digest=CONTRACT
+)
 FAILED = dataclasses.replace(PASSED, outcome=Outcome.FAIL)
 
 
-def moved(status: Status | None, shown: Shown, **standing: Any) -> tuple[Step, Status]:
+def moved(status: Status | None, evidence: BundleEvidence, **standing: Any) -> tuple[Step, Status]:
     at = Standing(status=status, heads=("h",), seq=1, contract_digest=CONTRACT, evidence_at=NOON, **standing)
-    return advance(at, shown, now=LATER, contract_digest=CONTRACT)
+    return advance(at, evidence, now=LATER, contract_digest=CONTRACT)
 
 
-def refusal(status: Status | None, shown: Shown, **standing: Any) -> LedgerError:
+def refusal(status: Status | None, evidence: BundleEvidence, **standing: Any) -> LedgerError:
     with pytest.raises(LedgerError) as caught:
-        moved(status, shown, **standing)
+        moved(status, evidence, **standing)
     return caught.value
 
 
@@ -67,8 +69,8 @@ def refusal(status: Status | None, shown: Shown, **standing: Any) -> LedgerError
         (REGRESSED, FAILED, Step.RENEW, REGRESSED),
     ],
 )
-def test_the_table_moves(status: Status | None, shown: Shown, step: Step, after: Status) -> None:
-    assert moved(status, shown) == (step, after)
+def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: Step, after: Status) -> None:
+    assert moved(status, evidence) == (step, after)
 
 
 @pytest.mark.parametrize(
@@ -81,8 +83,8 @@ def test_the_table_moves(status: Status | None, shown: Shown, step: Step, after:
             for o in (Outcome.BLOCKED, Outcome.ERROR)
         ),
         *(
-            (DRAFT, dataclasses.replace(shown, overridden=("budget_ms",)), "overridden-params")
-            for shown in (PASSED, FAILED)
+            (DRAFT, dataclasses.replace(evidence, overridden=("budget_ms",)), "overridden-params")
+            for evidence in (PASSED, FAILED)
         ),
         (RETIRED, PASSED, "retired"),
         (RETIRED, FAILED, "retired"),
@@ -95,8 +97,8 @@ def test_the_table_moves(status: Status | None, shown: Shown, step: Step, after:
         (DRAFT, dataclasses.replace(PASSED, at=LATER + timedelta(seconds=301)), "future"),
     ],
 )
-def test_every_other_move_is_refused_by_what_is_missing(status: Status, shown: Shown, code: str) -> None:
-    assert refusal(status, shown).code == code
+def test_every_other_move_is_refused_by_what_is_missing(status: Status, evidence: BundleEvidence, code: str) -> None:
+    assert refusal(status, evidence).code == code
 
 
 def test_a_regressed_gate_needs_evidence_later_than_the_fail() -> None:
@@ -142,7 +144,7 @@ def test_two_heads_refuse_every_move_until_reconciled() -> None:
 @given(
     st.sampled_from([None, *Status]),
     st.builds(
-        Shown,
+        BundleEvidence,
         bundle=st.just("b" * 64),
         outcome=st.sampled_from(Outcome),
         live=st.booleans(),
@@ -154,16 +156,16 @@ def test_two_heads_refuse_every_move_until_reconciled() -> None:
         max_age_days=st.sampled_from([None, 1.0]),
     ),
 )
-def test_whatever_is_shown_only_edges_of_the_table_come_out(status: Status | None, shown: Shown) -> None:
+def test_whatever_is_shown_only_edges_of_the_table_come_out(status: Status | None, evidence: BundleEvidence) -> None:
     try:
-        step, after = moved(status, shown)
+        step, after = moved(status, evidence)
     except LedgerError as refused:
         assert refused.code
         return
     assert (status or DRAFT, after) in EDGES[step]
-    assert shown.outcome is (Outcome.FAIL if after is REGRESSED else Outcome.PASS)
-    assert after is PARTIAL or shown.live
-    assert not shown.overridden
+    assert evidence.outcome is (Outcome.FAIL if after is REGRESSED else Outcome.PASS)
+    assert after is PARTIAL or evidence.live
+    assert not evidence.overridden
 
 
 def test_no_edge_lowers_a_status_but_a_fail_and_retiring() -> None:

@@ -14,7 +14,7 @@ from tests.comparison.conversions import CONFIG, converted, decoder, directory, 
 
 from weighbridge.errors import SubjectError
 from weighbridge.model_config.config_json import MAX_CONFIG, config_beside
-from weighbridge.model_config.model_description import described
+from weighbridge.model_config.model_description import describe_model
 from weighbridge.model_config.sidecar_files import json_beside, text_beside
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
@@ -26,16 +26,16 @@ def view(tmp_path: Path) -> CheckpointView:
     return open_checkpoint(directory(tmp_path / "hf", decoder(1)))
 
 
-def beside(view: CheckpointView) -> Path:
+def sidecars(view: CheckpointView) -> Path:
     return Path(next(iter(view.files))).parent
 
 
 def test_what_was_read_is_digested_and_nothing_else(view: CheckpointView) -> None:
-    (beside(view) / "README.md").write_text("unread")
+    (sidecars(view) / "README.md").write_text("unread")
     assert set(view.digest()) == {"model.safetensors"}
     config_beside(view)
     assert set(view.digest()) == {"model.safetensors", "config.json"}
-    told = hashlib.sha256((beside(view) / "config.json").read_bytes()).hexdigest()
+    told = hashlib.sha256((sidecars(view) / "config.json").read_bytes()).hexdigest()
     assert view.digest()["config.json"] == told
     assert view.cut([]).digest()["config.json"] == told
 
@@ -43,15 +43,15 @@ def test_what_was_read_is_digested_and_nothing_else(view: CheckpointView) -> Non
 def test_a_file_that_is_replaced_after_it_was_read_is_digested_as_it_was_read(view: CheckpointView) -> None:
     config_beside(view)
     before = view.digest()
-    (beside(view) / "new").write_text("{}")
-    (beside(view) / "new").rename(beside(view) / "config.json")
+    (sidecars(view) / "new").write_text("{}")
+    (sidecars(view) / "new").rename(sidecars(view) / "config.json")
     assert config_beside(view) == CONFIG
     assert view.digest() == before
 
 
 def test_a_file_that_is_written_to_after_it_was_read_is_an_error(view: CheckpointView) -> None:
     config_beside(view)
-    (beside(view) / "config.json").write_text("{}")
+    (sidecars(view) / "config.json").write_text("{}")
     with pytest.raises(SubjectError, match="subject-changed"):
         view.digest()
     with pytest.raises(SubjectError, match="subject-changed"):
@@ -59,7 +59,7 @@ def test_a_file_that_is_written_to_after_it_was_read_is_an_error(view: Checkpoin
 
 
 def test_a_fifo_a_folder_and_a_link_to_nothing_are_errors_and_never_hang(view: CheckpointView) -> None:
-    home = beside(view) / "config.json"
+    home = sidecars(view) / "config.json"
     made: tuple[tuple[Callable[[], None], str], ...] = (
         (lambda: os.mkfifo(home), "file-kind"),
         (home.mkdir, "file-kind"),
@@ -88,7 +88,7 @@ def test_a_fifo_a_folder_and_a_link_to_nothing_are_errors_and_never_hang(view: C
     ],
 )
 def test_hostile_json_is_a_clear_error(view: CheckpointView, content: bytes, message: str) -> None:
-    (beside(view) / "config.json").write_bytes(content)
+    (sidecars(view) / "config.json").write_bytes(content)
     with pytest.raises(SubjectError) as raised:
         json_beside(view, "config.json", MAX_CONFIG)
     assert raised.value.code == "config"
@@ -97,7 +97,7 @@ def test_hostile_json_is_a_clear_error(view: CheckpointView, content: bytes, mes
 
 
 def test_a_text_that_is_none_is_an_error(view: CheckpointView) -> None:
-    (beside(view) / "chat_template.jinja").write_bytes(b"ab\xff")
+    (sidecars(view) / "chat_template.jinja").write_bytes(b"ab\xff")
     with pytest.raises(SubjectError, match="is not UTF-8 at byte 2"):
         text_beside(view, "chat_template.jinja", 100)
     assert text_beside(view, "vocab.txt", 100) is None
@@ -106,8 +106,8 @@ def test_a_text_that_is_none_is_an_error(view: CheckpointView) -> None:
 def test_everything_that_a_description_was_read_from_is_digested(view: CheckpointView) -> None:
     names = {"generation_config.json", "tokenizer_config.json", "chat_template.jinja", "vocab.txt"}
     for name in names:
-        (beside(view) / name).write_text("{}" if name.endswith("json") else "a\n")
-    described(view)
+        (sidecars(view) / name).write_text("{}" if name.endswith("json") else "a\n")
+    describe_model(view)
     assert set(view.digest()) == {*names, "config.json", "model.safetensors"}
 
 

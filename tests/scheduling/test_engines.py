@@ -26,9 +26,10 @@ from weighbridge.model import Fields, Measurement, Rows
 from weighbridge.scheduling import clusters, engines
 from weighbridge.scheduling.clusters import Cluster, reach
 from weighbridge.scheduling.engines import Engine, Task
-from weighbridge.scheduling.transfer import carry
+from weighbridge.scheduling.job import ENGINE, LISTENER
+from weighbridge.scheduling.transfer import pack_view
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.verifier import ENGINE, LISTENER, Views
+from weighbridge.verifiers.verifier import Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 TENSORS = 60
@@ -86,10 +87,10 @@ def at_hand(backend: str = "threading", **changed: Any) -> Engine:
 
 
 def task(pair: Views, **changed: Any) -> Task:
-    work = tensor_values.pair(pair, {})
+    job = tensor_values.pair(pair, {})
     made = Task(
-        run=f"test-{time.monotonic_ns()}", prepare=tensor_values.pair, views=tuple(map(carry, pair)), options={},
-        outline=work.outline(),
+        run=f"test-{time.monotonic_ns()}", prepare=tensor_values.pair, views=tuple(map(pack_view, pair)), options={},
+        fingerprint=job.fingerprint(),
     )  # fmt: skip
     return dataclasses.replace(made, **changed)
 
@@ -139,7 +140,7 @@ def test_a_worker_of_another_version_or_another_mapping_is_refused(pair: tuple[P
     answer = task(both, version="0.0.0")(3, ("layers.03.weight", True))
     assert answer.problem is not None
     assert answer.problem[:2] == ("engine-version", f"a worker runs weighbridge {weighbridge.__version__}, not 0.0.0")
-    answer = task(both, outline="other")(3, ("layers.03.weight", True))
+    answer = task(both, fingerprint="other")(3, ("layers.03.weight", True))
     assert answer.problem is not None
     assert answer.problem[0] == "engine-outline"
     assert "the same config.json beside the source" in answer.problem[3]

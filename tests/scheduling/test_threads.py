@@ -14,8 +14,9 @@ from tests.formats.files import safetensors
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.scheduling import threads
+from weighbridge.scheduling.job import LISTENER, JobSpec
 from weighbridge.verifiers import tensor_pairs, tensor_values
-from weighbridge.verifiers.verifier import LISTENER, Order, Views
+from weighbridge.verifiers.verifier import Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 
@@ -27,11 +28,11 @@ def test_large_work_is_shared_by_two_threads_and_answered_in_order() -> None:
         return -name
 
     sizes = dict.fromkeys(range(20), threads.WORTH // 20 + 1)
-    assert threads.each(describe, sizes) == tuple(-name for name in range(20))
+    assert threads.map_in_order(describe, sizes) == tuple(-name for name in range(20))
 
 
 def test_small_work_stays_on_the_thread_that_asked() -> None:
-    asked = threads.each(lambda _: threading.get_ident(), {"a": 0, "b": threads.WORTH - 1})
+    asked = threads.map_in_order(lambda _: threading.get_ident(), {"a": 0, "b": threads.WORTH - 1})
     assert set(asked) == {threading.get_ident()}
 
 
@@ -45,7 +46,7 @@ def test_the_first_error_in_order_is_raised_and_nothing_more_is_described(nbytes
             raise ValueError(name)
 
     with pytest.raises(ValueError, match=r"^3$"):
-        threads.each(describe, dict.fromkeys(range(100), nbytes))
+        threads.map_in_order(describe, dict.fromkeys(range(100), nbytes))
     assert len(described) <= 3 + threads.THREADS
 
 
@@ -53,14 +54,14 @@ def test_the_first_error_in_order_is_raised_and_nothing_more_is_described(nbytes
 def test_who_asks_hears_how_far_all_threads_have_come(nbytes: int) -> None:
     heard: list[tuple[int, int]] = []
     token = LISTENER.set(lambda done, whole: heard.append((done, whole)))
-    threads.each(str, dict.fromkeys(range(4), nbytes))
+    threads.map_in_order(str, dict.fromkeys(range(4), nbytes))
     LISTENER.reset(token)
     assert heard == [(done * nbytes, 4 * nbytes) for done in (1, 2, 3, 4)]
 
 
 @dataclass(frozen=True)
-class Works:
-    """A work of places that read what their first letter names; `broken` ones cannot be read."""
+class FakeJob:
+    """A job of places that read what their first letter names; `broken` ones cannot be read."""
 
     places: tuple[str, ...]
     described: list[str]
@@ -75,33 +76,33 @@ class Works:
             raise SubjectError("broken", place)
         return {"name": place}
 
-    def near(self, place: str) -> str:
+    def locality(self, place: str) -> str:
         return place[0]
 
-    def outline(self) -> str:
+    def fingerprint(self) -> str:
         return ""
 
 
-def elsewhere(_views: Views, _options: Fields) -> Works:
+def elsewhere(_views: Views, _options: Fields) -> FakeJob:
     raise AssertionError("nothing is prepared anew without an engine")
 
 
-def orders(*works: Works) -> list[tuple[Works, Order]]:
-    return [(work, Order(elsewhere, (), {})) for work in works]
+def specs(*jobs: FakeJob) -> list[tuple[FakeJob, JobSpec]]:
+    return [(job, JobSpec(elsewhere, (), {})) for job in jobs]
 
 
 def test_tasks_of_several_works_that_read_the_same_stand_side_by_side() -> None:
     described: list[str] = []
-    works = Works(("b1", "a1", "c1"), described), Works(("c2", "b2"), described)
-    found = threads.together(orders(*works))
+    jobs = FakeJob(("b1", "a1", "c1"), described), FakeJob(("c2", "b2"), described)
+    found = threads.run_jobs(specs(*jobs))
     assert found == (({"name": "b1"}, {"name": "a1"}, {"name": "c1"}), ({"name": "c2"}, {"name": "b2"}))
     assert described == ["a1", "b1", "b2", "c1", "c2"]
 
 
 def test_an_error_ends_its_own_work_and_no_other() -> None:
     described: list[str] = []
-    works = Works(("a1", "b1", "c1"), described, broken=("b1",)), Works(("a2", "c2"), described)
-    failed, whole = threads.together(orders(*works))
+    jobs = FakeJob(("a1", "b1", "c1"), described, broken=("b1",)), FakeJob(("a2", "c2"), described)
+    failed, whole = threads.run_jobs(specs(*jobs))
     assert isinstance(failed, SubjectError)
     assert failed.what == "b1"
     assert whole == ({"name": "a2"}, {"name": "c2"})

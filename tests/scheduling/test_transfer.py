@@ -10,7 +10,7 @@ import pytest
 from tests.formats.files import safetensors
 
 from weighbridge.errors import SubjectError
-from weighbridge.scheduling.transfer import ENDS, carry, open_carried
+from weighbridge.scheduling.transfer import ENDS, pack_view, unpack_view
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 NAME = 8 + len('{"')  # where the first tensor's name stands in the file
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(view: CheckpointView) -> CheckpointView:
-    return open_carried(pickle.loads(pickle.dumps(carry(view))))
+    return unpack_view(pickle.loads(pickle.dumps(pack_view(view))))
 
 
 def content(view: CheckpointView) -> dict[str, bytes]:
@@ -44,14 +44,14 @@ def test_a_cut_and_damaged_view_travels_with_its_damage(path: Path) -> None:
 
 
 def test_a_carried_view_holds_no_payload(path: Path) -> None:
-    assert len(pickle.dumps(carry(open_checkpoint(path)))) < 2000
+    assert len(pickle.dumps(pack_view(open_checkpoint(path)))) < 2000
 
 
 @pytest.mark.parametrize(
     ("at", "keeps_time"), [(NAME, True), (-1, True), (len(DATA) // 2, False)], ids=["header", "end", "time"]
 )
 def test_another_file_under_the_same_path_is_refused(path: Path, at: int, keeps_time: bool) -> None:
-    carried, found = carry(open_checkpoint(path)), path.stat()
+    packed, found = pack_view(open_checkpoint(path)), path.stat()
     data = bytearray(path.read_bytes())
     data[at] ^= 0x20
     path.unlink()
@@ -59,7 +59,7 @@ def test_another_file_under_the_same_path_is_refused(path: Path, at: int, keeps_
     if keeps_time:
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     with pytest.raises(SubjectError) as raised:
-        open_carried(carried)
+        unpack_view(packed)
     assert raised.value.code == "subject-elsewhere"
     assert raised.value.where == str(path)
     assert raised.value.what.startswith(f"a worker found another file under this path: {found.st_size} bytes")

@@ -26,7 +26,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_values import LongValues
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.model_config.config_json import config_beside
-from weighbridge.scheduling.transfer import carry, open_carried
+from weighbridge.scheduling.transfer import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.folder import USUAL
 from weighbridge.storage.locate import locate
@@ -274,13 +274,13 @@ def test_the_configuration_beside_a_checkpoint_elsewhere_is_read(site: Site) -> 
 def test_a_view_elsewhere_travels_by_its_url_and_only_as_the_same_file(site: Site) -> None:
     site.password = "opensesame"
     view = open_checkpoint(f"{site.url}/tiny.safetensors?token=opensesame")
-    carried = pickle.loads(pickle.dumps(carry(view.overlaid("a", 7, b"!"))))
-    again = open_carried(carried)
+    packed = pickle.loads(pickle.dumps(pack_view(view.overlaid("a", 7, b"!"))))
+    again = unpack_view(packed)
     assert (walked(again, "a"), again.origin) == (b"1234567!", Origin.SYNTHETIC)
-    assert not any("opensesame" in repr(shown) for shown in (view, carried))
+    assert not any("opensesame" in repr(shown) for shown in (view, packed))
     site.files["/m/tiny.safetensors"] = TINY[:-1] + b"!"
     with pytest.raises(SubjectError, match="subject-elsewhere") as caught:
-        open_carried(carried)
+        unpack_view(packed)
     assert "opensesame" not in str(caught.value)
 
 

@@ -70,7 +70,7 @@ def with_instrument(monkeypatch: pytest.MonkeyPatch, key: Key, instrument: Verif
 
 
 def refused(case: Case, folder: Path) -> bool:
-    return outcome(case.weigh(folder))[0] is not Outcome.PASS
+    return outcome(case.evaluate(folder))[0] is not Outcome.PASS
 
 
 def test_every_verifier_is_blinded() -> None:
@@ -80,7 +80,7 @@ def test_every_verifier_is_blinded() -> None:
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: Path) -> None:
-    assert outcome(case.weigh(tmp_path)) == (Outcome.PASS, "pass")
+    assert outcome(case.evaluate(tmp_path)) == (Outcome.PASS, "pass")
 
 
 # --- Answers and looks that are cut -----------------------------------------------------------------------------------

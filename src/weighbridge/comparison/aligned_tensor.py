@@ -26,7 +26,7 @@ BEHIND = 8 << 20  # bytes read before they are given back
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class AlignedTensor:
     """One tensor of the candidate beside what it is meant to be made of."""
 
     source: CheckpointView

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from weighbridge.comparison import hypotheses, value_errors
-from weighbridge.comparison.aligned_tensor import Laid
+from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.casts import numpy_dtype
-from weighbridge.comparison.exact_casts import lanes, roundabouts
+from weighbridge.comparison.exact_casts import find_exact_cast, two_step_casts
 from weighbridge.comparison.mapping_plan import Pairing, Plan
 from weighbridge.model import Json
 
@@ -25,89 +25,105 @@ STACKED = "_exps."
 FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
 
 
-def attributed(laid: Laid, plan: Plan, namesakes: hypotheses.Namesakes) -> tuple[Mapping[str, int], str | None]:
+def attributed(
+    aligned: AlignedTensor, plan: Plan, namesakes: hypotheses.Namesakes
+) -> tuple[Mapping[str, int], str | None]:
     """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
 
     What was done element by element is counted; any other making is told only where it gives every element.
     """
-    new, pairing = laid.new, laid.pairing
+    new, pairing = aligned.new, aligned.pairing
     counts: dict[str, int] = {}
-    if pairing.shape == new.shape and numpy_dtype(laid.dtype) is not None:
-        old = dataclasses.replace(new, dtype=laid.dtype)
-        counts |= value_errors.reproduced(laid, hypotheses.elementwise(old, new))
-    counts |= dict.fromkeys(_explaining(laid, plan), new.elements)
-    other = namesakes.of(laid.candidate, new.name) or _elsewhere(laid, plan)
+    if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
+        old = dataclasses.replace(new, dtype=aligned.dtype)
+        counts |= value_errors.reproduced(aligned, hypotheses.elementwise(old, new))
+    counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
+    other = namesakes.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
     if other is not None and other not in {part.source for part in pairing.parts}:
         counts["other-tensor"] = new.elements
         return counts, other
     return counts, None
 
 
-def _explaining(laid: Laid, plan: Plan) -> Iterator[str]:
+def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     """Name the makings that give every element; each ends at the first element that it does not give."""
-    pairing, new = laid.pairing, laid.new
-    if pairing.shape == new.shape and numpy_dtype(laid.dtype) is not None:
-        yield from (lane.name for lane in roundabouts(laid.dtype, new.dtype) if value_errors.explains(laid, lane))
-        if new.dtype in value_errors.PRECISION and value_errors.scaled(laid):
+    pairing, new = aligned.pairing, aligned.new
+    if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
+        yield from (
+            exact_cast.name
+            for exact_cast in two_step_casts(aligned.dtype, new.dtype)
+            if value_errors.explains(aligned, exact_cast)
+        )
+        if new.dtype in value_errors.PRECISION and value_errors.scaled(aligned):
             yield "scaled"
-    back = lanes(new.dtype, laid.dtype, computed=False) if laid.dtype else None
+    back = find_exact_cast(new.dtype, aligned.dtype, computed=False) if aligned.dtype else None
     plain = pairing.plain and pairing.shape == new.shape
-    if back is not None and laid.dtype != new.dtype and plain and value_errors.explains_back(laid, back):
+    if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
         yield "swapped"
-    yield from _otherwise(laid, plan)
+    yield from _otherwise(aligned, plan)
     if pairing.shape == new.shape:
-        yield from _exchanged(laid)
+        yield from _exchanged(aligned)
 
 
-def _elsewhere(laid: Laid, plan: Plan) -> str | None:
+def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
     """Find the source tensor of another pairing that gives all of this tensor, through any change of dtype."""
     import numpy as np
 
-    meant, tries = laid.pairing, 0
-    head = np.frombuffer(laid.candidate.read(laid.new.name, 0, PROBE // laid.new.unit[1] * laid.new.unit[1]), np.uint8)
+    meant, tries = aligned.pairing, 0
+    head = np.frombuffer(
+        aligned.candidate.read(aligned.new.name, 0, PROBE // aligned.new.unit[1] * aligned.new.unit[1]), np.uint8
+    )
     for other in plan.pairings.values():
         if other.shape != meant.shape or other.candidate == meant.candidate or tries == MAX_TRIES:
             continue
         tries += 1
-        there = dataclasses.replace(laid, pairing=dataclasses.replace(other, candidate=meant.candidate))
-        lane = lanes(there.dtype, laid.new.dtype, computed=bool(other.arithmetic)) if there.dtype else None
-        if lane is None:
+        there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
+        exact_cast = (
+            find_exact_cast(there.dtype, aligned.new.dtype, computed=bool(other.arithmetic)) if there.dtype else None
+        )
+        if exact_cast is None:
             continue
-        first = lane.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
-        if first == head.tobytes() and value_errors.explains(there, lane):
+        first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
+        if first == head.tobytes() and value_errors.explains(there, exact_cast):
             return other.parts[0].source
     return None
 
 
-def _otherwise(laid: Laid, plan: Plan) -> Iterator[str]:
+def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     """Name the other makings of the tensor that give it, by the exact way between the dtypes."""
-    for name, made in alternatives(plan, laid.pairing).items():
-        other = dataclasses.replace(laid, pairing=made)
-        lane = lanes(other.dtype, laid.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
-        if lane is not None and made.shape == laid.new.shape and value_errors.explains(other, lane):
+    for name, made in alternatives(plan, aligned.pairing).items():
+        other = dataclasses.replace(aligned, pairing=made)
+        exact_cast = (
+            find_exact_cast(other.dtype, aligned.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
+        )
+        if exact_cast is not None and made.shape == aligned.new.shape and value_errors.explains(other, exact_cast):
             yield name
 
 
-def errors_otherwise(laid: Laid, plan: Plan) -> dict[str, Json]:
+def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, Json]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
     found: dict[str, Json] = {}
-    for name, made in alternatives(plan, laid.pairing).items():
-        other = dataclasses.replace(laid, pairing=made)
-        if other.dtype and made.shape == laid.new.shape:
+    for name, made in alternatives(plan, aligned.pairing).items():
+        other = dataclasses.replace(aligned, pairing=made)
+        if other.dtype and made.shape == aligned.new.shape:
             found[name] = value_errors.errors(other, None, None).get("relative_rmse")
     return found
 
 
-def _exchanged(laid: Laid) -> Iterator[str]:
+def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
     """Name what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
-    name, pieces = _pieces(laid.pairing)
-    lane = lanes(laid.dtype, laid.new.dtype, computed=bool(laid.pairing.arithmetic)) if laid.dtype else None
-    per, size = laid.new.unit
-    if lane is None or not 1 < pieces <= MAX_PARTS or laid.new.elements % (pieces * per):
+    name, pieces = _pieces(aligned.pairing)
+    exact_cast = (
+        find_exact_cast(aligned.dtype, aligned.new.dtype, computed=bool(aligned.pairing.arithmetic))
+        if aligned.dtype
+        else None
+    )
+    per, size = aligned.new.unit
+    if exact_cast is None or not 1 < pieces <= MAX_PARTS or aligned.new.elements % (pieces * per):
         return
-    each = laid.new.elements // pieces // per * size
-    meant = _digests((lane.predict(stored) for stored in laid.predicted()), each)
-    there = [_read(laid, at * each, (at + 1) * each) for at in range(pieces)]
+    each = aligned.new.elements // pieces // per * size
+    meant = _digests((exact_cast.predict(stored) for stored in aligned.predicted()), each)
+    there = [_read(aligned, at * each, (at + 1) * each) for at in range(pieces)]
     if meant != there and sorted(meant) == sorted(there):
         yield name
 
@@ -134,9 +150,9 @@ def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
     return found
 
 
-def _read(laid: Laid, start: int, stop: int) -> bytes:
+def _read(aligned: AlignedTensor, start: int, stop: int) -> bytes:
     digest = hashlib.sha256()
     for at in range(start, stop, 8 << 20):
-        digest.update(laid.candidate.read(laid.new.name, at, min(at + (8 << 20), stop)))
-        laid.candidate.forget(laid.new.name)
+        digest.update(aligned.candidate.read(aligned.new.name, at, min(at + (8 << 20), stop)))
+        aligned.candidate.forget(aligned.new.name)
     return digest.digest()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ExactCast:
     """One exact way: its name, and what it predicts, as words or bytes of the candidate, until it predicts again.
 
     `cast` says that the name `value-cast` is as true of it.
@@ -30,19 +30,19 @@ class Lane:
     cast: bool = False
 
 
-def lanes(old: str, new: str, *, computed: bool) -> Lane | None:
+def find_exact_cast(old: str, new: str, *, computed: bool) -> ExactCast | None:
     """Give the plainest exact way between two dtypes, or None where there is none."""
     if old == new:
         exact = numpy_dtype(old) is not None
         if computed:
-            return Lane("value-cast", lambda stored: stored) if exact else None
-        return Lane("identical", lambda stored: stored, cast=exact)
+            return ExactCast("value-cast", lambda stored: stored) if exact else None
+        return ExactCast("identical", lambda stored: stored, cast=exact)
     if old in EXTENDED and new == "F32":
-        return Lane("value-cast", _widening(old))
+        return ExactCast("value-cast", _widening(old))
     if castable(old, new):
-        return Lane("value-cast", lambda stored: cast(stored, old, new))
+        return ExactCast("value-cast", lambda stored: cast(stored, old, new))
     if new in REQUANTISED and numpy_dtype(old) is not None:
-        return Lane("requantised", lambda stored: quantise(decode(stored, old), new))
+        return ExactCast("requantised", lambda stored: quantise(decode(stored, old), new))
     return None
 
 
@@ -64,7 +64,7 @@ def _widening(old: str) -> Callable[[Words], Words]:
     return predict
 
 
-def roundabouts(old: str, new: str) -> tuple[Lane, ...]:
+def two_step_casts(old: str, new: str) -> tuple[ExactCast, ...]:
     """Give the ways over a rounding to sixteen bits before blocks were made."""
     if new not in REQUANTISED:
         return ()
@@ -72,11 +72,11 @@ def roundabouts(old: str, new: str) -> tuple[Lane, ...]:
     return tuple(_through(old, dtype, new) for dtype in between)
 
 
-def _through(old: str, between: str, new: str) -> Lane:
+def _through(old: str, between: str, new: str) -> ExactCast:
     def predict(stored: Words) -> Words:
         return quantise(decode(cast(stored, old, between), between), new)
 
-    return Lane(f"requantised-through-{between.lower()}", predict)
+    return ExactCast(f"requantised-through-{between.lower()}", predict)
 
 
 def values(stored: Bytes, dtype: str) -> Values | None:

@@ -1,4 +1,4 @@
-"""Count the elements that a lane or a hypothesis gives, and measure how far the others are off. Decides nothing."""
+"""Count the elements that an exact cast or a hypothesis gives, and measure how far others are off. Decides nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
-from weighbridge.comparison.aligned_tensor import Laid
+from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.block_values import BLOCKS
 from weighbridge.comparison.casts import INTEGERS, decode, numpy_dtype, shown
-from weighbridge.comparison.exact_casts import Lane, values
+from weighbridge.comparison.exact_casts import ExactCast, values
 from weighbridge.model import Json
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -44,12 +44,12 @@ class Difference:
     found: bytes
 
 
-def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
-    """Count the elements that a lane reproduces bit for bit, and find the first that it does not."""
+def count(aligned: AlignedTensor, exact_cast: ExactCast) -> tuple[int, Difference | None]:
+    """Count the elements that an exact cast reproduces bit for bit, and find the first that it does not."""
     import numpy as np
 
-    per, size = laid.new.unit
-    wrong, first, walk = 0, None, _Walk(laid, lane)
+    per, size = aligned.new.unit
+    wrong, first, walk = 0, None, _Walk(aligned, exact_cast)
     for at, stored, predicted, there in walk.unequal():
         same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
         wrong += int(np.count_nonzero(~same)) * per
@@ -64,58 +64,58 @@ def count(laid: Laid, lane: Lane) -> tuple[int, Difference | None]:
 
 @dataclass(slots=True)
 class _Walk:
-    """A walk over a tensor beside what a lane predicts; `looked` counts elements, so that none is right unseen."""
+    """A walk over a tensor beside an exact cast; `looked` counts elements, so that none is right unseen."""
 
-    laid: Laid
-    lane: Lane
+    aligned: AlignedTensor
+    exact_cast: ExactCast
     looked: int = 0
 
     def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
         """Give the stretches that differ: first element, the source's words, what they predict, what is there."""
-        bytes_alone = self.lane.name == "identical" and self.laid.pairing.plain
+        bytes_alone = self.exact_cast.name == "identical" and self.aligned.pairing.plain
         return self._bytes() if bytes_alone else self._steps()
 
     def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
         """Decode nothing: bytes that are equal cost one look."""
         import numpy as np
 
-        laid, (part,), (per, size) = self.laid, self.laid.pairing.parts, self.laid.new.unit
-        for at, *sides in bytewise.unequal((laid.source, part.source), (laid.candidate, laid.new.name), size):
+        aligned, (part,), (per, size) = self.aligned, self.aligned.pairing.parts, self.aligned.new.unit
+        for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, aligned.new.name), size):
             old, new = (np.frombuffer(side, np.uint8) for side in sides)
             yield at // size * per, old.view(f"V{size}"), old, new
-        self.looked = laid.new.elements
+        self.looked = aligned.new.elements
 
     def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
         import numpy as np
 
-        per, size = self.laid.new.unit
-        for at, stored, there in self.laid.steps():
-            predicted = np.ascontiguousarray(self.lane.predict(stored)).reshape(-1).view(np.uint8)
+        per, size = self.aligned.new.unit
+        for at, stored, there in self.aligned.steps():
+            predicted = np.ascontiguousarray(self.exact_cast.predict(stored)).reshape(-1).view(np.uint8)
             if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
                 yield at, stored, predicted, there
             self.looked += there.nbytes // size * per
 
 
-def explains(laid: Laid, lane: Lane) -> bool:
-    """Tell whether a lane reproduces every element; the first that it does not ends the walk."""
-    walk = _Walk(laid, lane)
-    return next(walk.unequal(), None) is None and walk.looked == laid.new.elements
+def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
+    """Tell whether an exact cast reproduces every element; the first that it does not ends the walk."""
+    walk = _Walk(aligned, exact_cast)
+    return next(walk.unequal(), None) is None and walk.looked == aligned.new.elements
 
 
-def explains_back(laid: Laid, lane: Lane) -> bool:
-    """Tell whether a lane gives the source from the candidate: were the two sides exchanged?"""
+def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
+    """Tell whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
     import numpy as np
 
-    found = numpy_dtype(laid.new.dtype)
+    found = numpy_dtype(aligned.new.dtype)
     assert found is not None
-    for _, stored, there in laid.steps():
-        predicted = np.ascontiguousarray(lane.predict(there.view(f"<u{found.itemsize}")))
+    for _, stored, there in aligned.steps():
+        predicted = np.ascontiguousarray(exact_cast.predict(there.view(f"<u{found.itemsize}")))
         if predicted.nbytes != stored.nbytes or not bytewise.equal(predicted, stored):
             return False
-    return laid.new.elements > 0
+    return aligned.new.elements > 0
 
 
-def scaled(laid: Laid) -> bool:
+def scaled(aligned: AlignedTensor) -> bool:
     """Tell whether all is the source's times one factor, but for the rounding of the narrower dtype.
 
     The factor is the one that the first stretch's largest value has; values may have been rounded before they were
@@ -124,14 +124,14 @@ def scaled(laid: Laid) -> bool:
     import numpy as np
 
     factor = None
-    narrow = ROUNDINGS * max(PRECISION.get(laid.dtype, 0.0), PRECISION.get(laid.new.dtype, 0.0))
-    least = SMALLEST.get(laid.new.dtype, 0.0)
-    for _, stored, there in laid.steps():
-        after = values(there, laid.new.dtype)
+    narrow = ROUNDINGS * max(PRECISION.get(aligned.dtype, 0.0), PRECISION.get(aligned.new.dtype, 0.0))
+    least = SMALLEST.get(aligned.new.dtype, 0.0)
+    for _, stored, there in aligned.steps():
+        after = values(there, aligned.new.dtype)
         if after is None or not narrow:
             return False
         with np.errstate(all="ignore"):
-            before = decode(stored, laid.dtype).astype("f8")
+            before = decode(stored, aligned.dtype).astype("f8")
             if factor is None:
                 at = int(np.abs(before).argmax())
                 factor = float(after[at]) / float(before[at]) if before[at] else math.nan
@@ -155,15 +155,15 @@ def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float
     return error if math.isfinite(error) else None
 
 
-def reproduced(laid: Laid, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
+def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
     """Count the elements that each hypothesis reproduces bit for bit, in one walk."""
     import numpy as np
 
     counts = dict.fromkeys(tried, 0)
-    found = numpy_dtype(laid.new.dtype)
+    found = numpy_dtype(aligned.new.dtype)
     if not tried or found is None:
         return counts
-    for _, stored, there in laid.steps():
+    for _, stored, there in aligned.steps():
         words = there.view(f"<u{found.itemsize}")
         for name, predict in tried.items():
             counts[name] += int(np.count_nonzero(predict(stored) == words))
@@ -210,7 +210,7 @@ def _ratio(part: float, whole: float | None) -> float | None:
     return None if whole is None or not math.isfinite(part) else part / whole
 
 
-def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str, Json]:
+def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Difference | None) -> dict[str, Json]:
     """Measure how far a tensor is from its source, and whether it holds the same values in another order.
 
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
@@ -220,27 +220,27 @@ def errors(laid: Laid, lane: Lane | None, first: Difference | None) -> dict[str,
     """
     import numpy as np
 
-    dtype, new = laid.dtype, laid.new
+    dtype, new = aligned.dtype, aligned.new
     if numpy_dtype(dtype) is None:
-        return {} if first is None else {"first_difference": _difference(laid, first)}
-    counted = lane is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
+        return {} if first is None else {"first_difference": _difference(aligned, first)}
+    counted = exact_cast is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
     sums, block = _Sums(ulps=0 if counted else None), new.unit[0]
-    for stored, there in _bites(laid):
+    for stored, there in _bites(aligned):
         after = values(there, new.dtype)
         if after is None:
             return {}
         with np.errstate(all="ignore"):
             sums.add(decode(stored, dtype).astype("f8"), after.astype("f8"), block)
-        if lane is not None and new.dtype not in BLOCKS:
-            _hold(sums, lane.predict(stored), there)
-    same = sums.prints[0] == sums.prints[1] if lane is not None and new.dtype not in BLOCKS else None
-    return sums.told() | {"same_values": same, "first_difference": _difference(laid, first)}
+        if exact_cast is not None and new.dtype not in BLOCKS:
+            _hold(sums, exact_cast.predict(stored), there)
+    same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None
+    return sums.told() | {"same_values": same, "first_difference": _difference(aligned, first)}
 
 
-def _bites(laid: Laid) -> Iterator[tuple[Words, Bytes]]:
+def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
     """Walk in steps whose float64 values stay in a cache; larger arrays cost more in page faults than in sums."""
-    per, size = laid.new.unit
-    for _, stored, there in laid.steps():
+    per, size = aligned.new.unit
+    for _, stored, there in aligned.steps():
         elements = there.nbytes // size * per
         for at in range(0, elements, BITE):
             stop = min(at + BITE, elements)
@@ -278,12 +278,12 @@ def _mixed(words: Words) -> NDArray[Any]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _difference(laid: Laid, first: Difference | None) -> Json:
+def _difference(aligned: AlignedTensor, first: Difference | None) -> Json:
     if first is None:
         return None
-    new, (per, size) = laid.new, laid.new.unit
+    new, (per, size) = aligned.new, aligned.new.unit
     was, found = first.predicted, first.found
-    counted = per == 1 and laid.dtype != new.dtype  # in whole words, because the source's have another size
+    counted = per == 1 and aligned.dtype != new.dtype  # in whole words, because the source's have another size
     inside = 0 if counted else next(i for i in range(size) if was[i] != found[i])
     offset = first.index // per * size + inside
     if per > 1:
@@ -292,7 +292,7 @@ def _difference(laid: Laid, first: Difference | None) -> Json:
     return {
         "offset": offset, "file_offset": new.file_offset(offset), "index": first.index,
         "source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was),
-        "source_value": shown(alone, laid.dtype), "candidate_value": shown(found, new.dtype),
+        "source_value": shown(alone, aligned.dtype), "candidate_value": shown(found, new.dtype),
         "ulps": abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
     }  # fmt: skip
 

@@ -53,7 +53,7 @@ def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
 def _open(name: str, folder: Folder, metadata: ReadableFile) -> ReadableFile:
     if not folder.holds(name):
         _refuse_copy("file", f"{quoted(name)}, which {dcp_metadata.NAME} names, is not beside it", metadata)
-    if folder.strays(name):
+    if folder.leads_out(name):
         what = f"{quoted(name)} is a link that leads out of the directory"
         raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
     return folder.open(name)

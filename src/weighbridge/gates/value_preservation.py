@@ -242,7 +242,7 @@ def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
     name, told = _explanation(row, code, named)
     counts, found = reproduced(row), class_of(row)
-    exact = max((int(str(counts.get(lane, 0))) for lane in ("identical", "value-cast", "requantised")), default=0)
+    exact = max((int(str(counts.get(name, 0))) for name in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
     return {key: row[key] for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),

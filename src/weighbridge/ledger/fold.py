@@ -94,7 +94,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class BundleEvidence:
     """What a bundle shows of one gate on one instance, as far as a status is concerned."""
 
     bundle: str
@@ -144,30 +144,32 @@ def _latest(times: Iterable[str]) -> datetime | None:
 # --- What evidence moves ----------------------------------------------------------------------------------------------
 
 
-def advance(standing: Standing, shown: Shown, *, now: datetime, contract_digest: str) -> tuple[Step, Status]:
+def advance(
+    standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
+) -> tuple[Step, Status]:
     """Say which entry the evidence earns; `contract_digest` is that of the contract as it stands now.
 
     Raises:
         LedgerError: where it earns none, with a code that names what is missing.
     """
     status = standing.status or DRAFT
-    _demand_movable(standing, shown, now)
-    if shown.outcome is Outcome.FAIL:
-        return _regress(standing, status, shown)
-    _demand_trials(shown)
-    if not shown.live:
+    _demand_movable(standing, evidence, now)
+    if evidence.outcome is Outcome.FAIL:
+        return _regress(standing, status, evidence)
+    _demand_trials(evidence)
+    if not evidence.live:
         if status is not DRAFT:
             raise LedgerError("not-live", f"a PASS without live evidence moves nothing from {status}")
         return Step.MOVE, PARTIAL
-    _demand_current(standing, shown, now, contract_digest)
+    _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    if status is ACTIVE and _renews(standing, shown):
+    if status is ACTIVE and _renews(standing, evidence):
         return Step.RENEW, ACTIVE
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 
-def _demand_movable(standing: Standing, shown: Shown, now: datetime) -> None:
+def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime) -> None:
     if standing.diverged:
         raise LedgerError(
             "diverged",
@@ -176,49 +178,51 @@ def _demand_movable(standing: Standing, shown: Shown, now: datetime) -> None:
         )
     if standing.status is RETIRED:
         raise LedgerError("retired", "it is RETIRED, and nothing moves it from there", remedy="declare a new gate")
-    if shown.bundle in standing.causes:
-        raise LedgerError("already-recorded", f"bundle {shown.bundle[:12]} has moved it already")
-    if shown.outcome not in (Outcome.PASS, Outcome.FAIL):
-        raise LedgerError(f"verdict-{shown.outcome.lower()}", f"{shown.outcome} is no evidence either way")
-    if shown.overridden:
-        raise LedgerError("overridden-params", f"{', '.join(shown.overridden)} overridden: that is not the contract")
-    if shown.at > now + timedelta(seconds=CLOCK_SKEW_S):
+    if evidence.bundle in standing.causes:
+        raise LedgerError("already-recorded", f"bundle {evidence.bundle[:12]} has moved it already")
+    if evidence.outcome not in (Outcome.PASS, Outcome.FAIL):
+        raise LedgerError(f"verdict-{evidence.outcome.lower()}", f"{evidence.outcome} is no evidence either way")
+    if evidence.overridden:
+        raise LedgerError("overridden-params", f"{', '.join(evidence.overridden)} overridden: that is not the contract")
+    if evidence.at > now + timedelta(seconds=CLOCK_SKEW_S):
         raise LedgerError("future", "the evidence is from the future", remedy="set the clocks of both machines")
 
 
-def _regress(standing: Standing, status: Status, shown: Shown) -> tuple[Step, Status]:
-    if not shown.live:
+def _regress(standing: Standing, status: Status, evidence: BundleEvidence) -> tuple[Step, Status]:
+    if not evidence.live:
         raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
     if status is not REGRESSED:
         return Step.MOVE, REGRESSED
-    if standing.failed_at is not None and shown.at <= standing.failed_at:
+    if standing.failed_at is not None and evidence.at <= standing.failed_at:
         raise LedgerError("already-there", "it stands at REGRESSED for a FAIL as late as this one")
     return Step.RENEW, REGRESSED
 
 
-def _demand_trials(shown: Shown) -> None:
-    caught = [trial for trial in shown.trials if trial.result is TrialResult.CAUGHT]
-    survived = [trial for trial in shown.trials if trial.result is TrialResult.SURVIVED]
+def _demand_trials(evidence: BundleEvidence) -> None:
+    caught = [trial for trial in evidence.trials if trial.result is TrialResult.CAUGHT]
+    survived = [trial for trial in evidence.trials if trial.result is TrialResult.SURVIVED]
     if survived or not caught:
         named = survived[0].name if survived else "none was caught"
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {named}")
 
 
-def _demand_current(standing: Standing, shown: Shown, now: datetime, contract_digest: str) -> None:
-    if shown.dirty:
+def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime, contract_digest: str) -> None:
+    if evidence.dirty:
         raise LedgerError("dirty-tool", "the tool had uncommitted changes", remedy="commit them, run again")
-    if shown.contract_digest != contract_digest:
+    if evidence.contract_digest != contract_digest:
         raise LedgerError("contract-changed", "the contract has changed since", remedy="run verify again")
-    if shown.max_age_days is not None and (now - shown.at).total_seconds() > shown.max_age_days * DAY_S:
-        raise LedgerError("stale", f"the evidence is older than {shown.max_age_days:g} days", remedy="run verify again")
-    if standing.failed_at is not None and shown.at <= standing.failed_at:
+    if evidence.max_age_days is not None and (now - evidence.at).total_seconds() > evidence.max_age_days * DAY_S:
+        raise LedgerError(
+            "stale", f"the evidence is older than {evidence.max_age_days:g} days", remedy="run verify again"
+        )
+    if standing.failed_at is not None and evidence.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL", remedy="run verify again")
 
 
-def _renews(standing: Standing, shown: Shown) -> bool:
+def _renews(standing: Standing, evidence: BundleEvidence) -> bool:
     """Tell whether newer evidence keeps an ACTIVE gate from being STALE: another contract, or a limit on its age."""
-    later = standing.evidence_at is None or shown.at > standing.evidence_at
-    return later and (shown.contract_digest != standing.contract_digest or shown.max_age_days is not None)
+    later = standing.evidence_at is None or evidence.at > standing.evidence_at
+    return later and (evidence.contract_digest != standing.contract_digest or evidence.max_age_days is not None)
 
 
 # --- Computed when shown, never stored --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from weighbridge.evidence.statement import BoundSubject
 from weighbridge.evidence.timestamps import moment, utc
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import DEFAULT
-from weighbridge.ledger.fold import DISCHARGED, RETIRED, Entry, Place, Shown, Standing, Step, advance, fold
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
 from weighbridge.ledger.store import Ledger, digest_of, illegal
 from weighbridge.model import Finding, GateDecl, Origin, Outcome, Status
 
@@ -45,7 +45,7 @@ def propose(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: s
     moves = []
     for finding in bundle.findings:
         place = place_of(bundle, finding)
-        moves.append(_move(place, fold(ledger.read(place)), shown(bundle, finding), now, contract_digest))
+        moves.append(_move(place, fold(ledger.read(place)), bundle_evidence(bundle, finding), now, contract_digest))
     return tuple(moves)
 
 
@@ -59,11 +59,11 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
     _demand_rederivable(bundle)
     moves = []
     for finding in bundle.findings:
-        place, seen = place_of(bundle, finding), shown(bundle, finding)
+        place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
         made: list[Move] = []
 
         def decide(
-            entries: Mapping[str, Entry], place: Place = place, seen: Shown = seen, made: list[Move] = made
+            entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen, made: list[Move] = made
         ) -> Sequence[Entry]:
             standing = fold(entries)
             made.append(_move(place, standing, seen, now, contract_digest))
@@ -87,10 +87,10 @@ def place_of(bundle: Bundle, finding: Finding) -> Place:
     return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
 
 
-def shown(bundle: Bundle, finding: Finding) -> Shown:
+def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     """Take from a bundle what matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
-    return Shown(
+    return BundleEvidence(
         bundle=bundle.id,
         outcome=finding.verdict.outcome,
         live=is_live(gate, finding.instance, bundle.statement.subjects),
@@ -110,7 +110,7 @@ def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> 
     return bool(mine) and all(origin is Origin.LIVE for origin in mine)
 
 
-def _move(place: Place, standing: Standing, seen: Shown, now: datetime, contract_digest: str) -> Move:
+def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:
     try:
         _, after = advance(standing, seen, now=now, contract_digest=contract_digest)
     except LedgerError as refused:
@@ -119,7 +119,9 @@ def _move(place: Place, standing: Standing, seen: Shown, now: datetime, contract
     return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
 
 
-def _earned(place: Place, standing: Standing, seen: Shown, now: datetime, contract_digest: str) -> Sequence[Entry]:
+def _earned(
+    place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str
+) -> Sequence[Entry]:
     entries: list[Entry] = []
     if standing.status is None:
         declared = _declared(place, contract_digest, now)
@@ -206,7 +208,7 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
             `illegal-edge` where it is not ACTIVE.
     """
     _demand_rederivable(bundle)
-    place, seen = place_of(bundle, finding), shown(bundle, finding)
+    place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
     standing = fold(ledger.read(place))
     if not amendment:
         raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")

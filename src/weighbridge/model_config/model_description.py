@@ -33,7 +33,7 @@ TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class ModelDescription:
     """One side's model; `home` is the folder that says it, where the checkpoint's own file does not."""
 
     model: Model
@@ -46,31 +46,31 @@ class Described:
         return not self.model.fields and self.vocabulary is None
 
 
-def described(view: CheckpointView | Described) -> Described:
+def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
     """Read one side, once.
 
     Raises:
         SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
     """
-    if isinstance(view, Described):
+    if isinstance(view, ModelDescription):
         return view
-    known: Described = view.beside.read.get(DESCRIBED) or _read(view)
-    view.beside.read[DESCRIBED] = known
+    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or _read(view)
+    view.sidecars.read[DESCRIBED] = known
     return known
 
 
-def _read(view: CheckpointView) -> Described:
+def _read(view: CheckpointView) -> ModelDescription:
     if view.format == "gguf":
         return _of_gguf(view)
     if view.format == "apr":
         name = str(view.metadata.get("architecture") or "")
-        return Described(
+        return ModelDescription(
             model=Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata")), vocabulary=None
         )
     return _of_directory(view)
 
 
-def _of_gguf(view: CheckpointView) -> Described:
+def _of_gguf(view: CheckpointView) -> ModelDescription:
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
     wanted = [key for keys in gguf_keys(architecture).values() for key in keys]
@@ -88,10 +88,10 @@ def _of_gguf(view: CheckpointView) -> Described:
     if vocabulary is not None and "vocab_size" not in fields:
         read = f"entries of {vocabulary.read}"
         fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
-    return Described(model=model, vocabulary=vocabulary)
+    return ModelDescription(model=model, vocabulary=vocabulary)
 
 
-def _of_directory(view: CheckpointView) -> Described:
+def _of_directory(view: CheckpointView) -> ModelDescription:
     config = config_beside(view) or {}
     generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
     settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
@@ -103,7 +103,7 @@ def _of_directory(view: CheckpointView) -> Described:
     template = _template(view, settings)
     if template is not None:
         fields["chat_template"] = template
-    return Described(
+    return ModelDescription(
         model=Model(
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
             tokenizer=str(settings.get("tokenizer_class") or ""),

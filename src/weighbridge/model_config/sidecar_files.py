@@ -17,22 +17,22 @@ CODE = "config"
 REMEDY = "fetch the model's directory again"
 
 
-def companion(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
+def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
     """Open a file beside a checkpoint's own, of at most `most` bytes, or give None where there is none.
 
     Raises:
         SubjectError: `config` or `file-…`, when it is there and cannot be read; `subject-changed`, when it was written
             to since it was opened.
     """
-    if name in view.beside.files:
-        view.beside.files[name].require_unchanged()
-        return view.beside.files[name]
-    if not view.folder.shows(name):
+    if name in view.sidecars.files:
+        view.sidecars.files[name].require_unchanged()
+        return view.sidecars.files[name]
+    if not view.folder.is_visible(name):
         return None
     file = view.folder.open(name)
     if file.size > most:
         refuse(f"has {file.size} bytes, more than the {most} that are read", file)
-    view.beside.files[name] = file
+    view.sidecars.files[name] = file
     return file
 
 
@@ -42,7 +42,7 @@ def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | 
     Raises:
         SubjectError: `config`, when it is there and no object; `subject-changed`, when it was written to meanwhile.
     """
-    file = companion(view, name, most)
+    file = open_sidecar(view, name, most)
     if file is None:
         return None
     data = strict_json(file.read(0, file.size), CODE, file)
@@ -58,7 +58,7 @@ def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
     Raises:
         SubjectError: `config`, when it is there and no such text; `subject-changed`, when it was written to meanwhile.
     """
-    file = companion(view, name, most)
+    file = open_sidecar(view, name, most)
     if file is None:
         return None
     try:

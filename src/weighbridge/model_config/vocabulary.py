@@ -15,7 +15,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_values import LongValues
 from weighbridge.model_config import sentencepiece_file
 from weighbridge.model_config.sentencepiece_file import pieces
-from weighbridge.model_config.sidecar_files import companion, json_beside, refuse, text_beside
+from weighbridge.model_config.sidecar_files import json_beside, open_sidecar, refuse, text_beside
 from weighbridge.views.checkpoint import CheckpointView
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
@@ -165,7 +165,7 @@ def _of_lines(lines: list[str], special: set[str]) -> Vocabulary:
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
     for name in MODELS:
-        file = companion(view, name, MAX_MODEL)
+        file = open_sidecar(view, name, MAX_MODEL)
         if file is None:
             continue
         try:
@@ -198,7 +198,7 @@ def _id(view: CheckpointView, name: str, value: Any) -> int:
 
 
 def _refuse(view: CheckpointView, name: str, what: str) -> None:
-    refuse(what, view.beside.files[name])
+    refuse(what, view.sidecars.files[name])
 
 
 def _told(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:

@@ -17,10 +17,10 @@ class Watcher(Protocol):
     def fetching(self) -> None:
         """Learn that a batch is about to be drawn."""
 
-    def handed_out(self, batch: object) -> None:
+    def batch_drawn(self, batch: object) -> None:
         """Learn that a batch was drawn."""
 
-    def began_again(self, *, dry: bool) -> None:
+    def pass_began(self, *, dry: bool) -> None:
         """Learn that a pass gave its first batch, and whether the pass before it ran dry or was broken off."""
 
     def gave_nothing(self) -> None:
@@ -52,7 +52,7 @@ class Tally:
         tokens, self.step_tokens, self.drawn = self.step_tokens, None, False
         return tokens
 
-    def begin_again(self, *, dry: bool) -> int | None:
+    def begin_pass(self, *, dry: bool) -> int | None:
         """Start a new pass, and give the tokens of the one that ended; it is a wrap if that one ran dry."""
         ended, self.position, self.passing = self.position, None, False
         self.wraps += dry
@@ -117,9 +117,9 @@ class _Pass(Iterator[Any]):
             self._ended()
             raise
         if self._empty and self._again:
-            owner.watcher.began_again(dry=owner.dry)
+            owner.watcher.pass_began(dry=owner.dry)
         self._empty, owner.begun, owner.dry = False, True, False
-        owner.watcher.handed_out(batch)
+        owner.watcher.batch_drawn(batch)
         return batch
 
     def _ended(self) -> None:

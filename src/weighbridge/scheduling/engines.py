@@ -1,4 +1,4 @@
-"""Have the tasks of a work done by the workers of an existing engine, Dask or Ray, through joblib's backends.
+"""Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
 
 A task carries paths and what tells the files there from others, and brings its row back; payloads never travel. The
 engine gives what a lost worker had not finished to another one; that is counted and told, and changes no row.
@@ -22,10 +22,10 @@ from weighbridge import __version__
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Json
 from weighbridge.scheduling.clusters import Cluster
-from weighbridge.scheduling.transfer import Carried, carry, open_carried
-from weighbridge.verifiers.verifier import LISTENER, Order, Views, Work
+from weighbridge.scheduling.job import LISTENER, Job, JobSpec
+from weighbridge.scheduling.transfer import PackedView, pack_view, unpack_view
 
-PATIENCE_S = 30.0  # without any worker, before the work is given up: long enough for one to be started again
+PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
 
 
@@ -60,13 +60,13 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One task, as it travels: its work, which all tasks of one run share, and what the work must be on a worker."""
+    """One task, as it travels: its job, which all tasks of one run share, and what the job must be on a worker."""
 
     run: str
-    prepare: Callable[[Views, Fields], Work] = field(compare=False)
-    views: tuple[Carried, ...] = field(compare=False)
+    prepare: Callable[[tuple[Any, ...], Fields], Job] = field(compare=False)
+    views: tuple[PackedView, ...] = field(compare=False)
     options: Fields = field(compare=False)
-    outline: str = field(compare=False)
+    fingerprint: str = field(compare=False)
     version: str = field(default=__version__, compare=False)
 
     def __str__(self) -> str:
@@ -110,22 +110,22 @@ class Answer:
 
 @dataclass(slots=True)
 class Engine:
-    """An engine that was reached; call it with a work to have it done."""
+    """An engine that was reached; call it with a job to have it done."""
 
     address: str
     cluster: Cluster
     ran: Ran = field(default_factory=Ran)
 
-    def __call__(self, work: Work, order: Order) -> tuple[Fields, ...]:
-        """Have a work done, and give its rows in order.
+    def __call__(self, job: Job, spec: JobSpec) -> tuple[Fields, ...]:
+        """Have a job done, and give its rows in order.
 
         Raises:
             SubjectError: what a subject gave, or `engine-lost`, when no worker is left.
         """
-        sizes = work.sizes()
+        sizes = job.sizes()
         task = Task(
-            run=f"weighbridge-{uuid4().hex}", prepare=order.prepare, views=tuple(map(carry, order.views)),
-            options=order.options, outline=work.outline(),
+            run=f"weighbridge-{uuid4().hex}", prepare=spec.prepare, views=tuple(map(pack_view, spec.views)),
+            options=spec.options, fingerprint=job.fingerprint(),
         )  # fmt: skip
         before = self.cluster.workers()
         listen, whole, done = LISTENER.get(), sum(sizes.values()), 0
@@ -186,19 +186,19 @@ def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queu
             asked = joblib.Parallel(n_jobs=-1, batch_size=1, pre_dispatch="all", return_as=cluster.answers)
             for answer in asked(joblib.delayed(task)(at, place) for at, place in places):
                 came.put(answer)
-    except Exception as problem:  # noqa: BLE001 -- whatever an engine raises, the work is not done
+    except Exception as problem:  # noqa: BLE001 -- whatever an engine raises, the job is not done
         came.put(problem)
 
 
 @functools.lru_cache(maxsize=4)
-def _prepared(task: Task) -> Work:
-    """Prepare a work on a worker, once for all its tasks; refuse to do another one than was asked for."""
+def _prepared(task: Task) -> Job:
+    """Prepare a job on a worker, once for all its tasks; refuse to do another one than was asked for."""
     if task.version != __version__:
         what = f"a worker runs weighbridge {__version__}, not {task.version}"
         raise SubjectError("engine-version", what, where=platform.node(), remedy="install one version on all of them")
-    work = task.prepare(tuple(map(open_carried, task.views)), task.options)
-    if work.outline() != task.outline:
+    job = task.prepare(tuple(map(unpack_view, task.views)), task.options)
+    if job.fingerprint() != task.fingerprint:
         what = "a worker maps the tensors' names in another way"
         remedy = "give every worker the same config.json beside the source"
         raise SubjectError("engine-outline", what, where=platform.node(), remedy=remedy)
-    return work
+    return job

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
-from weighbridge.verifiers.verifier import ENGINE, LISTENER, Order, Work
+from weighbridge.scheduling.job import ENGINE, LISTENER, Job, JobSpec
 
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
@@ -21,7 +21,7 @@ THREADS = 2
 WORTH = 64 << 20  # bytes; below it a thread costs more than it saves
 
 
-def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple[Answer, ...]:
+def map_in_order(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple[Answer, ...]:
     """Describe every name, `sizes` being the bytes that there are to read of it; the first error in order is raised.
 
     `describe` must be safe to call from two threads at once.
@@ -31,7 +31,7 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     waiting = enumerate(sizes)
     heard = _heard(sizes)
 
-    def work() -> None:
+    def run_worker() -> None:
         for at, name in _until(failed, waiting):
             try:
                 answers[name] = describe(name)
@@ -40,10 +40,10 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
             else:
                 heard(name)
 
-    others = [threading.Thread(target=work, daemon=True) for _ in range(_more(sizes))]
+    others = [threading.Thread(target=run_worker, daemon=True) for _ in range(_more(sizes))]
     for thread in others:
         thread.start()
-    work()
+    run_worker()
     for thread in others:
         thread.join()
     if failed:
@@ -51,40 +51,40 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     return tuple(answers[name] for name in sizes)
 
 
-def together(works: Sequence[tuple[Work, Order]]) -> tuple[tuple[Fields, ...] | SubjectError, ...]:
-    """Do several works, by the engine that was asked for or by threads; an error ends its own work alone.
+def run_jobs(jobs: Sequence[tuple[Job, JobSpec]]) -> tuple[tuple[Fields, ...] | SubjectError, ...]:
+    """Do several jobs, by the engine that was asked for or by threads; an error ends its own job alone.
 
-    Tasks that read the same stand side by side, so that what several works read comes from the disk once.
+    Tasks that read the same stand side by side, so that what several jobs read comes from the disk once.
     """
     engine = ENGINE.get()
     failed: dict[int, SubjectError] = {}
     rows: dict[int, tuple[Fields, ...]] = {}
     if engine is None:
-        rows = _side_by_side([work for work, _ in works], failed)
+        rows = _side_by_side([job for job, _ in jobs], failed)
     else:
-        for at, (work, order) in enumerate(works):
+        for at, (job, spec) in enumerate(jobs):
             try:
-                rows[at] = engine(work, order)
+                rows[at] = engine(job, spec)
             except SubjectError as error:
                 failed[at] = error
-    return tuple(failed[at] if at in failed else rows[at] for at in range(len(works)))
+    return tuple(failed[at] if at in failed else rows[at] for at in range(len(jobs)))
 
 
-def _side_by_side(works: Sequence[Work], failed: dict[int, SubjectError]) -> dict[int, tuple[Fields, ...]]:
-    sizes = {(at, place): size for at, work in enumerate(works) for place, size in work.sizes().items()}
-    if len(works) > 1:
-        sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: works[task[0]].near(task[1]))}
+def _side_by_side(jobs: Sequence[Job], failed: dict[int, SubjectError]) -> dict[int, tuple[Fields, ...]]:
+    sizes = {(at, place): size for at, job in enumerate(jobs) for place, size in job.sizes().items()}
+    if len(jobs) > 1:
+        sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: jobs[task[0]].locality(task[1]))}
 
     def describe(task: tuple[int, Any]) -> Fields:
         at, place = task
         try:
-            return {} if at in failed else works[at].row(place)
+            return {} if at in failed else jobs[at].row(place)
         except SubjectError as error:
             failed.setdefault(at, error)
             return {}
 
-    found = dict(zip(sizes, each(describe, sizes), strict=True))
-    return {at: tuple(found[at, place] for place in work.sizes()) for at, work in enumerate(works)}
+    found = dict(zip(sizes, map_in_order(describe, sizes), strict=True))
+    return {at: tuple(found[at, place] for place in job.sizes()) for at, job in enumerate(jobs)}
 
 
 def _more(sizes: Mapping[Name, int]) -> int:

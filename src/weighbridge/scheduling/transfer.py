@@ -21,7 +21,7 @@ ENDS = 1 << 20  # bytes digested at either end of a file; headers and directorie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Likeness:
+class FileIdentity:
     """What tells a file from another one of the same name: size, what it says of its change, a digest of its ends."""
 
     size: int
@@ -30,62 +30,62 @@ class Likeness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class PackedView:
     """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds.
 
     `path` may be a URL with its credentials, so it is never shown.
     """
 
     path: str = field(repr=False)
-    files: Mapping[str, Likeness]
+    files: Mapping[str, FileIdentity]
     tensors: Mapping[str, Tensor] | None
     patches: Mapping[str, tuple[tuple[int, bytes], ...]]
 
 
-def carry(view: CheckpointView) -> Carried:
+def pack_view(view: CheckpointView) -> PackedView:
     """Take what another process needs to open a view again; it must have been opened by an absolute path."""
     path = view.url or next(iter(view.files))
     assert view.url or Path(path).is_absolute()
     cut = view.origin is Origin.SYNTHETIC
-    return Carried(
+    return PackedView(
         path=path,
-        files={name: likeness(file) for name, file in view.files.items()},
+        files={name: file_identity(file) for name, file in view.files.items()},
         tensors=dict(view.tensors) if cut else None,
         patches=dict(view.patches),
     )
 
 
-def open_carried(carried: Carried) -> CheckpointView:
+def unpack_view(packed: PackedView) -> CheckpointView:
     """Open a view where it was carried to.
 
     Raises:
         SubjectError: `subject-elsewhere`, where another file has its path, or whatever opening it raises.
     """
-    view = open_checkpoint(carried.path)
-    found = {name: likeness(file) for name, file in view.files.items()}
-    if found != carried.files:
-        other = next(name for name in {**carried.files, **found} if found.get(name) != carried.files.get(name))
+    view = open_checkpoint(packed.path)
+    found = {name: file_identity(file) for name, file in view.files.items()}
+    if found != packed.files:
+        other = next(name for name in {**packed.files, **found} if found.get(name) != packed.files.get(name))
         raise SubjectError(
             "subject-elsewhere",
             f"a worker found another file under this path: {_told(found.get(other))}, not "
-            f"{_told(carried.files.get(other))}",
+            f"{_told(packed.files.get(other))}",
             where=other,
             remedy="give every worker the same files under the same paths: a shared folder, or copies that keep times",
         )
-    if carried.tensors is None:
+    if packed.tensors is None:
         return view
-    return dataclasses.replace(view, tensors=carried.tensors, patches=carried.patches, origin=Origin.SYNTHETIC)
+    return dataclasses.replace(view, tensors=packed.tensors, patches=packed.patches, origin=Origin.SYNTHETIC)
 
 
-def likeness(file: ReadableFile) -> Likeness:
+def file_identity(file: ReadableFile) -> FileIdentity:
     """Tell what a file can be known by on another machine."""
     digest = hashlib.sha256(file.read(0, min(ENDS, file.size)))
     digest.update(file.read(max(file.size - ENDS, 0), file.size))
     file.release(0, file.size)
-    return Likeness(size=file.size, version=file.version, ends=digest.hexdigest())
+    return FileIdentity(size=file.size, version=file.version, ends=digest.hexdigest())
 
 
-def _told(found: Likeness | None) -> str:
+def _told(found: FileIdentity | None) -> str:
     if found is None:
         return "none"
     return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"

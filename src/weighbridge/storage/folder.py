@@ -32,11 +32,11 @@ class Folder(Protocol):
         """Tell whether there is something of this name."""
         ...
 
-    def shows(self, name: str) -> bool:
+    def is_visible(self, name: str) -> bool:
         """Tell whether there is something of this name that may be seen."""
         ...
 
-    def strays(self, name: str) -> bool:
+    def leads_out(self, name: str) -> bool:
         """Tell whether a name leads out of it."""
         ...
 

@@ -29,11 +29,11 @@ class LocalFolder:
         """Tell whether there is something of this name, were it a link that leads nowhere."""
         return lexists(self.path / name)
 
-    def shows(self, name: str) -> bool:
+    def is_visible(self, name: str) -> bool:
         """Tell the same: what may not be read here is an error, never nothing."""
         return self.holds(name)
 
-    def strays(self, name: str) -> bool:
+    def leads_out(self, name: str) -> bool:
         """Tell whether a name is a link to another folder."""
         return (self.path / name).resolve().parent != self.path.resolve()
 

@@ -25,7 +25,7 @@ class RemoteFolder:
         """Tell whether there is something of this name."""
         return self._store.holds(self._path_of(name), f"{self.name}/{name}")
 
-    def shows(self, name: str) -> bool:
+    def is_visible(self, name: str) -> bool:
         """Tell whether there is something of this name that may be seen.
 
         Object stores refuse access to what is not there where they may not be listed, and a signed link opens one file.
@@ -37,14 +37,14 @@ class RemoteFolder:
                 return False
             raise
 
-    def strays(self, name: str) -> bool:
+    def leads_out(self, name: str) -> bool:
         """Tell that no plain name does."""
         return False
 
     def names(self) -> list[str]:
         """List the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
         if self._listed is None and self._store.over_http:
-            self._listed = [name for name in USUAL if self.shows(name)]
+            self._listed = [name for name in USUAL if self.is_visible(name)]
         if self._listed is None:
             self._listed = self._store.names(self._path, self.name)
         return self._listed

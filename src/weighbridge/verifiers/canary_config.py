@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Fields, Json, Measurement, Unmeasured
-from weighbridge.model_config.model_description import Described
+from weighbridge.model_config.model_description import ModelDescription
 from weighbridge.model_config.model_fields import FIELDS, Kind
 from weighbridge.model_config.vocabulary import Walk
 from weighbridge.verifiers.verifier import Canary, NoCanary, rows_by_name
@@ -25,10 +25,12 @@ FED = (
     "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
 )  # fmt: skip
 
-Measure = Callable[[tuple[Described, Described]], Measurement | Unmeasured]
+Measure = Callable[[tuple[ModelDescription, ModelDescription]], Measurement | Unmeasured]
 
 
-def damage(source: Described, candidate: Described, rows: Sequence[Fields], measure: Measure) -> Canary | NoCanary:
+def damage(
+    source: ModelDescription, candidate: ModelDescription, rows: Sequence[Fields], measure: Measure
+) -> Canary | NoCanary:
     """Overlay the candidate's side: the last field that it states and that is compared, and the last of each list."""
     name = _chosen(rows, candidate)
     lists = {str(row["name"]) for row in rows if row["differing"] == 0 and row["entries"]}
@@ -51,7 +53,7 @@ def damage(source: Described, candidate: Described, rows: Sequence[Fields], meas
     return Canary(name="the last field and the last entries changed", place=place, views=broken, seen=seen)
 
 
-def _shows(told: Fields, row: Fields, name: str | None, lists: set[str], broken: Described) -> bool:
+def _shows(told: Fields, row: Fields, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
     """Tell whether a row says what was changed, and no more."""
     if name is not None and row["name"] == name:
         return told == {**row, "candidate": broken.model.fields[name].value}
@@ -63,7 +65,7 @@ def _shows(told: Fields, row: Fields, name: str | None, lists: set[str], broken:
     return other_digest and told["differing"] == 1 and first["index"] == last
 
 
-def _chosen(rows: Sequence[Fields], candidate: Described) -> str | None:
+def _chosen(rows: Sequence[Fields], candidate: ModelDescription) -> str | None:
     """Choose the last compared field that the import itself states, rather one that no default depends on."""
     names = [
         str(row["name"])
@@ -74,7 +76,7 @@ def _chosen(rows: Sequence[Fields], candidate: Described) -> str | None:
     return next(iter((alone or names)[::-1]), None)
 
 
-def _cut(source: Described, candidate: Described) -> tuple[Described, Described]:
+def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDescription, ModelDescription]:
     one, other = source.vocabulary, candidate.vocabulary
     if one is None or other is None:
         return source, candidate
@@ -86,7 +88,7 @@ def _cut(source: Described, candidate: Described) -> tuple[Described, Described]
     )
 
 
-def _changed(side: Described, name: str | None, lists: set[str]) -> Described:
+def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
     fields = dict(side.model.fields)
     if name is not None:
         fields[name] = replace(fields[name], value=_other(name, fields[name].value), also=())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weighbridge.comparison.aligned_tensor import Laid
+from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.block_values import BLOCKS
-from weighbridge.comparison.exact_casts import lanes, values
+from weighbridge.comparison.exact_casts import find_exact_cast, values
 from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name
@@ -33,7 +33,7 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    predicted = _predicted(Laid(*cut, plan.pairings[name]))
+    predicted = _predicted(AlignedTensor(*cut, plan.pairings[name]))
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
@@ -54,7 +54,7 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
 
 def _chosen(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[str, ...]:
     """Choose a comparable tensor, and before it in order another one; the largest that is cheap comes last."""
-    names = sorted(name for name in plan.pairings if _comparable(Laid(source, candidate, plan.pairings[name])))
+    names = sorted(name for name in plan.pairings if _comparable(AlignedTensor(source, candidate, plan.pairings[name])))
     later = names[1:] or names
     if not later:
         return ()
@@ -63,23 +63,25 @@ def _chosen(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tu
     return (*sorted(earlier, key=lambda name: candidate.tensor(name).elements)[:1], last)
 
 
-def _comparable(laid: Laid) -> bool:
-    new = laid.new
-    if not laid.pairing.plain or laid.pairing.shape != new.shape or not new.elements:
+def _comparable(aligned: AlignedTensor) -> bool:
+    new = aligned.new
+    if not aligned.pairing.plain or aligned.pairing.shape != new.shape or not new.elements:
         return False
-    if lanes(laid.dtype, new.dtype, computed=False) is not None:
+    if find_exact_cast(aligned.dtype, new.dtype, computed=False) is not None:
         return True
-    stored = bytes(laid.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
-    return laid.source.tensor(laid.pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
+    stored = bytes(aligned.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
+    return (
+        aligned.source.tensor(aligned.pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
+    )
 
 
-def _predicted(laid: Laid) -> bytes | None:
+def _predicted(aligned: AlignedTensor) -> bytes | None:
     """Give the last unit that the source's values have in the candidate's dtype, or None where only errors are told."""
-    lane = lanes(laid.dtype, laid.new.dtype, computed=False)
-    if lane is None:
+    exact_cast = find_exact_cast(aligned.dtype, aligned.new.dtype, computed=False)
+    if exact_cast is None:
         return None
-    *_, (_, stored, _) = laid.steps()
-    return bytes(lane.predict(stored).tobytes()[-laid.new.unit[1] :])
+    *_, (_, stored, _) = aligned.steps()
+    return bytes(exact_cast.predict(stored).tobytes()[-aligned.new.unit[1] :])
 
 
 def _other(last: bytes, tensor: Tensor) -> bytes | None:
@@ -110,10 +112,10 @@ def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
     counts = [row["reproduced"] for row in (before, after)]
     assert isinstance(counts[0], dict)
     assert isinstance(counts[1], dict)
-    lane = next((name for name in ("identical", "value-cast", "requantised") if name in counts[0]), None)
-    if lane is None:
+    exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in counts[0]), None)
+    if exact_cast is None:
         return before["relative_rmse"] != after["relative_rmse"]
-    if counts[1].get(lane) != counts[0][lane] - step * tensor.unit[0]:
+    if counts[1].get(exact_cast) != counts[0][exact_cast] - step * tensor.unit[0]:
         return False
     if step < 0 or before["first_difference"] is not None:
         return True

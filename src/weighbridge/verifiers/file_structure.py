@@ -83,7 +83,7 @@ def _beside(view: CheckpointView) -> list[str]:
     own = {Path(name).name for name in view.files}
     index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
     if index is None:
-        return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
+        return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
     beside = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
     return sorted(name for name in beside if not _idle(view, name))

@@ -35,7 +35,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = threads.each(pair.row, pair.sizes())
+    rows = threads.map_in_order(pair.row, pair.sizes())
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),

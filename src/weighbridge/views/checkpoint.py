@@ -27,7 +27,7 @@ __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SidecarFiles:
     """Files beside a checkpoint, by name, and what was read from them, by what it is; each is opened and read once.
 
     Shared by all that is cut from one view or laid over it.
@@ -42,7 +42,7 @@ class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
     `tensors` is by name; `metadata` is the file's own, short values only; `files` are by name, and lie in `folder`;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `beside`
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `sidecars`
     is what was opened and read further, to know what the tensors mean; `url` is what it was opened by, where it lies
     elsewhere, credentials included: it is never shown.
     """
@@ -55,7 +55,7 @@ class CheckpointView:
     origin: Origin
     checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
-    beside: Beside = field(default_factory=Beside)
+    sidecars: SidecarFiles = field(default_factory=SidecarFiles)
     url: str = field(default="", repr=False)
 
     def names(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class CheckpointView:
 
     def digest(self) -> dict[str, str]:
         """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
-        files = {**self.beside.files, **{Path(name).name: file for name, file in self.files.items()}}
+        files = {**self.sidecars.files, **{Path(name).name: file for name, file in self.files.items()}}
         return {name: sha256(file) for name, file in sorted(files.items())}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
