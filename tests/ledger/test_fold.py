@@ -55,7 +55,7 @@ def refusal(status: Status | None, evidence: BundleEvidence, **standing: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("status", "shown", "step", "after"),
+    ("status", "evidence", "step", "after"),
     [
         (None, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
         (DRAFT, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
@@ -74,7 +74,7 @@ def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: 
 
 
 @pytest.mark.parametrize(
-    ("status", "shown", "code"),
+    ("status", "evidence", "code"),
     [
         *((status, dataclasses.replace(PASSED, live=False), "not-live") for status in (PARTIAL, ACTIVE, REGRESSED)),
         *((status, dataclasses.replace(FAILED, live=False), "not-live") for status in (DRAFT, ACTIVE, DISCHARGED)),
