@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from weighbridge import judging
-from weighbridge.gates import KINDS
 from weighbridge.clauses.kind import Evidence, Kind, passed
+from weighbridge.gates import KINDS
 from weighbridge.model import (
     CanaryResult,
     Faulted,

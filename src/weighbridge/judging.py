@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.canonical import dumps, sha256
-from weighbridge.gates import KINDS
 from weighbridge.clauses.faults import derived
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.gates import KINDS
 from weighbridge.limits import read
 from weighbridge.model import (
     CanaryResult,
@@ -42,7 +42,7 @@ NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Wanted:
+class Request:
     """One measurement that a contract needs: a quantity of subjects, with options. Its `key` names it in evidence."""
 
     quantity: str
@@ -57,30 +57,32 @@ class Wanted:
         return named if self.options == "{}" else f"{named}.{sha256(self.options.encode())[:8]}"
 
 
-def wanted(gate: GateDecl, need: Need, instance: str) -> Wanted:
+def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Say which measurement a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
     subjects = tuple(gate.subjects[role] for role in need.of)
-    return Wanted(quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip())
+    return Request(
+        quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip()
+    )
 
 
-def wanted_facts(gate: GateDecl, instance: str) -> Wanted | None:
+def facts_request(gate: GateDecl, instance: str) -> Request | None:
     """Say which facts a gate's `where:` is about: those of its first role, or None without conditions."""
     if not gate.where:
         return None
     first = gate.subjects[next(iter(KINDS[gate.kind].roles))]
-    return Wanted(quantity="facts", subjects=(first,), instance=instance, options="{}")
+    return Request(quantity="facts", subjects=(first,), instance=instance, options="{}")
 
 
-def wanted_host(gate: GateDecl) -> Wanted | None:
+def host_request(gate: GateDecl) -> Request | None:
     """Say which measurement of the host a gate's `requires:` is about, or None without requirements."""
-    return Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
+    return Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
 
 
-def all_wanted(gate: GateDecl, instance: str) -> tuple[Wanted, ...]:
+def all_requests(gate: GateDecl, instance: str) -> tuple[Request, ...]:
     """List every measurement that a gate needs on one instance."""
-    needs = [wanted(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
-    return (*needs, *(extra for extra in (wanted_facts(gate, instance), wanted_host(gate)) if extra is not None))
+    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
+    return (*needs, *(extra for extra in (facts_request(gate, instance), host_request(gate)) if extra is not None))
 
 
 def judge_contract(
@@ -101,12 +103,14 @@ def judge_gate(
     """Judge one gate on one instance, with its trials and its conditions."""
     kind = KINDS[gate.kind]
     limits = read(kind.limits, gate.limits)
-    keys = {name: wanted(gate, need, instance).key for name, need in kind.needs.items()}
+    keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
     facts = _facts(gate, instance, measured)
-    sight = tuple(
-        _sight(item.key, canaries.get(item.key)) for item in all_wanted(gate, instance) if _taken(item, measured)
+    canary_trials = tuple(
+        _canary_trial(item.key, canaries.get(item.key))
+        for item in all_requests(gate, instance)
+        if _taken(item, measured)
     )
-    verdict, trials = _judged(kind, limits, keys, measured, sight)
+    verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
     held_back = _conditions(gate, facts, measured)
     uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
     if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
@@ -124,7 +128,7 @@ def judge_gate(
     )
 
 
-def _taken(item: Wanted, measured: Mapping[str, Measured]) -> bool:
+def _taken(item: Request, measured: Mapping[str, Measured]) -> bool:
     return isinstance(measured.get(item.key), Measurement)
 
 
@@ -136,7 +140,7 @@ def _judged(
     limits: object,
     keys: Mapping[str, str],
     measured: Mapping[str, Measured],
-    sight: tuple[Trial, ...],
+    canary_trials: tuple[Trial, ...],
 ) -> tuple[Verdict, tuple[Trial, ...]]:
     evidence, problem = _evidence(kind, keys, measured)
     if problem is not None:
@@ -144,15 +148,15 @@ def _judged(
     verdict = _call(kind, evidence, limits)
     if verdict.outcome is Outcome.ERROR:
         return verdict, ()
-    blind = next((trial for trial in sight if trial.result is TrialResult.SURVIVED), None)
+    blind = next((trial for trial in canary_trials if trial.result is TrialResult.SURVIVED), None)
     if blind is not None:
         return Verdict(
             outcome=Outcome.ERROR, code="blind", figures={"instrument": blind.name, "place": blind.code}
-        ), sight
+        ), canary_trials
     if verdict.outcome is not Outcome.PASS:
-        return verdict, sight
+        return verdict, canary_trials
     trials = tuple(falsify(kind, evidence, limits, verdict))
-    return _shown_able_to_fail(verdict, trials, sight), (*trials, *sight)
+    return _shown_able_to_fail(verdict, trials, canary_trials), (*trials, *canary_trials)
 
 
 def _evidence(
@@ -183,7 +187,7 @@ def _call(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
         return Verdict(outcome=Outcome.ERROR, code="judge-raised")
 
 
-def _sight(key: str, canary: CanaryResult | None) -> Trial:
+def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
         return Trial(kind="canary", name=key, code="", result=TrialResult.NOT_APPLICABLE, why="no canary was measured")
@@ -193,14 +197,14 @@ def _sight(key: str, canary: CanaryResult | None) -> Trial:
     return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
 
 
-def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], sight: Sequence[Trial]) -> Verdict:
+def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials: Sequence[Trial]) -> Verdict:
     survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
     if survivor is not None:
         return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
     falsified = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
     if not falsified:
         return blocked("nothing-falsified", {"trials": len(trials)})
-    unseeing = next((trial for trial in sight if trial.result is not TrialResult.CAUGHT), None)
+    unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
     if unseeing is not None:
         return blocked("no-canary", {"instrument": unseeing.name})
     return verdict
@@ -319,7 +323,7 @@ def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
 
 
 def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
-    item = wanted_facts(gate, instance)
+    item = facts_request(gate, instance)
     found = measured.get(item.key) if item else None
     if isinstance(found, Measurement) and isinstance(found.value, Record):
         return found.value.value
@@ -329,10 +333,8 @@ def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> F
 def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
     for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
-        host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
-        found = (
-            host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
-        )
+        host = measured.get(Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
+        found = host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
     for name, needed_value in sorted(gate.where.items()):

@@ -10,8 +10,8 @@ import yaml
 from tests.cli.conftest import Cli
 
 from weighbridge.cli import VERBS
-from weighbridge.contract.codes import CODES
 from weighbridge.contract.load import builtin_names
+from weighbridge.contract.problem_codes import CODES
 from weighbridge.data import data_path
 from weighbridge.gates import KINDS
 from weighbridge.views.codes import EXECUTED_CODES, RUN_CODES

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import gate_card
 from weighbridge.gates.device_refusal import KIND, Limits, Measure, check, judge
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Measurement, Outcome, Record, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 REFUSED: dict[str, Any] = {
     "exit_code": 3,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import example_evidence, gate_card
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 MIB = 1 << 20
 PID = 4711

@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 from tests.gates.mutation import table
 
-from weighbridge.clauses.value_classes import BLOCK, BOUND, LOST_SHARE, MIXTURES, RANK, REQUANTISED, TYPICAL_ERROR, Class
+from weighbridge.clauses.value_classes import (
+    BLOCK,
+    BOUND,
+    LOST_SHARE,
+    MIXTURES,
+    RANK,
+    REQUANTISED,
+    TYPICAL_ERROR,
+    Class,
+)
+from weighbridge.comparison import block_values
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Outcome, Verdict
-from weighbridge.verifiers import block_values
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

@@ -14,8 +14,9 @@ import pytest
 from tests.gates.mutation import called_by_judge, mutants, unnoticed, unweakened
 from tests.gates.runs import passing
 
-from weighbridge import selftest
+from weighbridge import card_checks
 from weighbridge.cards import gate_card
+from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     KINDS,
     byte_identity,
@@ -35,7 +36,6 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
-from weighbridge.clauses.kind import Kind
 
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
@@ -267,9 +267,9 @@ def weakened(kind: str) -> Iterator[tuple[str, Kind[Any]]]:
 
 
 def noticed_by_selftest(name: str, kind: Kind[Any], monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(selftest, "KINDS", {**KINDS, name: kind})
+    monkeypatch.setattr(card_checks, "KINDS", {**KINDS, name: kind})
     try:
-        return any(check.wrong for check in selftest.check_gate_card(gate_card(name)))
+        return any(check.wrong for check in card_checks.check_gate_card(gate_card(name)))
     except Exception:
         return True
 

@@ -11,7 +11,7 @@ from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.gates.forward_parity import Limits, judge
 from weighbridge.model import Fields, Measurement, Rows, Verdict
 from weighbridge.verifiers.forward_errors import measure
-from weighbridge.views.model import ModelView, open_model
+from weighbridge.views.forward_subject import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
 

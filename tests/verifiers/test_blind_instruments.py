@@ -29,7 +29,7 @@ from weighbridge.verifiers import (
     step_series,
     tensor_pairs,
 )
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
 
@@ -70,7 +70,7 @@ def with_instrument(monkeypatch: pytest.MonkeyPatch, key: Key, instrument: Verif
 
 
 def refused(case: Case, folder: Path) -> bool:
-    return outcome(case.weigh(folder))[0] is not Outcome.PASS
+    return outcome(case.evaluate(folder))[0] is not Outcome.PASS
 
 
 def test_every_verifier_is_blinded() -> None:
@@ -80,7 +80,7 @@ def test_every_verifier_is_blinded() -> None:
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: Path) -> None:
-    assert outcome(case.weigh(tmp_path)) == (Outcome.PASS, "pass")
+    assert outcome(case.evaluate(tmp_path)) == (Outcome.PASS, "pass")
 
 
 # --- Answers and looks that are cut -----------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def test_a_blinded_instrument_lets_no_pass_come_out(
 
 # Without the host and the command: one place each, whose loops read an installation and drain pipes in threads.
 SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
-    "tensor_pairs": (tensor_pairs, ("", "bytewise")),
-    "tensor_pairs, widened": (tensor_pairs, ("", "bytewise")),
+    "tensor_pairs": (tensor_pairs, ("", "comparison.bytewise")),
+    "tensor_pairs, widened": (tensor_pairs, ("", "comparison.bytewise")),
     "facts-checkpoint": (checkpoint_facts, ("",)),
     "step_columns": (step_columns, ("",)),
     "step_series": (step_series, ("",)),
@@ -137,7 +137,7 @@ SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "corpus_passes": (corpus_passes, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
-    "model_config": (model_config, ("", "vocabularies")),
+    "model_config": (model_config, ("", "model_config.vocabulary_comparison")),
     "forward_errors": (forward_errors, ("",)),
 }
 TOLD = "only what is told beside the outcome changes"

@@ -15,8 +15,8 @@ from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers.base import Views
 from weighbridge.verifiers.device_evidence import COUNTS, VERIFIER
+from weighbridge.verifiers.verifier import Views
 from weighbridge.views.run import RunView, open_run
 
 SPECIMENS = data_path("verifiers") / "specimens" / "device"

@@ -13,17 +13,17 @@ torch = pytest.importorskip("torch")
 from tests.verifiers.stacks import MODELS, gpt, measured, named, rows, shown  # noqa: E402
 from torch import nn  # noqa: E402
 
+from weighbridge.card_checks import check_verifier_card  # noqa: E402
 from weighbridge.cards import verifier_cards  # noqa: E402
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
 from weighbridge.gates.forward_parity import KIND, Limits, judge  # noqa: E402
 from weighbridge.judging import falsify  # noqa: E402
 from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasured  # noqa: E402
-from weighbridge.selftest import check_verifier_card  # noqa: E402
 from weighbridge.verifiers import forward_errors  # noqa: E402
-from weighbridge.verifiers.base import Canary, NoCanary  # noqa: E402
 from weighbridge.verifiers.forward_errors import ROUNDOFF, VERIFIER, measure  # noqa: E402
-from weighbridge.views.model import open_model  # noqa: E402
+from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402
+from weighbridge.views.forward_subject import open_model  # noqa: E402
 from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 # --- The reference ----------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def test_a_float64_candidate_cannot_be_told_from_the_truth() -> None:
 
 
 def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.views.model.has_cuda", lambda: False)
+    monkeypatch.setattr("weighbridge.views.forward_subject.has_cuda", lambda: False)
 
     class OnCuda:
         make = staticmethod(lambda: TorchForward(module=nn.Identity(), taps={}, tokens=[[1, 2], [3, 4]], device="cuda"))

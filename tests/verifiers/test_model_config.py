@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.views.files import safetensors
+from tests.formats.files import safetensors
 
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
+from weighbridge.model_config.config_json import CONFIG
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.model_config import CONFIG
 
 SPECIMENS = data_path("verifiers") / "specimens"
 CONFIGURATION = {

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from weighbridge.canonical import dumps, loads
+from weighbridge.card_checks import check_verifier_card
 from weighbridge.cards import VerifierCard, read_card
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Measurement, Record, Rows, SubjectKind
-from weighbridge.selftest import check_verifier_card
 from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.base import Canary
+from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
 
 VERIFIERS_FOLDER = Path(__file__).parents[2] / "verifiers"

@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_moments
-from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_moments import VERIFIER
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 VALUES = 3 + np.random.default_rng(0).standard_normal((37, 41))

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.views.files import Entry, gguf_bytes, info, safetensors
+from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
 from weighbridge.canonical import dumps
+from weighbridge.comparison import bytewise
 from weighbridge.model import Measurement, Rows
-from weighbridge.verifiers import VERIFIERS, bytewise, tensor_pairs
-from weighbridge.verifiers.base import Canary, NoCanary, Views
+from weighbridge.verifiers import VERIFIERS, tensor_pairs
 from weighbridge.verifiers.tensor_pairs import VERIFIER
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 RNG = np.random.default_rng(7)
@@ -97,7 +98,7 @@ def test_cut_towards_zero_is_told_from_rounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("square", [True, False])
 def test_a_transpose_is_counted_in_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, square: bool) -> None:
-    monkeypatch.setattr("weighbridge.verifiers.hypotheses.TILE", 5)
+    monkeypatch.setattr("weighbridge.comparison.hypotheses.TILE", 5)
     values = VALUES[:32] if square else VALUES
     source = ("BF16", values.shape, bf16(values))
     row = one(tmp_path, source, ("BF16", values.shape[::-1], bf16(values.T)))

@@ -22,7 +22,14 @@ R = TypeVar("R")
 HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at most": operator.le, "at least": operator.ge, "below": operator.lt, "above": operator.gt,
 }  # fmt: skip
-OF_VERDICT = ("measured", "limit", "unit", "of", "counted", "enough")  # fields of a verdict; other figures are its words'
+OF_VERDICT = (
+    "measured",
+    "limit",
+    "unit",
+    "of",
+    "counted",
+    "enough",
+)  # fields of a verdict; other figures are its words'
 
 
 class Checked(NamedTuple):

@@ -44,7 +44,9 @@ class Injected(NamedTuple):
 class Fault(Protocol):
     """How to move the figure that a limit bounds; `held` is the dataclass that the limit is a field of."""
 
-    def inject(self, evidence: Evidence, held: Any, limits: Any, value: Any, places: Sequence[str]) -> Iterator[Injected]:
+    def inject(
+        self, evidence: Evidence, held: Any, limits: Any, value: Any, places: Sequence[str]
+    ) -> Iterator[Injected]:
         """Yield evidence whose figure is `value`, the nearest one that breaks the limit, in each way that there is."""
 
 
@@ -97,9 +99,7 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
 LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
 
 
-def _of_limit(
-    name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, limits: Any
-) -> Iterator[Falsifier[Any]]:
+def _of_limit(name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, limits: Any) -> Iterator[Falsifier[Any]]:
     value = beyond(doc.must, limit) if doc.must else limit
     tables = [item.value for item in evidence.values() if isinstance(item.value, Rows)]
     everywhere = tuple(place for table in tables for place in table.places())
@@ -153,7 +153,9 @@ class RowFault:
         wanted = set(places).intersection(mine)
         figures = [("beyond", self.code, value, None)]
         if self.unknown:
-            figures += [(way, self.unknown, none, Outcome.BLOCKED) for way, none in (("absent", None), ("NaN", math.nan))]
+            figures += [
+                (way, self.unknown, none, Outcome.BLOCKED) for way, none in (("absent", None), ("NaN", math.nan))
+            ]
         for way, code, figure, outcome in figures if wanted else ():
             moved = [
                 dataclasses.replace(row, **{column: figure}) if place in wanted else row  # type: ignore[type-var]
@@ -162,9 +164,7 @@ class RowFault:
             yield Injected(way, code, with_rows(evidence, self.need, moved), frozenset(wanted), outcome)
         if self.idle:
             left = [row for place, row in zip(table.places(), table.rows, strict=True) if place not in mine]
-            yield Injected(
-                "nothing named", self.idle, with_rows(evidence, self.need, left), outcome=Outcome.BLOCKED
-            )
+            yield Injected("nothing named", self.idle, with_rows(evidence, self.need, left), outcome=Outcome.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,9 @@ RISING = Asked(
     codes={"out-of-order": Outcome.BLOCKED},
     falsifiers=(
         _in_samples("the last step logged twice", "out-of-order", lambda steps, _: steps.__setitem__(-1, steps[-2])),
-        _in_samples("the second step before the first", "out-of-order", lambda steps, _: steps.__setitem__(1, steps[0] - 1)),
+        _in_samples(
+            "the second step before the first", "out-of-order", lambda steps, _: steps.__setitem__(1, steps[0] - 1)
+        ),
     ),
 )
 FINITE = Asked(
@@ -310,5 +312,3 @@ class StatisticFault:
                     high *= 1 + 2.0 ** (doubling - 53)
 
             yield Injected(way, self.code, changed(evidence, move), frozenset({f"steps {first}..{last}"}))
-
-

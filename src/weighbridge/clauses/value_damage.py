@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weighbridge.clauses.kind import Falsifier, each_row
-from weighbridge.gates.dtype_preservation import NARROWER, NO_DTYPE
 from weighbridge.clauses.pair_damage import blank_table, both, deeper, longer, unlooked, variant
 from weighbridge.clauses.value_classes import (
     BLOCK,
@@ -28,6 +27,7 @@ from weighbridge.clauses.value_classes import (
     TYPICAL_ERROR,
     UNWEIGHTED,
 )
+from weighbridge.gates.dtype_preservation import NARROWER, NO_DTYPE
 from weighbridge.model import Fields, Outcome
 
 NOTHING_TOLD: Fields = {"relative_rmse": None, "max_error": None, "max_ulps": None, "lost_share": None}

@@ -27,7 +27,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
+class CheckpointReport:
     """All that a checkpoint tells by itself: what looks wrong, its labels and health in figures, and every tensor."""
 
     findings: tuple[Finding, ...]
@@ -36,7 +36,7 @@ class Alone:
     tensors: Mapping[str, Fields]
 
 
-def look(view: Any, table: Fields) -> Alone:
+def look(view: Any, table: Fields) -> CheckpointReport:
     """Read a checkpoint's payload, and add to its table of tensors what each of them looks like.
 
     Raises:
@@ -51,7 +51,7 @@ def look(view: Any, table: Fields) -> Alone:
     rows = {str(row["name"]): {**_of(table[str(row["name"])]), **_told(row)} for row in bits.rows}
     wrong = {finding.place for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
-    return Alone(
+    return CheckpointReport(
         findings=findings,
         labels=verdicts["label-plausibility"].figures,
         health=verdicts["checkpoint-integrity"].figures,

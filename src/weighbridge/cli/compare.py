@@ -19,18 +19,18 @@ from weighbridge.binding import Bound, one_file
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.files import local_path
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits, Look
-from weighbridge.judging import DEFAULT, all_wanted
+from weighbridge.judging import DEFAULT, all_requests
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
 from weighbridge.report import comparison
-from weighbridge.runner import Weighed, weigh
+from weighbridge.runner import Evaluation, evaluate
+from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.engines import Engine
     from weighbridge.views.checkpoint import CheckpointView
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
@@ -102,12 +102,12 @@ def command(
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, *answer) | ran for answer in answers])
     else:
-        for path, held_to, weighed in answers:
-            shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
-            tell(itertools.chain(_heading(source, path, held_to), comparison.told(weighed, shown)))
+        for path, held_to, evaluation in answers:
+            display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
+            tell(itertools.chain(_heading(source, path, held_to), comparison.comparison_lines(evaluation, display)))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
-    code = exit_code([finding for *_, weighed in answers for finding in comparison.counted(weighed)])
+    code = exit_code([finding for *_, evaluation in answers for finding in comparison.counted(evaluation)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
@@ -135,7 +135,7 @@ def _given(text: str) -> Policy:
 
 
 def _opened(path: str) -> CheckpointView | None:
-    """Open an import whose header says what it is held to; None where it cannot be read, which weighing says."""
+    """Open an import whose header says what it is held to; None where it cannot be read, which the evaluation says."""
     from weighbridge.views.checkpoint import open_checkpoint
 
     try:
@@ -191,7 +191,7 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
 def _weigh(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     *, debug: bool,
-) -> Weighed:  # fmt: skip
+) -> Evaluation:  # fmt: skip
     """Weigh all imports at once, so that the source is read once; `views` are those that are open already."""
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
@@ -207,23 +207,23 @@ def _weigh(
     on = {gate.id: (DEFAULT,) for gate in contract.gates}
     opened = {(name, DEFAULT): view for name, view in views.items()}
     with _rate():
-        return weigh(contract, bound, on, redactor=None, opened=opened, progress=progress(), debug=debug)
+        return evaluate(contract, bound, on, redactor=None, opened=opened, progress=progress(), debug=debug)
 
 
-def _alone(weighed: Weighed, gates: Sequence[GateDecl]) -> Weighed:
-    """Take one import's part of what was weighed together, under the gates' names that every import has."""
+def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
+    """Take one import's part of what was evaluated together, under the gates' names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
-    keys = {item.key for gate in gates for item in all_wanted(gate, DEFAULT)}
+    keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     return dataclasses.replace(
-        weighed,
-        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in weighed.findings if one.gate in ids),
-        measured={key: item for key, item in weighed.measured.items() if key in keys},
+        evaluation,
+        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
+        measured={key: item for key, item in evaluation.measured.items() if key in keys},
     )
 
 
 def _found_anywhere(path: str) -> str:
     """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
-    from weighbridge.verifiers.base import ENGINE
+    from weighbridge.scheduling.job import ENGINE
 
     here = local_path(path)
     return path if ENGINE.get() is None or here is None else str(here.absolute())
@@ -235,9 +235,9 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
     if address is None:
         yield None
         return
-    from weighbridge.verifiers.base import ENGINE
-    from weighbridge.verifiers.clusters import reach
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.clusters import reach
+    from weighbridge.scheduling.engines import Engine
+    from weighbridge.scheduling.job import ENGINE
 
     engine = Engine(address, reach(address))
     token = ENGINE.set(engine)
@@ -251,7 +251,7 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 @contextmanager
 def _rate() -> Iterator[None]:
     """Tell on a terminal how far comparing has come, and how fast."""
-    from weighbridge.verifiers.base import LISTENER
+    from weighbridge.scheduling.job import LISTENER
 
     told, started, last = progress(), time.monotonic(), [0.0]
 
@@ -270,11 +270,11 @@ def _rate() -> Iterator[None]:
         end_progress()
 
 
-def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> dict[str, Json]:
+def _json(source: str, path: str, policy: Policy, evaluation: Evaluation) -> dict[str, Json]:
     from weighbridge.report.machine import finding_json
 
-    finding, configuration = (finding_json(found, weighed.measured) for found in weighed.findings)
+    finding, configuration = (finding_json(found, evaluation.measured) for found in evaluation.findings)
     return {
         "source": source, "import": path, "policy": dict(policy.limits), "finding": finding,
-        "configuration": configuration, "classes": comparison.classes(weighed),
+        "configuration": configuration, "classes": comparison.classes(evaluation),
     }  # fmt: skip

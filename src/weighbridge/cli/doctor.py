@@ -11,8 +11,8 @@ from weighbridge import __version__
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.data import data_path
-from weighbridge.keeping import version_of
 from weighbridge.model import Json, Measurement, Record
+from weighbridge.sealing import version_of
 from weighbridge.verifiers import VERIFIERS
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from weighbridge.cards import COMMON, CodeCard, gate_words
-from weighbridge.contract.codes import CODES
+from weighbridge.contract.problem_codes import CODES
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import fields

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.clauses.pair_damage import Change, blank_table, variant
+from weighbridge.gates.dtype_preservation import listed
 from weighbridge.limits import Doc, nearest
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
+from weighbridge.clauses.implausible_bits import FALSIFIERS
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import listed
-from weighbridge.clauses.implausible_bits import FALSIFIERS
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses import column_basis
+from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -27,7 +28,6 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_value,
 )
-from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
-from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
 from weighbridge.clauses.mechanisms import (
     QUANTISED,
     UNEXPLAINED,
@@ -44,6 +43,7 @@ from weighbridge.clauses.value_classes import (
     last_dimension,
 )
 from weighbridge.clauses.value_damage import FALSIFIERS
+from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
@@ -242,7 +242,7 @@ def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
     name, told = _explanation(row, code, named)
     counts, found = reproduced(row), class_of(row)
-    exact = max((int(str(counts.get(lane, 0))) for lane in ("identical", "value-cast", "requantised")), default=0)
+    exact = max((int(str(counts.get(name, 0))) for name in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
     return {key: row[key] for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),

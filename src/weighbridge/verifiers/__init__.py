@@ -24,7 +24,7 @@ from weighbridge.verifiers import (
     tensor_pairs,
     tensor_values,
 )
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 
 _ALL: tuple[Verifier, ...] = (
     checkpoint_facts.VERIFIER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "facts"

@@ -20,7 +20,7 @@ from typing import IO
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
 TAIL = 1 << 16  # bytes kept of each stream

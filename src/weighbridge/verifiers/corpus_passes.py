@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.run_logs.cells import NUMBER, Cells
 from weighbridge.verifiers.corpus_progress import corpus_tokens
 from weighbridge.verifiers.run_facts import tokens_told
-from weighbridge.views.cells import NUMBER, Cells
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_passes"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 from weighbridge.model import Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers import column_statistics as statistics
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.run_logs import column_statistics as statistics
+from weighbridge.run_logs.cells import NUMBER, Cells
 from weighbridge.verifiers.run_facts import declared_tokens, numbers, products, tokens_told
 from weighbridge.verifiers.step_series import spread
-from weighbridge.views.cells import NUMBER, Cells
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"

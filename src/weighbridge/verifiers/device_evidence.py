@@ -11,7 +11,7 @@ from typing import Any
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 DEVICE = "device"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")

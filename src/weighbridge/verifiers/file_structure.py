@@ -10,12 +10,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from weighbridge.formats.dcp_metadata import NAME as METADATA
+from weighbridge.formats.dcp_metadata import SUFFIX
+from weighbridge.formats.strict_json import strict_json
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, Checksum
-from weighbridge.views.dcp_metadata import NAME as METADATA
-from weighbridge.views.dcp_metadata import SUFFIX
-from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
 INDEX = ".index.json"
@@ -83,7 +83,7 @@ def _beside(view: CheckpointView) -> list[str]:
     own = {Path(name).name for name in view.files}
     index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
     if index is None:
-        return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
+        return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
     beside = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
     return sorted(name for name in beside if not _idle(view, name))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.float64_audit import Float64Audit, float64_audit, rounded
-from weighbridge.views.model import Captured, ForwardSubject, ModelView, Tokens
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.views.float64_audit import Float64Audit, float64_audit, rounded
+from weighbridge.views.forward_subject import Captured, ForwardSubject, ModelView, Tokens
 
 if TYPE_CHECKING:
     import numpy as np

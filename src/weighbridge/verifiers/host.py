@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.model import Fields, Json, Measurement, Record, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
 from weighbridge.verifiers.command_outcome import HIDDEN
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 PROBE_SECONDS = 120.0
 BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)

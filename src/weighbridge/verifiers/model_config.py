@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import struct
 
-from weighbridge.mapping.model_defaults import default, family, incomparable
-from weighbridge.mapping.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers import vocabularies
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.damaged_config import damage
-from weighbridge.verifiers.described import Described, described
-from weighbridge.views.vocabulary import Vocabulary
+from weighbridge.model_config import vocabulary_comparison
+from weighbridge.model_config.model_defaults import default, family, incomparable
+from weighbridge.model_config.model_description import ModelDescription, describe_model
+from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
+from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.verifiers.canary_config import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 
 QUANTITY = "model_config"
 LISTS = ("tokens", "merges")
@@ -31,7 +31,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     Raises:
         SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
     """
-    source, candidate = described(views[0]), described(views[1])
+    source, candidate = describe_model(views[0]), describe_model(views[1])
     unsaid = _unsaid(source, candidate)
     if unsaid is not None:
         return unsaid
@@ -47,7 +47,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     )
 
 
-def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
+def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
     """Say why there is nothing to hold against each other."""
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
@@ -62,7 +62,7 @@ def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
     return Unmeasured(code=code, why=why, remedy=remedy)
 
 
-def _row(name: str, source: Described, candidate: Described) -> Fields:
+def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Fields:
     why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
     if name in LISTS:
         return _list(name, source, candidate, why)
@@ -76,7 +76,7 @@ def _row(name: str, source: Described, candidate: Described) -> Fields:
     return _told(name, *_followed(*(_alike(name, side or NOTHING, across, loose) for side in (one, other))), why)
 
 
-def _default(name: str, side: Described, other: Stated | None) -> Stated | None:
+def _default(name: str, side: ModelDescription, other: Stated | None) -> Stated | None:
     return default(name, side.model) if other is not None else None
 
 
@@ -89,7 +89,7 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Json) -> Fiel
     }  # fmt: skip
 
 
-def _lacking(name: str, source: Described, candidate: Described) -> str:
+def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
     """Say that a directory has no tokenizer at all, so that nothing about it can be missing from the other side."""
     for side, told in ((source, "source"), (candidate, "import")):
         if name in OF_A_TOKENIZER and side.model.form != GGUF and side.vocabulary is None:
@@ -142,7 +142,7 @@ def _bits(value: float) -> bytes | None:
 # --- Lists ------------------------------------------------------------------------------------------------------------
 
 
-def _list(name: str, source: Described, candidate: Described, why: str) -> Fields:
+def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> Fields:
     one, other = source.vocabulary, candidate.vocabulary
     why = why or _unread(name, source, candidate)
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
@@ -164,17 +164,17 @@ def _list(name: str, source: Described, candidate: Described, why: str) -> Field
 
 
 def _compared(
-    name: str, source: Described, candidate: Described, one: Vocabulary, other: Vocabulary
-) -> vocabularies.Compared:
+    name: str, source: ModelDescription, candidate: ModelDescription, one: Vocabulary, other: Vocabulary
+) -> vocabulary_comparison.Compared:
     if name == "merges":
-        return vocabularies.of_merges(one, other)
+        return vocabulary_comparison.of_merges(one, other)
     file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
     across = file is not None and source.model.form != candidate.model.form
     kind = file.model.tokenizer if file is not None else ""
-    return vocabularies.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+    return vocabulary_comparison.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
-def _unread(name: str, source: Described, candidate: Described) -> str:
+def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
     """Say what keeps a list of one side from being compared with the other's."""
     for side in (source, candidate):
         if side.vocabulary is not None and side.vocabulary.why:
@@ -208,7 +208,7 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
     """Change the last number that both sides state, and the last entry of each list."""
     rows = measurement.value
     assert isinstance(rows, Rows)
-    return damage(described(views[0]), described(views[1]), rows.rows, lambda cut: measure(cut, options))
+    return damage(describe_model(views[0]), describe_model(views[1]), rows.rows, lambda cut: measure(cut, options))
 
 
 VERIFIER = Verifier(

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.column_statistics import dense, distinct
+from weighbridge.run_logs.cells import NUMBER, Cells
+from weighbridge.run_logs.column_statistics import dense, distinct
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.views.cells import NUMBER, Cells
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "facts"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.model import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers import column_statistics as statistics
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.step_series import spread, stranger
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_columns"

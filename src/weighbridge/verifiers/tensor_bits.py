@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weighbridge.comparison import bit_laws
+from weighbridge.comparison.casts import words
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import bit_laws
-from weighbridge.verifiers.base import Verifier, Views
-from weighbridge.verifiers.casts import words
-from weighbridge.verifiers.damaged_bits import damage
+from weighbridge.verifiers.canary_bits import damage
+from weighbridge.verifiers.verifier import Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weighbridge.verifiers.casts import Words
+    from weighbridge.comparison.casts import Words
 
 QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}

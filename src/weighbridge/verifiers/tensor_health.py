@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weighbridge.comparison import block_scales, identical_tensors
+from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import block_scales, look_alikes
-from weighbridge.verifiers.base import Verifier, Views
-from weighbridge.verifiers.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.verifiers.damaged_health import damage
+from weighbridge.verifiers.canary_health import damage
+from weighbridge.verifiers.verifier import Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class Repeats:
         tensor = self.view.tensor(name)
         if not tensor.nbytes:
             return None
-        known = self._alike.setdefault(look_alikes.probe(self.view, name), [])
-        found = next((other for other in known if look_alikes.same((self.view, other), (self.view, name))), None)
+        known = self._alike.setdefault(identical_tensors.probe(self.view, name), [])
+        found = next((other for other in known if identical_tensors.same((self.view, other), (self.view, name))), None)
         if found is None:
             known.append(name)
         return found

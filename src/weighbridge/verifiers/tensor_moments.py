@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weighbridge.comparison.casts import decode, numpy_dtype, words
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorMoments
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.casts import decode, numpy_dtype, words
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
-    from weighbridge.verifiers.casts import Values
+    from weighbridge.comparison.casts import Values
 
 QUANTITY = "tensor_moments"
 STEP = 1 << 17  # elements read at once

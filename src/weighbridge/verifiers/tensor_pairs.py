@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weighbridge.comparison import bytewise, hypotheses
+from weighbridge.comparison.casts import cast, castable, shown
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import abreast, bytewise, hypotheses
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.casts import cast, castable, shown
-from weighbridge.verifiers.damaged_pairs import damage
+from weighbridge.scheduling import threads
+from weighbridge.verifiers.canary_pairs import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 QUANTITY = "tensor_pairs"
@@ -34,7 +35,7 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     source, candidate = views
     pair = _Pair(source, candidate, hypotheses.Namesakes(source))
-    rows = abreast.each(pair.row, pair.sizes())
+    rows = threads.map_in_order(pair.row, pair.sizes())
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),

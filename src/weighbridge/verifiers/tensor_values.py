@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from weighbridge.comparison import bytewise, hypotheses, identical_tensors, value_errors
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.block_values import BLOCKS
+from weighbridge.comparison.choose_mapping import planned
+from weighbridge.comparison.exact_casts import ExactCast, find_exact_cast
+from weighbridge.comparison.mapping_plan import Pairing, Plan
 from weighbridge.errors import SubjectError
-from weighbridge.mapping.plan import Pairing, Plan
 from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
-from weighbridge.verifiers import abreast, bytewise, hypotheses, look_alikes, value_errors
-from weighbridge.verifiers.attribution import attributed, errors_otherwise
-from weighbridge.verifiers.base import Canary, NoCanary, Order, Verifier, Views
-from weighbridge.verifiers.block_values import BLOCKS
-from weighbridge.verifiers.damaged_values import damage
-from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import Lane, lanes
-from weighbridge.verifiers.planned import planned
+from weighbridge.scheduling import threads
+from weighbridge.scheduling.job import JobSpec
+from weighbridge.verifiers.canary_values import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -51,19 +53,19 @@ def measure(views: Views, options: Fields) -> Measurement:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    (found,) = together([views], options)
+    (found,) = batch([views], options)
     if isinstance(found, SubjectError):
         raise found
     return found
 
 
-def together(several: Sequence[Views], options: Fields) -> tuple[Measurement | SubjectError, ...]:
+def batch(several: Sequence[Views], options: Fields) -> tuple[Measurement | SubjectError, ...]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
     prepared = [_prepared(views, options) for views in several]
-    works = [work for work in prepared if isinstance(work, _Pair)]
-    orders = [Order(pair, (work.source, work.candidate), options) for work in works]
-    found = iter(zip(works, abreast.together(list(zip(works, orders, strict=True))), strict=True))
-    return tuple(work if isinstance(work, SubjectError) else _told(*next(found)) for work in prepared)
+    jobs = [job for job in prepared if isinstance(job, _Pair)]
+    specs = [JobSpec(pair, (job.source, job.candidate), options) for job in jobs]
+    found = iter(zip(jobs, threads.run_jobs(list(zip(jobs, specs, strict=True))), strict=True))
+    return tuple(job if isinstance(job, SubjectError) else _told(*next(found)) for job in prepared)
 
 
 def _prepared(views: Views, options: Fields) -> _Pair | SubjectError:
@@ -73,14 +75,14 @@ def _prepared(views: Views, options: Fields) -> _Pair | SubjectError:
         return error
 
 
-def _told(work: _Pair, rows: tuple[Fields, ...] | SubjectError) -> Measurement | SubjectError:
+def _told(job: _Pair, rows: tuple[Fields, ...] | SubjectError) -> Measurement | SubjectError:
     if isinstance(rows, SubjectError):
         return rows
     return Measurement(
         quantity=QUANTITY,
         value=Rows("name", rows),
         by="weighbridge.verifiers.tensor_values/1",
-        at=work.plan.name,
+        at=job.plan.name,
         unit="elements",
         basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
         examined=len(rows),
@@ -111,13 +113,13 @@ class _Pair:
         views = {True: self.candidate, False: self.source}
         return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
 
-    def near(self, place: Place) -> str:
+    def locality(self, place: Place) -> str:
         """Name the source's tensor that is read, or the candidate's where it has none."""
         name, new = place
         pairing = self.plan.pairings.get(name) if new else None
         return name if pairing is None else pairing.parts[0].source
 
-    def outline(self) -> str:
+    def fingerprint(self) -> str:
         """Digest the mapping and what there is to describe."""
         return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
 
@@ -157,50 +159,52 @@ class _Pair:
         other = self.plan.tied.get(name)
         if other is None or other not in view.tensors:
             return None
-        return other if not self.contents or look_alikes.same((view, other), (view, name)) else None
+        return other if not self.contents or identical_tensors.same((view, other), (view, name)) else None
 
     def _made(self, name: str) -> Fields:
         pairing = self.plan.pairings[name]
-        laid = Laid(self.source, self.candidate, pairing)
-        new = laid.new
+        aligned = AlignedTensor(self.source, self.candidate, pairing)
+        new = aligned.new
         old = [self.source.tensor(part.source) for part in pairing.parts]
         try:
             return {
                 "name": name, "sources": list(dict.fromkeys(tensor.name for tensor in old)), "made": pairing.made,
-                "source_dtype": laid.dtype, "candidate_dtype": new.dtype, "source_shape": list(pairing.shape),
+                "source_dtype": aligned.dtype, "candidate_dtype": new.dtype, "source_shape": list(pairing.shape),
                 "candidate_shape": list(new.shape), "elements": new.elements,
                 "nonzero": not self.contents or bytewise.any_nonzero(self.candidate, name),
                 "source_bytes": sum(tensor.nbytes for tensor in old), "candidate_bytes": new.nbytes,
-                "twin": None, "listed": "", **(self._compared(laid, pairing) if self.contents else ABSENT),
+                "twin": None, "listed": "", **(self._compared(aligned, pairing) if self.contents else ABSENT),
             }  # fmt: skip
         finally:
             self.candidate.forget(name)
 
-    def _compared(self, laid: Laid, pairing: Pairing) -> Fields:
-        new = laid.new
+    def _compared(self, aligned: AlignedTensor, pairing: Pairing) -> Fields:
+        new = aligned.new
         found: dict[str, Json] = dict(ABSENT)
         counts: dict[str, int] = {}
-        if pairing.shape == new.shape and laid.dtype:
-            found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if pairing.shape == new.shape and aligned.dtype:
+            found |= self._along(
+                aligned, find_exact_cast(aligned.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts
+            )
         if found["lost_share"] and new.dtype in BLOCKS:
-            found["errors_otherwise"] = errors_otherwise(laid, self.plan)
+            found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         if new.elements and new.elements not in counts.values():
-            tried, other = attributed(laid, self.plan, self.namesakes)
+            tried, other = attributed(aligned, self.plan, self.namesakes)
             counts |= tried
             found["other"] = other
         return found | {"reproduced": counts}
 
-    def _along(self, laid: Laid, lane: Lane | None, counts: dict[str, int]) -> dict[str, Json]:
-        """Count what the plainest lane gives; where no lane is exact, or it is not, measure the errors."""
+    def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Json]:
+        """Count what the plainest exact cast gives; where it gives not all, or there is none, measure the errors."""
         first = None
-        if lane is not None:
-            counts[lane.name], first = value_errors.count(laid, lane)
-            if lane.name == "identical" and lane.cast:
+        if exact_cast is not None:
+            counts[exact_cast.name], first = value_errors.count(aligned, exact_cast)
+            if exact_cast.name == "identical" and exact_cast.cast:
                 counts["value-cast"] = counts["identical"]
-        if lane is not None and counts[lane.name] == laid.new.elements:
+        if exact_cast is not None and counts[exact_cast.name] == aligned.new.elements:
             return {"compared": True}
-        told = value_errors.errors(laid, lane, first)
-        return {"compared": lane is not None or bool(told)} | told
+        told = value_errors.errors(aligned, exact_cast, first)
+        return {"compared": exact_cast is not None or bool(told)} | told
 
 
 def extent(views: Views, options: Fields) -> int:
@@ -223,5 +227,5 @@ VERIFIER = Verifier(
     measure=measure,
     extent=extent,
     canary=canary,
-    together=together,
+    batch=batch,
 )
