@@ -52,29 +52,31 @@ class Clause(Protocol):
     def check(self, evidence: Evidence) -> Checked: ...
 
 
-def judged_by(
-    clauses: Callable[[L], Sequence[Clause]],
-    figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY,
-    *,
-    one_a_place: bool = False,
-) -> Callable[[Evidence, L], Verdict]:
-    """Return the judge that checks these clauses; with `one_a_place`, a place is told of its first offence only."""
+@dataclass(frozen=True, slots=True)
+class ClauseJudge(Generic[L]):
+    """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
-    def judge(evidence: Evidence, limits: L) -> Verdict:
+    With `one_a_place`, a place is told of its first offence only.
+    """
+
+    clauses: Callable[[L], Sequence[Clause]]
+    figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
+    one_a_place: bool = False
+
+    def __call__(self, evidence: Evidence, limits: L) -> Verdict:
+        """Return the verdict of the first broken stage, or a PASS."""
         done: list[Checked] = []
-        for outcome, stage in itertools.groupby(clauses(limits), key=lambda clause: clause.outcome):
+        for outcome, stage in itertools.groupby(self.clauses(limits), key=lambda clause: clause.outcome):
             checked = [clause.check(evidence) for clause in stage]
             done += checked
             offences = [offence for one in checked for offence in one.offences]
             if offences and outcome is Outcome.BLOCKED:
                 return blocked(offences[0].code, offences[0].figures)
             if offences:
-                if one_a_place:
+                if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
-                return failed(offences, looked=_looked(done), **_fields(checked, figures(evidence, limits)))
-        return passed(looked=_looked(done), **_fields(done, figures(evidence, limits)))
-
-    return judge
+                return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
+        return passed(looked=_looked(done), **_fields(done, self.figures(evidence, limits)))
 
 
 def _looked(done: Iterable[Checked]) -> list[str]:

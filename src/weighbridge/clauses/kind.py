@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from weighbridge.model import (
     EMPTY,
@@ -20,9 +20,6 @@ from weighbridge.model import (
     Value,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from weighbridge.clauses.clause import Clause
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -79,8 +76,8 @@ class Kind(Generic[L]):
     """The rule behind gates: what it needs, its limits, its codes, how it judges, and what it exists to catch.
 
     `falsifiers` are those that no limit implies; what a limit bounds is broken by the fault that the limit names.
-    `clauses` are the judge's parts where it is made of clauses; tests weaken each of them. `check` returns what is
-    wrong with limits that are each in order alone. `cut` returns a smaller part of a long measurement, for trials.
+    `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
+    measurement, for trials.
     """
 
     name: str
@@ -92,7 +89,6 @@ class Kind(Generic[L]):
     codes: Mapping[str, Outcome]
     judge: Callable[[Evidence, L], Verdict]
     falsifiers: tuple[Falsifier[L], ...] = ()
-    clauses: Callable[[L], Sequence[Clause]] | None = None
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
     cut: Callable[[Evidence, L], Evidence] = field(default=lambda evidence, _limits: evidence)
 

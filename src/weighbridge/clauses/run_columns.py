@@ -16,7 +16,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses import column_basis
-from weighbridge.clauses.clause import Clause, Requires, Whole, judged_by
+from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.clauses.faults import Injected, in_rows
 from weighbridge.clauses.kind import (
@@ -72,8 +72,7 @@ def kind_of_column(
         limits=limits,
         measure=make_dataclass("Measure", [("column", hint, column)], frozen=True, kw_only=True),
         codes={**codes, **{code: outcome for one in asks for code, outcome in one.codes.items()}},
-        judge=judged_by(everything, figures),
-        clauses=everything,
+        judge=ClauseJudge(everything, figures),
         falsifiers=(*(falsifier for one in asks for falsifier in one.falsifiers), *falsifiers),
         cut=cut,
         **more,

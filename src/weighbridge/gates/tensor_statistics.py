@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.clauses.clause import Bounded, Clause, every_figure_is_known, every_glob_names, judged_by
+from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need
 from weighbridge.limits import Doc
@@ -90,7 +90,6 @@ KIND = Kind(
         "not-measured": Outcome.BLOCKED,
         "names-nothing": Outcome.BLOCKED,
     },
-    judge=judged_by(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
-    clauses=clauses,
+    judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
     check=check,
 )
