@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 
 import weighbridge
-from weighbridge.contract.problem_codes import CODES
+from weighbridge.glossary import glossary
 
 SOURCE = Path(weighbridge.__file__).parent
 RAISING = (SOURCE / "limits.py", SOURCE / "storage" / "local_files.py", *sorted((SOURCE / "contract").glob("*.py")))
 # Which argument of a call is a code; methods have a dot.
-CODE_AT = {"ContractError": 0, "Problem": 0, "error": 0, ".error": 0, "._problem": 0, "._error": 0, ".found": 1}
+CODE_AT = {
+    ".note": 0,
+    "ContractError": 0,
+    "Problem": 0,
+    "error": 0,
+    ".error": 0,
+    "._problem": 0,
+    "._error": 0,
+    ".found": 1,
+}
+ERRORS, WARNINGS = glossary("codes")["code of a contract"], glossary("codes")["warning of a contract"]
+CODES = {**ERRORS, **WARNINGS}
 PAGE = SOURCE.parents[1] / "spec" / "contract.md"
 
 
@@ -45,16 +56,16 @@ def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_an_explanation_is_whole_sentences(code: str) -> None:
     entry = CODES[code]
-    for text in (entry.means, entry.example, entry.remedy):
+    for text in (entry.means, entry.example, entry.do):
         assert text.strip() == text
         assert text
     assert entry.means.endswith(".")
-    assert entry.remedy.endswith((".", "/train.sh"))
+    assert entry.do.endswith((".", "/train.sh"))
 
 
 def test_the_page_lists_every_code_with_its_meaning() -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     assert [row for row in rows if row.split("`")[1] in CODES] == [
-        f"| `{code}` | {'warning' if entry.warning else 'error'} | {entry.means} | {entry.remedy} |"
+        f"| `{code}` | {'warning' if code in WARNINGS else 'error'} | {entry.means} | {entry.do} |"
         for code, entry in CODES.items()
     ]

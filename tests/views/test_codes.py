@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import weighbridge
-from weighbridge.contract.problem_codes import CODES
-from weighbridge.views.codes import CHECKPOINT_CODES, EXECUTED_CODES, RUN_CODES
+from weighbridge.glossary import glossary
 
 SOURCE = Path(weighbridge.__file__).parent
+CODES = glossary("codes")
 
 
 def codes_in(module: str, pattern: str, prefix: str = "") -> set[str]:
@@ -36,7 +36,7 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("protobuf.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("onnx_file.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("npy_file.py", r'_refuse\("([a-z]+)"', "npy-")
-    assert raised - set(CODES) == set(CHECKPOINT_CODES)
+    assert raised - set(CODES["code of a contract"]) == set(CODES["code of a checkpoint"])
 
 
 def raised_in(*modules: str) -> set[str]:
@@ -45,11 +45,13 @@ def raised_in(*modules: str) -> set[str]:
 
 def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
     raised = raised_in("log_file", "json_log", "csv_log", "log_table", "recorded_run", "run", "cells")
-    assert raised == set(RUN_CODES)
+    assert raised == set(CODES["code of a run"])
     page = (Path(__file__).resolve().parents[2] / "spec" / "run-directory.md").read_text(encoding="utf-8")
     refused = page.partition("Refused, each with a code")[2]
     assert raised <= set(re.findall(r"`([a-z0-9-]+)`", refused))
 
 
 def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
-    assert raised_in("command", "factory", "forward_subject", "torch_forward") == set(EXECUTED_CODES)
+    assert raised_in("command", "factory", "forward_subject", "torch_forward") == set(
+        CODES["code of a command or model"]
+    )
