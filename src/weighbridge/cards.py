@@ -161,7 +161,7 @@ def _value(known: Quantity, name: str, body: Any) -> Value:
             defaults: dict[str, Json] = body.get("defaults", {})
             return Rows(known.key, tuple(_typed(known, {**defaults, **row}) for row in rows))
         case {"record": fields}:
-            return Record(_typed(known, fields))
+            return Record(None if fields is None else _typed(known, fields))
         case {"step": step, "value": value}:
             return Series(step, value)
     raise ContractError("card", f"the evidence {name!r} is neither a table, a record nor a series")

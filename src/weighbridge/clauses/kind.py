@@ -113,7 +113,7 @@ def record_of(evidence: Evidence, need: str) -> Fields:
     value = evidence[need].value
     if not isinstance(value, Record):
         raise TypeError(f"{need} is not a record")
-    return value.value
+    return {} if value.value is None else value.value
 
 
 def series_of(evidence: Evidence, need: str) -> Series:
