@@ -20,14 +20,12 @@ from weighbridge.gates import (
     KINDS,
     byte_identity,
     checkpoint_integrity,
-    column_basis,
     config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
     label_plausibility,
-    mechanisms,
     no_silent_cpu_fallback,
     step_metrics,
     tensor_coverage,
@@ -35,6 +33,7 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
+from weighbridge.clauses import column_basis, mechanisms
 from weighbridge.clauses.kind import Kind
 
 MODULES: Mapping[str, types.ModuleType] = {

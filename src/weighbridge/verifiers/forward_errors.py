@@ -174,7 +174,9 @@ def _distance(truth: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[
     import numpy as np
 
     both = np.isfinite(truth) & np.isfinite(values)
-    error, norm = _norm(values[both] - truth[both]), _norm(truth[both])
+    if not both.all():
+        truth, values = truth[both], values[both]
+    error, norm = _norm(values - truth), _norm(truth)
     return error, error / norm if norm else None
 
 
