@@ -25,6 +25,8 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.host import Host
 
 KEY = "tensor_pairs.a.b.default"
 SEEN = CanaryResult(name="one flipped bit", place="y", applied=True, seen=True)
@@ -164,7 +166,7 @@ FACTS = "facts.a.default"
 
 
 def facts(**fact: Any) -> dict[str, Measured]:
-    value = Record({"tokens_per_step": fact} if fact else {})
+    value = Rows("name", (Fact(name="tokens_per_step", **fact),) if fact else ())
     return {FACTS: Measurement(quantity="facts", value=value, by="t", examined=1, total=1)}
 
 
@@ -205,7 +207,15 @@ HOST = "host.default"
 
 
 def host(*, cuda: bool) -> dict[str, Measured]:
-    return {HOST: Measurement(quantity="host", value=Record({"cuda": cuda}), by="t", examined=1, total=1)}
+    return {
+        HOST: Measurement(
+            quantity="host",
+            value=Record(Host(cuda=cuda, devices=int(cuda), why="" if cuda else "no", hidden=False)),
+            by="t",
+            examined=1,
+            total=1,
+        )
+    }
 
 
 def test_a_missing_requirement_blocks() -> None:

@@ -14,7 +14,7 @@ from weighbridge.canonical import dumps, sha256
 from weighbridge.clauses.faults import derived
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.gates import KINDS
-from weighbridge.limits import read
+from weighbridge.limits import plain, read
 from weighbridge.model import (
     CanaryResult,
     Contract,
@@ -35,6 +35,9 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.quantities.base import record_of, rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.host import Host
 
 HOST = "host"
 DEFAULT = "default"
@@ -325,16 +328,17 @@ def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
 def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
     item = facts_request(gate, instance)
     found = measured.get(item.key) if item else None
-    if isinstance(found, Measurement) and isinstance(found.value, Record):
-        return found.value.value
-    return {}
+    if not isinstance(found, Measurement):
+        return {}
+    facts = {fact.name: plain(fact) for fact in rows_of(found, Fact)}
+    return {name: {key: fact[key] for key in ("value", "basis", "contradicted_by")} for name, fact in facts.items()}
 
 
 def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
     for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
         host = measured.get(Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
-        found = host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
+        found = getattr(record_of(host, Host), name, None) if isinstance(host, Measurement) else None
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
     for name, needed_value in sorted(gate.where.items()):

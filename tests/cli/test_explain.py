@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
-from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 
 import weighbridge
 from weighbridge.cards import any_gate
+from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.cli.evidence import QUESTIONS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path

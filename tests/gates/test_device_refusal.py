@@ -84,7 +84,7 @@ def test_only_what_the_contract_names_may_not_be_left() -> None:
 
 
 def test_a_command_that_was_not_run_blocks() -> None:
-    empty = {"outcome": Measurement(quantity="command_outcome", value=Record({}), by="test", examined=0, total=1)}
+    empty = {"outcome": Measurement(quantity="command_outcome", value=Record(None), by="test", examined=0, total=1)}
     assert (judge(empty, LIMITS).outcome, judge(empty, LIMITS).code) == (Outcome.BLOCKED, "not-run")
 
 

@@ -16,19 +16,18 @@ from tests.gates.runs import passing
 
 from weighbridge import card_checks
 from weighbridge.cards import gate_card
+from weighbridge.clauses import column_basis, mechanisms
 from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     KINDS,
     byte_identity,
     checkpoint_integrity,
-    column_basis,
     config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
     label_plausibility,
-    mechanisms,
     no_silent_cpu_fallback,
     step_metrics,
     tensor_coverage,

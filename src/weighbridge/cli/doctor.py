@@ -11,6 +11,7 @@ from weighbridge import __version__
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.data import FOLDERS, data_path
+from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
 from weighbridge.sealing import version_of
 from weighbridge.verifiers import VERIFIERS
@@ -50,5 +51,5 @@ def facts() -> dict[str, Json]:
 def _host() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     if isinstance(host, Measurement) and isinstance(host.value, Record):
-        return dict(host.value.value)
+        return dict(plain(host.value.value))
     return {"cuda": "unknown"}

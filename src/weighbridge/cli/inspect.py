@@ -17,8 +17,12 @@ from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
 from weighbridge.formats import dcp_metadata, detect
 from weighbridge.judging import DEFAULT
-from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
+from weighbridge.limits import plain
+from weighbridge.model import Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.printable import printable
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.runs import StepColumn
 from weighbridge.report.lines import capped
 from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
 from weighbridge.verifiers import VERIFIERS
@@ -45,7 +49,7 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
-    facts = _measure("facts", kind, view)
+    facts = _facts(kind, view)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     report = None if headers or kind is SubjectKind.RUN else look(view, table)
     table = report.tensors if report else table
@@ -101,27 +105,26 @@ def _looks_like_a_checkpoint(path: Path) -> bool:
         return detect.reader_of(file.read(detect.HEAD)) is not None
 
 
-def _measure(quantity: str, kind: SubjectKind, view: Any) -> Fields:
+def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     result = VERIFIERS[quantity, (kind,)].measure((view,), {})
     if isinstance(result, Unmeasured):
         raise SubjectError(result.code, result.why, remedy=result.remedy)
-    assert isinstance(result, Measurement)
-    match result.value:
-        case Record(fields):
-            return fields
-        case Rows(key, rows):
-            return {str(row[key]): row for row in rows}
-    raise AssertionError(quantity)
+    return result
+
+
+def _facts(kind: SubjectKind, view: Any) -> Fields:
+    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
+    return {row.pop("name"): row for row in rows}
 
 
 def _columns(view: Any) -> Fields:
-    rows = _measure("step_columns", SubjectKind.RUN, view)
+    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
     told: dict[str, Json] = {}
-    for name, row in rows.items():
-        assert isinstance(row, Mapping)
+    for row in rows:
         found = basis_of(row)
         by = f" ({found.how} of {found.partner})" if found.partner else ""
-        told[name] = {**{key: row[key] for key in ("samples", "missing", "min", "max")}, "basis": f"{found.basis}{by}"}
+        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+        told[row.column] = {**counted, "basis": f"{found.basis}{by}"}
     return told
 
 

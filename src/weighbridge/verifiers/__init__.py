@@ -8,7 +8,7 @@ from weighbridge.model import SubjectKind
 from weighbridge.verifiers import (
     checkpoint_facts,
     command_outcome,
-    corpus_passes,
+    corpus_epochs,
     corpus_progress,
     device_evidence,
     file_structure,
@@ -29,7 +29,7 @@ from weighbridge.verifiers.verifier import Verifier
 _ALL: tuple[Verifier, ...] = (
     checkpoint_facts.VERIFIER,
     command_outcome.VERIFIER,
-    corpus_passes.VERIFIER,
+    corpus_epochs.VERIFIER,
     corpus_progress.VERIFIER,
     device_evidence.VERIFIER,
     file_structure.VERIFIER,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 
-from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -34,19 +36,19 @@ def measure(views: Views, _options: Fields) -> Measurement:
         "metadata_keys": len(view.metadata),
     }
     claimed = {name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None}
-    fields = {name: _fact(value, Basis.MEASURED) for name, value in counted.items()}
-    fields |= {name: _fact(value, Basis.REPORTED) for name, value in claimed.items()}
+    fields = {name: _fact(name, value, Basis.MEASURED) for name, value in counted.items()}
+    fields |= {name: _fact(name, value, Basis.REPORTED) for name, value in claimed.items()}
     return Measurement(
         quantity=QUANTITY,
-        value=Record(fields),
+        value=Rows("name", tuple(fields.values())),
         by="weighbridge.verifiers.checkpoint_facts/1",
         examined=len(tensors),
         total=len(tensors),
     )
 
 
-def _fact(value: Json, basis: Basis) -> Json:
-    return {"value": value, "basis": basis.value, "contradicted_by": []}
+def _fact(name: str, value: object, basis: Basis) -> Fact:
+    return Fact(name=name, value=value, basis=basis, contradicted_by=())
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -70,10 +72,8 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
     }
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        if not isinstance(found, Measurement) or not isinstance(found.value, Record):
-            return False
-        after = found.value.value
-        return all(after.get(name) == _fact(value, Basis.MEASURED) for name, value in left.items())
+        after = rows_of(found, Fact) if isinstance(found, Measurement) else ()
+        return all(_fact(name, value, Basis.MEASURED) in after for name, value in left.items())
 
     return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)
 
