@@ -4,13 +4,13 @@
     examples:
       - PASS: under the budget
       - FAIL: one outlier
-        times: {1: 190.0}
+        times: {"1": 190.0}
         says: "…"
 
 `with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place away, and
 `"*"` stands for every place that is there. A record gives fields over the typical record. A series has its column's name
 (`at`), its `values` and their `steps` (from 0 on without them); a whole number as key is a step whose value is another,
-or is taken away with `null`. `says` are the exact words, demanded of one example a code.
+or is taken away with `null`. A need that is `null` has nothing in it. `says` are the exact words, demanded of one example a code.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
             name=name,
             limits=read(kind.limits, {**_mapping(card.given.get("with")), **_mapping(body.get("with"))}),
             evidence={
-                need: _measured(QUANTITIES[wanted.quantity], card.given.get(need), body.get(need))
+                need: _measured(QUANTITIES[wanted.quantity], card.given.get(need), body.get(need, {}))
                 for need, wanted in kind.needs.items()
                 if need in card.given or need in body
             },
@@ -75,9 +75,11 @@ def _mapping(data: Any) -> Mapping[Any, Any]:
 
 
 def _measured(known: Quantity, given: Any, changed: Any) -> Measurement:
-    given, changed = _mapping(given), _mapping(changed)
+    given, changed, nothing = _mapping(given), _mapping(changed), changed is None
     value: Value
     match known.form:
+        case Form.RECORD if nothing:
+            value = Record(None)
         case Form.ROWS:
             value = Rows(known.key, tuple(_rows(known, given, changed)))
         case Form.RECORD:
