@@ -92,7 +92,9 @@ def _measured(known: Quantity, given: Any, changed: Any) -> Measurement:
 
 def _rows(known: Quantity, given: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterator[Any]:
     every = changed.get(EVERY, {})
-    places = {} if every is None else {place: {**_mapping(row), **every} for place, row in given.items()}
+    places: dict[str, Any] = (
+        {} if every is None else {place: {**_mapping(row), **every} for place, row in given.items()}
+    )
     for place, row in changed.items():
         if place != EVERY:
             places[place] = None if row is None else {**places.get(place, {}), **row}

@@ -33,6 +33,7 @@ from weighbridge.model import (
     Trial,
     TrialResult,
     Unmeasured,
+    Value,
     Verdict,
 )
 from weighbridge.quantities.base import record_of, rows_of
@@ -312,7 +313,7 @@ def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Se
     return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
 
 
-def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
+def _emptied(value: Value) -> Value:
     match value:
         case Rows():
             return Rows(value.key, ())

@@ -85,9 +85,13 @@ class Field:
     default: Any
 
 
-@functools.cache
 def fields(cls: type) -> tuple[Field, ...]:
-    """List the fields of a limits class, in order."""
+    """Return the fields of a dataclass with what their annotations say, in order."""
+    return _fields(cls)
+
+
+@functools.cache
+def _fields(cls: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple(_field(item, hints[item.name]) for item in dataclasses.fields(cls))
 

@@ -30,10 +30,11 @@ from weighbridge.model import (
     Measured,
     Measurement,
     Origin,
-    Record,
     SubjectKind,
     Unmeasured,
 )
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.host import Host
 from weighbridge.scheduling import threads
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import NoCanary, Verifier, Views
@@ -245,8 +246,8 @@ def _measure_gate(
 
 
 def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
-    found = host.value.value if isinstance(host, Measurement) and isinstance(host.value, Record) else {}
-    return next((name for name, needed in requires.items() if found.get(name) is not needed), "")
+    found = record_of(host, Host) if isinstance(host, Measurement) else None
+    return next((name for name, needed in requires.items() if getattr(found, name, None) is not needed), "")
 
 
 def _not_here(lacking: str, item: Request, bound: Sequence[Bound]) -> Unmeasured:

@@ -151,7 +151,7 @@ class RowFault:
         column = getattr(held, self.column, self.column)
         table, mine = table_of(evidence, self.need, object), self._mine(evidence, held)
         wanted = set(places).intersection(mine)
-        figures = [("beyond", self.code, value, None)]
+        figures: list[tuple[str, str, Any, Outcome | None]] = [("beyond", self.code, value, None)]
         if self.unknown:
             figures += [
                 (way, self.unknown, none, Outcome.BLOCKED) for way, none in (("absent", None), ("NaN", math.nan))
@@ -181,8 +181,7 @@ class RecordFault:
     ) -> Iterator[Injected]:
         """Yield the record with the field moved."""
         record = record_of(evidence, self.need, object)
-        assert dataclasses.is_dataclass(record)
-        moved = Record(dataclasses.replace(record, **{self.field: value}))
+        moved = Record(dataclasses.replace(record, **{self.field: value}))  # type: ignore[type-var]
         yield Injected("beyond", self.code, with_value(evidence, self.need, moved), frozenset({self.place}))
 
 

@@ -179,8 +179,9 @@ def _ranks(values: Floats) -> Floats:
     import numpy as np
 
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(times) - (times - 1) / 2)[place]
-    return ranks - ranks.mean()
+    ranks = (np.cumsum(times) - (times - 1) / 2)[place]
+    centred: Floats = ranks - ranks.mean()
+    return centred
 
 
 def relations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[Relation, ...]]:
