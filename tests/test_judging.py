@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.rows import typed
 
 from weighbridge import judging
-from weighbridge.gates import KINDS
 from weighbridge.clauses.kind import Evidence, Kind, passed
+from weighbridge.gates import KINDS
 from weighbridge.model import (
+    Basis,
     CanaryResult,
     Faulted,
-    Fields,
     Finding,
     GateDecl,
     Measured,
@@ -25,22 +26,24 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.tensors import TensorPair
 
-KEY = "tensor_pairs.a.b.default"
+KEY = "tensor_values.a.b.default"
 SEEN = CanaryResult(name="one flipped bit", place="y", applied=True, seen=True)
 GATE = GateDecl(id="G", kind="byte-identity", title="t", subjects={"source": "a", "candidate": "b"})
 
 
-def row(name: str, **more: Any) -> Fields:
+def row(name: str, **more: Any) -> TensorPair:
     same = {"source_dtype": "F32", "candidate_dtype": "F32", "source_shape": [4], "candidate_shape": [4], "elements": 4}
-    size = {"source_bytes": 16, "candidate_bytes": 16, "differing_bytes": 0, "first_difference": None, "nonzero": 4}
-    return {"name": name, **same, **size, "reproduced": {"identical": 4}, **more}
+    size = {"source_bytes": 16, "candidate_bytes": 16, "differing_bytes": 0, "first_difference": None, "nonzero": True}
+    return typed("tensor_values", {"name": name, **same, **size, "reproduced": {"identical": 4}, **more})
 
 
-def pairs(*rows: Fields, total: int | None = None) -> Measurement:
+def pairs(*rows: TensorPair, total: int | None = None) -> Measurement:
     count = len(rows)
     return Measurement(
-        quantity="tensor_pairs",
+        quantity="tensor_values",
         value=Rows("name", rows),
         by="t",
         examined=count,
@@ -164,7 +167,7 @@ FACTS = "facts.a.default"
 
 
 def facts(**fact: Any) -> dict[str, Measured]:
-    value = Record({"tokens_per_step": fact} if fact else {})
+    value = Rows("name", (Fact(name="tokens_per_step", **fact),) if fact else ())
     return {FACTS: Measurement(quantity="facts", value=value, by="t", examined=1, total=1)}
 
 
@@ -173,16 +176,16 @@ def under(**fact: Any) -> Finding:
 
 
 def test_a_condition_that_holds_lets_the_verdict_count() -> None:
-    finding = under(value=2048, basis="measured", contradicted_by=[])
+    finding = under(value=2048, basis=Basis.MEASURED, contradicted_by=())
     assert (finding.verdict.outcome, finding.uncounted) == (Outcome.PASS, None)
 
 
 @pytest.mark.parametrize(
     ("fact", "code"),
     [
-        ({"value": 8192, "basis": "derived", "contradicted_by": []}, "where-false"),
-        ({"value": 2048, "basis": "reported", "contradicted_by": ["tokens"]}, "where-contradicted"),
-        ({"value": None, "basis": "reported", "contradicted_by": []}, "where-unknown"),
+        ({"value": 8192, "basis": Basis.DERIVED, "contradicted_by": ()}, "where-false"),
+        ({"value": 2048, "basis": Basis.REPORTED, "contradicted_by": ("tokens",)}, "where-contradicted"),
+        ({"value": None, "basis": Basis.REPORTED, "contradicted_by": ()}, "where-unknown"),
         ({}, "where-unknown"),
     ],
 )
@@ -195,7 +198,7 @@ def test_a_condition_that_does_not_hold_blocks_and_shows_what_it_held_back(fact:
 
 def test_facts_from_a_blind_instrument_are_an_error() -> None:
     blind = dataclasses.replace(SEEN, seen=False)
-    fact = {"value": 2048, "basis": "measured", "contradicted_by": []}
+    fact = {"value": 2048, "basis": Basis.MEASURED, "contradicted_by": ()}
     finding = judge(gate=WHERE, others=facts(**fact), other_canaries={FACTS: blind})
     assert outcome(finding) == (Outcome.ERROR, "blind")
 

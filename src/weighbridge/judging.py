@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.canonical import dumps, sha256
-from weighbridge.gates import KINDS
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
-from weighbridge.limits import read
+from weighbridge.gates import KINDS
+from weighbridge.limits import Omitted, plain, read
 from weighbridge.model import (
     CanaryResult,
     Contract,
     Faulted,
-    Fields,
     Finding,
     GateDecl,
     Json,
@@ -34,9 +33,12 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 
 HOST = "host"
 DEFAULT = "default"
+UNNAMED: Omitted = {Fact: frozenset({"name"})}
 NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate requires
 
 
@@ -117,7 +119,7 @@ def judge_gate(
         kind_version=kind.version,
         severity=gate.severity,
         verdict=held_back or verdict,
-        facts={name: facts.get(name) for name in gate.where},
+        facts={name: plain(facts.get(name), UNNAMED) for name in gate.where},
         trials=trials,
         uncounted=uncounted,
     )
@@ -281,21 +283,17 @@ def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
 # --- Conditions -------------------------------------------------------------------------------------------------------
 
 
-def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
+def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Mapping[str, Fact]:
     item = wanted_facts(gate, instance)
     found = measured.get(item.key) if item else None
-    if isinstance(found, Measurement) and isinstance(found.value, Record):
-        return found.value.value
-    return {}
+    return {fact.name: fact for fact in rows_of(found, Fact)} if isinstance(found, Measurement) else {}
 
 
-def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
+def _conditions(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
     for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
         host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
-        found = (
-            host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
-        )
+        found = host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
     for name, needed_value in sorted(gate.where.items()):
@@ -305,12 +303,12 @@ def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured])
     return None
 
 
-def _unmet(name: str, needed: Scalar, fact: Json) -> Verdict | None:
-    """Compare one condition with a fact `{value, basis, contradicted_by}`."""
-    if not isinstance(fact, Mapping) or fact.get("value") is None:
+def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    """Hold one condition against what was found."""
+    if fact is None or fact.value is None:
         return blocked("where-unknown", {"fact": name, "needed": needed})
-    if fact.get("contradicted_by"):
-        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact["contradicted_by"]})
-    if fact["value"] != needed:
-        return blocked("where-false", {"fact": name, "needed": needed, "found": fact["value"]})
+    if fact.contradicted_by:
+        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact.contradicted_by})
+    if fact.value != needed:
+        return blocked("where-false", {"fact": name, "needed": needed, "found": plain(fact.value)})
     return None

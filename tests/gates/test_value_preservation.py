@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from tests.gates.mutation import table
 
-from weighbridge.clauses.value_classes import BLOCK, BOUND, LOST_SHARE, MIXTURES, RANK, REQUANTISED, TYPICAL_ERROR, Class
+from weighbridge.clauses.value_classes import (
+    BLOCK,
+    BOUND,
+    LOST_SHARE,
+    MIXTURES,
+    RANK,
+    REQUANTISED,
+    TYPICAL_ERROR,
+    Class,
+)
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Outcome, Verdict
@@ -21,11 +30,11 @@ def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | 
     elements = math.prod(shape)
     counts = {"value-cast": elements} | ({"identical": elements} if source == candidate else {})
     return {
-        "name": name, "sources": [name], "made": "", "source_dtype": source, "candidate_dtype": candidate,
+        "name": name, "sources": [name], "transform": "", "source_dtype": source, "candidate_dtype": candidate,
         "source_shape": shape, "candidate_shape": shape, "elements": elements, "nonzero": True, "source_bytes": 0,
-        "candidate_bytes": 0, "twin": None, "first_difference": None, "relative_rmse": None, "max_error": None,
+        "candidate_bytes": 0, "identical_to": None, "first_difference": None, "relative_rmse": None, "max_error": None,
         "max_ulps": None, "compared": True, "lost_share": None, "same_values": None, "other": None,
-        "listed": "", "generated_error": None,
+        "drop_rule": "", "generated_error": None,
         "reproduced": counts if reproduced is None else reproduced, **more,
     }  # fmt: skip
 

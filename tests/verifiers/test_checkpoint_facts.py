@@ -7,7 +7,9 @@ from pathlib import Path
 from tests.views.dcp_files import Chunk, Saved, write
 from tests.views.files import safetensors
 
-from weighbridge.model import Measurement, Record
+from weighbridge.model import Basis, Measurement
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.base import Canary, NoCanary
 from weighbridge.verifiers.checkpoint_facts import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -26,12 +28,12 @@ def measured(found: CheckpointView) -> Measurement:
 
 
 def test_counts_what_the_headers_say(tmp_path: Path) -> None:
-    value = measured(view(tmp_path)).value
-    assert isinstance(value, Record)
     counted = {"format": "safetensors", "files": 1, "tensors": 3, "elements": 6, "bytes": 18}
     counted |= {"dtypes": {"BF16": 1, "F32": 2}, "metadata_keys": 1}
-    expected = {name: {"value": v, "basis": "measured", "contradicted_by": []} for name, v in counted.items()}
-    assert value.fields == expected | {"written_by": {"value": "pt", "basis": "reported", "contradicted_by": []}}
+    facts = {fact.name: fact for fact in rows_of(measured(view(tmp_path)), Fact)}
+    assert facts.pop("written_by") == Fact(name="written_by", value="pt", basis=Basis.REPORTED, contradicted_by=())
+    assert {name: fact.value for name, fact in facts.items()} == counted
+    assert {(fact.basis, fact.contradicted_by) for fact in facts.values()} == {(Basis.MEASURED, ())}
 
 
 def test_a_taken_away_tensor_is_seen_and_a_constant_is_blind(tmp_path: Path) -> None:
@@ -53,6 +55,4 @@ def test_nothing_can_be_taken_from_nothing(tmp_path: Path) -> None:
 def test_the_files_of_a_tensor_in_pieces_are_all_counted(tmp_path: Path) -> None:
     rows = [Chunk(at=(row, 0), sizes=(1, 2), data=bytes(8), file=f"__{row}_0.distcp") for row in range(3)]
     found = open_checkpoint(write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=tuple(rows))}))
-    value = measured(found).value
-    assert isinstance(value, Record)
-    assert value.fields["files"] == {"value": 3, "basis": "measured", "contradicted_by": []}
+    assert {fact.name: fact.value for fact in rows_of(measured(found), Fact)}["files"] == 3

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import tensor_moments
+from weighbridge.verifiers import tensor_moments, tensor_walk
 from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_moments import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -38,7 +38,7 @@ def test_agrees_with_numpy_however_it_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, step: int
 ) -> None:
     stored = (VALUES * (np.arange(41) % 3 > 0)).astype(dtype)
-    monkeypatch.setattr(tensor_moments, "STEP", step)
+    monkeypatch.setattr(tensor_walk, "STEP", step)
     row = rows_of(view_of(tmp_path, w=stored))["w"]
     exact = stored.astype(np.float64)
     expected = {

@@ -23,7 +23,7 @@ from tests.views.web import Site, serving
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Origin, Rows
-from weighbridge.verifiers import bytewise, file_structure, tensor_pairs
+from weighbridge.verifiers import bytewise, file_structure, tensor_values
 from weighbridge.views import remote_store
 from weighbridge.views.carried import carry, open_carried
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -510,18 +510,18 @@ def test_comparing_elsewhere_gives_the_rows_that_comparing_here_gives(site: Site
     (tmp_path / "a.safetensors").write_bytes(BIG)
     here = open_checkpoint(tmp_path / "a.safetensors")
     there = open_checkpoint(f"{site.url}/big.safetensors")
-    one, other = tensor_pairs.measure((here, here), {}), tensor_pairs.measure((here, there), {})
+    one, other = tensor_values.measure((here, here), {}), tensor_values.measure((here, there), {})
     assert isinstance(other, Measurement)
     assert one.value == other.value
 
 
 PEAK = """
 import sys
-from weighbridge.verifiers import tensor_pairs
+from weighbridge.verifiers import tensor_values
 from weighbridge.views.checkpoint import open_checkpoint
 for pair in (sys.argv[1:3], sys.argv[3:5]):
     views = [open_checkpoint(url) for url in pair]
-    tensor_pairs.measure(views, {})
+    tensor_values.measure(views, {})
     print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

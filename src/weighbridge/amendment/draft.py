@@ -6,13 +6,15 @@ The fragment has no number; landing gives it one. It re-executes its premises an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from weighbridge.amendment.citations import cite, printed
 from weighbridge.errors import UsageError
 from weighbridge.evidence import layout
 from weighbridge.evidence.unseal import Bundle
-from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Record, Scalar, TrialResult
+from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 
 COUNTS = ("counted", "of")
 FIGURES = ("measured", "limit", "enough")
@@ -96,16 +98,15 @@ def _device(bundle: Bundle) -> Iterator[str]:
     for name, value in bundle.environment.items():
         yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, layout.ENVIRONMENT)}"
     for key, item in bundle.measured.items():
-        if isinstance(item, Measurement) and item.quantity == "facts" and isinstance(item.value, Record):
-            yield from _device_facts(bundle, key, item.value)
+        if isinstance(item, Measurement) and item.quantity == "facts":
+            yield from _device_facts(bundle, key, rows_of(item, Fact))
 
 
-def _device_facts(bundle: Bundle, key: str, facts: Record) -> Iterator[str]:
-    for name in DEVICE_FACTS:
-        fact = facts.value.get(name)
-        if isinstance(fact, Mapping) and fact.get("value") is not None:
-            pointer = f"/measured/measurement/value/record/{name}/value"
-            yield f"- {key}, {name}: {cite(bundle, pointer, fact['value'], layout.measurement_file(key))}"
+def _device_facts(bundle: Bundle, key: str, facts: Sequence[Fact]) -> Iterator[str]:
+    for at, fact in enumerate(facts):
+        if fact.name in DEVICE_FACTS and fact.value is not None:
+            pointer = f"/measured/measurement/value/rows/{at}/value"
+            yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, layout.measurement_file(key))}"
 
 
 def _impact(bundle: Bundle) -> Iterator[str]:

@@ -11,14 +11,17 @@ import click
 
 from weighbridge.binding import Bound
 from weighbridge.cards import fill
+from weighbridge.clauses.column_basis import basis_of
 from weighbridge.cli.checkpoint_alone import Alone, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
 from weighbridge.files import exists, is_file, is_folder, local_path
-from weighbridge.clauses.column_basis import basis_of
-from weighbridge.judging import DEFAULT
-from weighbridge.model import Fields, Json, Measurement, Record, Rows, SubjectKind, Unmeasured
+from weighbridge.judging import DEFAULT, UNNAMED
+from weighbridge.limits import plain
+from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.printable import printable
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 from weighbridge.report.lines import capped
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.views import dcp_metadata, formats
@@ -45,16 +48,24 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
-    facts = _measure("facts", kind, view)
+    facts = rows_of(_measure("facts", kind, view), Fact)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     alone = None if headers or kind is SubjectKind.RUN else look(view, table)
     table = alone.tensors if alone else table
     if as_json:
-        print_json({"file": file, "kind": kind, "facts": facts, "table": table, **(_json(alone) if alone else {})})
+        print_json(
+            {
+                "file": file,
+                "kind": kind,
+                "facts": {fact.name: plain(fact, UNNAMED) for fact in facts},
+                "table": table,
+                **(_json(alone) if alone else {}),
+            }
+        )
         return
     click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
-    for name, fact in facts.items():
-        click.echo(f"  {name:<18} {_fact(fact)}")
+    for fact in facts:
+        click.echo(f"  {fact.name:<18} {_fact(fact)}")
     if alone:
         _echo_alone(alone, everything=everything)
     lines = list(_lines(kind, table))
@@ -101,27 +112,22 @@ def _looks_like_a_checkpoint(path: Path) -> bool:
         return formats.reader_of(file.read(formats.HEAD)) is not None
 
 
-def _measure(quantity: str, kind: SubjectKind, view: Any) -> Fields:
+def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     result = VERIFIERS[quantity, (kind,)].measure((view,), {})
     if isinstance(result, Unmeasured):
         raise SubjectError(result.code, result.why, remedy=result.remedy)
-    assert isinstance(result, Measurement)
-    match result.value:
-        case Record(fields):
-            return fields
-        case Rows(key, rows):
-            return {str(row[key]): row for row in rows}
-    raise AssertionError(quantity)
+    return result
 
 
 def _columns(view: Any) -> Fields:
-    rows = _measure("step_columns", SubjectKind.RUN, view)
+    table = _measure("step_columns", SubjectKind.RUN, view).value
+    assert isinstance(table, Rows)
     told: dict[str, Json] = {}
-    for name, row in rows.items():
-        assert isinstance(row, Mapping)
+    for row in table.rows:
         found = basis_of(row)
         by = f" ({found.how} of {found.partner})" if found.partner else ""
-        told[name] = {**{key: row[key] for key in ("samples", "missing", "min", "max")}, "basis": f"{found.basis}{by}"}
+        shown = {key: row[key] for key in ("samples", "missing", "min", "max")}
+        told[str(row[table.key])] = {**shown, "basis": f"{found.basis}{by}"}
     return told
 
 
@@ -133,11 +139,9 @@ def _tensors(view: Any) -> Fields:
     return told
 
 
-def _fact(fact: Json) -> str:
-    if not isinstance(fact, Mapping):
-        return str(fact)
-    contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
-    return fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
+def _fact(fact: Fact) -> str:
+    contradicted = f", contradicted by {list(fact.contradicted_by)}" if fact.contradicted_by else ""
+    return fill("{value}", {"value": fact.value}) + f"  ({fact.basis}{contradicted})"
 
 
 def _lines(kind: SubjectKind, table: Fields) -> Iterator[str]:

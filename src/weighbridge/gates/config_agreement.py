@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.clauses.pair_damage import Change, blank_table, variant
+from weighbridge.gates.dtype_preservation import listed
 from weighbridge.limits import Doc, nearest
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
@@ -112,10 +112,10 @@ def _figures(rows: Sequence[Fields], limits: Limits) -> Fields:
         "fields": len(rows),
         "compared": len(compared),
         "by_default": sum("default" in (row["source_basis"], row["candidate_basis"]) for row in compared),
-        "apart": [f"{row['name']} ({row['why']})" for row in stated if row["why"]] or None,
+        "not_compared": [f"{row['name']} ({row['why']})" for row in stated if row["why"]] or None,
         "meant": [f"{meant.field} ({meant.why})" for meant in limits.may_differ] or None,
         "one_sided": [str(row["name"]) for row in stated if not row["why"] and not _two_sided(row)] or None,
-        "silent": len(rows) - len(stated),
+        "unset_on_both": len(rows) - len(stated),
     }
 
 

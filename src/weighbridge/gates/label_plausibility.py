@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
+from weighbridge.clauses.implausible_bits import FALSIFIERS
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.gates.dtype_preservation import listed
-from weighbridge.clauses.implausible_bits import FALSIFIERS
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 
@@ -66,7 +66,7 @@ class Decision(NamedTuple):
     why: str = ""
 
 
-def decide(row: Fields, limits: Limits) -> Decision:
+def decide(row: Any, limits: Limits) -> Decision:
     """Hold one tensor's bits against its label."""
     dtype, stored, swapped = str(row["dtype"]), row["as_stored"], row["byte_swapped"]
     if not stored:

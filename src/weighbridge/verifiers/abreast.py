@@ -7,12 +7,11 @@ and a half times as fast where there are two cores.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields
-from weighbridge.verifiers.base import ENGINE, LISTENER, Order, Work
+from weighbridge.verifiers.base import Execution, Order, Progress, Work, unheard
 
 Name = TypeVar("Name")
 Answer = TypeVar("Answer")
@@ -21,7 +20,9 @@ THREADS = 2
 WORTH = 64 << 20  # bytes; below it a thread costs more than it saves
 
 
-def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple[Answer, ...]:
+def each(
+    describe: Callable[[Name], Answer], sizes: Mapping[Name, int], on_progress: Progress = unheard
+) -> tuple[Answer, ...]:
     """Describe every name, `sizes` being the bytes that there are to read of it; the first error in order is raised.
 
     `describe` must be safe to call from two threads at once.
@@ -29,18 +30,23 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     answers: dict[Name, Answer] = {}
     failed: dict[int, BaseException] = {}
     waiting = enumerate(sizes)
-    heard = _heard(sizes)
+    whole, done, one_by_one = sum(sizes.values()), 0, threading.Lock()
 
     def work() -> None:
-        for at, name in _until(failed, waiting):
+        nonlocal done
+        for at, name in waiting:  # all that stands before it in order has been taken by then
             try:
                 answers[name] = describe(name)
             except BaseException as error:  # noqa: BLE001 -- whatever a thread raises is raised to who asked
                 failed[at] = error
             else:
-                heard(name)
+                with one_by_one:
+                    done += sizes[name]
+                    on_progress(done, whole)
+            if failed:
+                return
 
-    others = [threading.Thread(target=work, daemon=True) for _ in range(_more(sizes))]
+    others = [threading.Thread(target=work, daemon=True) for _ in range(THREADS - 1 if whole >= WORTH else 0)]
     for thread in others:
         thread.start()
     work()
@@ -51,62 +57,39 @@ def each(describe: Callable[[Name], Answer], sizes: Mapping[Name, int]) -> tuple
     return tuple(answers[name] for name in sizes)
 
 
-def together(works: Sequence[tuple[Work, Order]]) -> tuple[tuple[Fields, ...] | SubjectError, ...]:
+def batch(works: Sequence[tuple[Work, Order]], execution: Execution) -> tuple[tuple[Any, ...] | SubjectError, ...]:
     """Do several works, by the engine that was asked for or by threads; an error ends its own work alone.
 
     Tasks that read the same stand side by side, so that what several works read comes from the disk once.
     """
-    engine = ENGINE.get()
     failed: dict[int, SubjectError] = {}
-    rows: dict[int, tuple[Fields, ...]] = {}
-    if engine is None:
-        rows = _side_by_side([work for work, _ in works], failed)
+    rows: dict[int, tuple[Any, ...]] = {}
+    if execution.engine is None:
+        rows = _side_by_side([work for work, _ in works], failed, execution.on_progress)
     else:
         for at, (work, order) in enumerate(works):
             try:
-                rows[at] = engine(work, order)
+                rows[at] = execution.engine(work, order, execution.on_progress)
             except SubjectError as error:
                 failed[at] = error
     return tuple(failed[at] if at in failed else rows[at] for at in range(len(works)))
 
 
-def _side_by_side(works: Sequence[Work], failed: dict[int, SubjectError]) -> dict[int, tuple[Fields, ...]]:
+def _side_by_side(
+    works: Sequence[Work], failed: dict[int, SubjectError], on_progress: Progress
+) -> dict[int, tuple[Any, ...]]:
     sizes = {(at, place): size for at, work in enumerate(works) for place, size in work.sizes().items()}
     if len(works) > 1:
         sizes = {task: sizes[task] for task in sorted(sizes, key=lambda task: works[task[0]].near(task[1]))}
 
-    def describe(task: tuple[int, Any]) -> Fields:
+    def describe(task: tuple[int, Any]) -> Any:
         at, place = task
-        try:
-            return {} if at in failed else works[at].row(place)
-        except SubjectError as error:
-            failed.setdefault(at, error)
-            return {}
+        if at not in failed:
+            try:
+                return works[at].row(place)
+            except SubjectError as error:
+                failed.setdefault(at, error)
+        return None
 
-    found = dict(zip(sizes, each(describe, sizes), strict=True))
+    found = dict(zip(sizes, each(describe, sizes, on_progress), strict=True))
     return {at: tuple(found[at, place] for place in work.sizes()) for at, work in enumerate(works)}
-
-
-def _more(sizes: Mapping[Name, int]) -> int:
-    """Count the threads that help the one that asks."""
-    return THREADS - 1 if sum(sizes.values()) >= WORTH else 0
-
-
-def _until(failed: Mapping[int, BaseException], waiting: Iterator[tuple[int, Name]]) -> Iterator[tuple[int, Name]]:
-    """Take what waits, until something failed: all that stands before it in order has been taken by then."""
-    for taken in waiting:
-        yield taken
-        if failed:
-            return
-
-
-def _heard(sizes: Mapping[Name, int]) -> Callable[[Name], None]:
-    """Tell the listener of the thread that asks, whichever thread has read a name, how far all of them have come."""
-    listen, whole, done, one_by_one = LISTENER.get(), sum(sizes.values()), [0], threading.Lock()
-
-    def hear(name: Name) -> None:
-        with one_by_one:
-            done[0] += sizes[name]
-            listen(done[0], whole)
-
-    return hear

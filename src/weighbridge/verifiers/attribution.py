@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from weighbridge.mapping.alternatives import alternatives
 from weighbridge.mapping.plan import Pairing, Plan
-from weighbridge.model import Json
 from weighbridge.verifiers import hypotheses, value_errors
 from weighbridge.verifiers.casts import numpy_dtype
 from weighbridge.verifiers.laid_out import Laid
@@ -88,9 +87,9 @@ def _otherwise(laid: Laid, plan: Plan) -> Iterator[str]:
             yield name
 
 
-def errors_otherwise(laid: Laid, plan: Plan) -> dict[str, Json]:
+def errors_otherwise(laid: Laid, plan: Plan) -> dict[str, float | None]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
-    found: dict[str, Json] = {}
+    found: dict[str, float | None] = {}
     for name, made in alternatives(plan, laid.pairing).items():
         other = dataclasses.replace(laid, pairing=made)
         if other.dtype and made.shape == laid.new.shape:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.limits import fields
+from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities import QUANTITIES
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
-
-# Who wants to know how far a long measurement has come: bytes done, and bytes in all.
-LISTENER: ContextVar[Callable[[int, int], None]] = ContextVar("LISTENER", default=lambda _done, _whole: None)
+Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 
 
 class Work(Protocol):
     """A measurement as independent tasks, one a place."""
 
     def sizes(self) -> Mapping[Any, int]:
-        """Give the places that there are to describe, with the bytes to read of each."""
+        """Return the places that there are to describe, with the bytes to read of each."""
 
-    def row(self, place: Any, /) -> Fields:
+    def row(self, place: Any, /) -> Any:
         """Describe one place."""
 
     def near(self, place: Any, /) -> str:
-        """Name what is read for a place, so that tasks that read the same can stand side by side."""
+        """Return what is read for a place, so that tasks that read the same can stand side by side."""
 
     def outline(self) -> str:
-        """Tell this work from others; two processes that prepared the same one have the same."""
+        """Return what this work has of its own; two processes that prepared the same one have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,22 @@ class Order:
     options: Fields
 
 
-# Who does the work where threads of this process do not; the rows come back in the order of its sizes.
-ENGINE: ContextVar[Callable[[Work, Order], tuple[Fields, ...]] | None] = ContextVar("ENGINE", default=None)
+def unheard(_done: int, _whole: int) -> None:
+    """Let progress go by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a session has long measurements done.
+
+    `engine` does the work where threads of this process do not, and gives the rows in the order of its sizes.
+    """
+
+    engine: Callable[[Work, Order, Progress], tuple[Any, ...]] | None = None
+    on_progress: Progress = unheard
+
+
+HERE = Execution()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +79,21 @@ class NoCanary:
     why: str
 
 
+class Asked(NamedTuple):
+    """One of several measurements that are made at once."""
+
+    verifier: Verifier
+    views: Views
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
     """An instrument for one quantity of subjects of these kinds, with its canary.
 
     `extent` counts the places that there are to look at, apart from `measure`, so that an instrument that stops early
-    is noticed. `together`, where there is one, measures several subjects that differ in their last view alone, and
-    `measure` must be made of it, so that the canary tries both.
+    is noticed. `batch`, where there is one, makes at once what reads the same: measurements of all verifiers with this
+    `batch`, with the same options, of one subject, or of several that differ in their last view alone. `measure` must
+    be made of it, so that the canary tries both. `reading` is what `tensor_walk.batch` reads by.
     """
 
     quantity: str
@@ -80,11 +101,43 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-    together: Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]] | None = None
+    batch: Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]] | None = (
+        None
+    )
+    reading: Any = None
 
 
-def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    """Take a measured table, by the names of its places; empty where no table was measured."""
+def table(
+    quantity: str, rows: Sequence[Any], *, by: str = "", at: str = "", unit: str = "", basis: Basis = Basis.MEASURED
+) -> Measurement:
+    """Return the measurement of a table in which every place was looked at."""
+    known = QUANTITIES[quantity]
+    return Measurement(
+        quantity=quantity,
+        value=Rows(known.key, tuple(rows)),
+        by=f"weighbridge.verifiers.{by or quantity}/1",
+        at=at,
+        unit=unit,
+        basis={item.name: basis for item in fields(known.row)},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
+    """Return the rows of a measured table by the names of their places; empty where no table was measured."""
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
         return {}
     return {str(row["name"]): row for row in found.value.rows}
+
+
+def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
+    """Return the largest tensor but the first, and before it the smallest of those that come earlier, if any.
+
+    These are what a canary keeps: the damage lies in the last of more than one.
+    """
+    later = names[1:] or names
+    if not later:
+        return ()
+    last = max(reversed(later), key=size)
+    return (*sorted(names[: names.index(last)], key=size)[:1], last)

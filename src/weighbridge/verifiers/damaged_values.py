@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weighbridge.mapping.plan import Plan
-from weighbridge.model import Fields, Measurement, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Views, rows_by_name
+from weighbridge.model import Measurement, Unmeasured
+from weighbridge.quantities.tensors import TensorPair
+from weighbridge.verifiers.base import Canary, NoCanary, Views, rows_by_name, two_of
 from weighbridge.verifiers.block_values import BLOCKS
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import lanes, values
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.views.checkpoint import Tensor
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 
@@ -23,7 +24,8 @@ NOTHING = "no tensor of both sides has bytes or values that can be compared"
 def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) -> Canary | NoCanary:
     """Cut two tensors out of both sides and damage the last unit of the last one of the candidate."""
     source, candidate = views
-    names = _chosen(source, candidate, plan)
+    comparable = sorted(name for name in plan.pairings if _comparable(Laid(source, candidate, plan.pairings[name])))
+    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
         return NoCanary(NOTHING)
     name = names[-1]
@@ -52,17 +54,6 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 
 
-def _chosen(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[str, ...]:
-    """Choose a comparable tensor, and before it in order another one; the largest that is cheap comes last."""
-    names = sorted(name for name in plan.pairings if _comparable(Laid(source, candidate, plan.pairings[name])))
-    later = names[1:] or names
-    if not later:
-        return ()
-    last = max(later, key=lambda name: (min(candidate.tensor(name).elements, ENOUGH), name))
-    earlier = names[: names.index(last)]
-    return (*sorted(earlier, key=lambda name: candidate.tensor(name).elements)[:1], last)
-
-
 def _comparable(laid: Laid) -> bool:
     new = laid.new
     if not laid.pairing.plain or laid.pairing.shape != new.shape or not new.elements:
@@ -88,34 +79,26 @@ def _other(last: bytes, tensor: Tensor) -> bytes | None:
         return last[:-1] + bytes([last[-1] ^ 1])
     import numpy as np
 
-    read = [values(np.frombuffer(unit, np.uint8), tensor.dtype) for unit in (last, *_units(len(last)))]
-    if read[0] is None:
+    was = values(np.frombuffer(last, np.uint8), tensor.dtype)
+    if was is None:
         return last[:-1] + bytes([last[-1] ^ 1])
-    changed = (unit for unit, found in zip(_units(len(last)), read[1:], strict=True) if not _alike(read[0], found))
-    return next(changed, None)
+    for unit in (bytes(len(last)), b"\x3c" * len(last), b"\x11" * len(last)):
+        found = values(np.frombuffer(unit, np.uint8), tensor.dtype)
+        if found is not None and np.isfinite(found).all() and not np.array_equal(was, found):
+            return unit
+    return None
 
 
-def _units(size: int) -> tuple[bytes, ...]:
-    return bytes(size), b"\x3c" * size, b"\x11" * size
-
-
-def _alike(one: object, other: object) -> bool:
-    import numpy as np
-
-    return bool(np.array_equal(np.asarray(one), np.asarray(other)) or not np.isfinite(np.asarray(other)).all())
-
-
-def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
+def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> bool:
     """Tell whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
-    counts = [row["reproduced"] for row in (before, after)]
-    assert isinstance(counts[0], dict)
-    assert isinstance(counts[1], dict)
-    lane = next((name for name in ("identical", "value-cast", "requantised") if name in counts[0]), None)
+    lane = next((name for name in ("identical", "value-cast", "requantised") if name in before.reproduced), None)
     if lane is None:
-        return before["relative_rmse"] != after["relative_rmse"]
-    if counts[1].get(lane) != counts[0][lane] - step * tensor.unit[0]:
+        return before.relative_rmse != after.relative_rmse
+    if after.reproduced.get(lane) != before.reproduced[lane] - step * tensor.unit[0]:
         return False
-    if step < 0 or before["first_difference"] is not None:
+    if lane == "identical" and before.differing_bytes == after.differing_bytes:
+        return False
+    if step < 0 or before.first_difference is not None:
         return True
-    first = after["first_difference"]
-    return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
+    first = after.first_difference
+    return first is not None and first.offset // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1

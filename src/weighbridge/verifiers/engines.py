@@ -21,7 +21,7 @@ from uuid import uuid4
 from weighbridge import __version__
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Json
-from weighbridge.verifiers.base import LISTENER, Order, Views, Work
+from weighbridge.verifiers.base import Order, Progress, Views, Work
 from weighbridge.verifiers.clusters import Cluster
 from weighbridge.views.carried import Carried, carry, open_carried
 
@@ -89,11 +89,11 @@ class Answer:
 
     at: int
     worker: str
-    row: Fields | None = None
+    row: Any = None
     problem: tuple[str, str, str, str] | None = None
     fault: str = ""
 
-    def taken(self) -> Fields:
+    def taken(self) -> Any:
         """Take the row.
 
         Raises:
@@ -116,7 +116,7 @@ class Engine:
     cluster: Cluster
     ran: Ran = field(default_factory=Ran)
 
-    def __call__(self, work: Work, order: Order) -> tuple[Fields, ...]:
+    def __call__(self, work: Work, order: Order, on_progress: Progress) -> tuple[Any, ...]:
         """Have a work done, and give its rows in order.
 
         Raises:
@@ -128,15 +128,15 @@ class Engine:
             options=order.options, outline=work.outline(),
         )  # fmt: skip
         before = self.cluster.workers()
-        listen, whole, done = LISTENER.get(), sum(sizes.values()), 0
-        rows: dict[int, Fields] = {}
+        whole, done = sum(sizes.values()), 0
+        rows: dict[int, Any] = {}
         weights = tuple(sizes.values())
         for answer in self._answers(task, list(enumerate(sizes))):
             rows[answer.at] = answer.taken()
             self.ran.workers.add(answer.worker)
             self.ran.here += answer.worker == _worker()
             done += weights[answer.at]
-            listen(done, whole)
+            on_progress(done, whole)
         self.ran.tasks += len(rows)
         lost = self.cluster.lost(task.run)
         self.ran.lost += len((before - self.cluster.workers()) | set(lost))

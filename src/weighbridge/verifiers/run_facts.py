@@ -6,10 +6,13 @@ A rate times a time counts as a whole number of tokens where it rounds to the sa
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from weighbridge.model import Basis, Fields, Json, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
 from weighbridge.verifiers.column_statistics import dense, distinct
 from weighbridge.verifiers.step_series import spread, stranger
@@ -44,7 +47,7 @@ class Told:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Gather the facts of a run: `{name: {value, basis, contradicted_by}}`."""
     view: RunView = views[0]
-    facts: dict[str, Json] = {}
+    facts: dict[str, Fact] = {}
     for name, (section, key) in REPORTED.items():
         value = _reported(view, section, key)
         if value is not None and value != "":
@@ -54,11 +57,14 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     tokens = _tokens_per_step(view)
     if tokens is not None:
         facts["tokens_per_step"] = tokens
-    return Measurement(quantity=QUANTITY, value=Record(facts), by="run_facts/1", examined=view.rows, total=view.rows)
+    rows = tuple(dataclasses.replace(fact, name=name) for name, fact in facts.items())
+    return Measurement(
+        quantity=QUANTITY, value=Rows("name", rows), by="run_facts/1", examined=view.rows, total=view.rows
+    )
 
 
-def _fact(value: Json, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Json:
-    return {"value": value, "basis": str(basis), "contradicted_by": list(contradicted_by)}
+def _fact(value: Json, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
+    return Fact(name="", value=value, basis=basis, contradicted_by=contradicted_by)
 
 
 def _reported(view: RunView, section: str, key: str) -> Json:
@@ -71,7 +77,7 @@ def _reported(view: RunView, section: str, key: str) -> Json:
 # --- Tokens per step --------------------------------------------------------------------------------------------------
 
 
-def _tokens_per_step(view: RunView) -> Json:
+def _tokens_per_step(view: RunView) -> Fact | None:
     """Give the tokens of a step from the first source that tells, contradicted by every other that disagrees."""
     told = list(tokens_told(view))
     varying = _varying(view)
@@ -169,10 +175,10 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        fields = again.value.value if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
-        told = not source or fields.get("tokens_per_step") != before
-        told = told and varying in str(fields.get("tokens_per_step"))
-        return (_value(fields, "rows"), _value(fields, "steps")) == (few.rows, steps + 1) and told
+        facts = {fact.name: dataclasses.replace(fact, name="") for fact in rows_of(again, Fact)}
+        told = not source or facts.get("tokens_per_step") != before
+        told = told and varying in str(facts.get("tokens_per_step"))
+        return (facts["rows"].value, facts["steps"].value) == (few.rows, steps + 1) and told
 
     return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)
 
@@ -182,11 +188,6 @@ def _telling(view: RunView) -> str:
     if "tokens" in view.cells:
         return "tokens"
     return "wall_ms" if declared_tokens(view) is None and _from_rate(view) is not None else ""
-
-
-def _value(fields: Fields, name: str) -> Json:
-    fact = fields.get(name)
-    return fact.get("value") if isinstance(fact, Mapping) else None
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)
