@@ -77,13 +77,13 @@ def test_the_canary_is_seen_in_the_last_tensor_and_a_constant_is_blind(tmp_path:
 
 
 def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) -> None:
-    view = view_of(tmp_path, a=VALUES.astype("<f4"), b=np.resize(VALUES, 200_000).astype("<f4"))
+    view = view_of(tmp_path, a=VALUES.astype("<f4"), b=np.resize(VALUES, 300_000).astype("<f4"))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
-    assert damaged.tensor("b").elements == tensor_moments.STEP + 256
+    assert damaged.tensor("b").elements == tensor_moments.ENOUGH
     short = {**rows_of(damaged)["b"], **rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]}
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))
