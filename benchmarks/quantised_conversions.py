@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks import conversions
 from click.testing import CliRunner
 
-from weighbridge.cli.compare import command as compare
 from weighbridge.clauses.value_classes import BOUND, TYPICAL_ERROR
+from weighbridge.cli.compare import command as compare
 from weighbridge.model import Fields, Measurement, Rows
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint

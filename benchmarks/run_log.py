@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from weighbridge.gates import KINDS
-from weighbridge.judging import judge_gate, wanted
+from weighbridge.judging import judge_gate, request_for
 from weighbridge.model import CanaryResult, GateDecl, Json, Measured, SubjectKind
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.base import Canary
+from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
 
 TOKENS = 4096
@@ -56,7 +56,7 @@ def judge(view: RunView, kind: str, limits: dict[str, Json]) -> str:
     measured: dict[str, Measured] = {}
     canaries: dict[str, CanaryResult] = {}
     for need in KINDS[kind].needs.values():
-        key = wanted(gate, need, "default").key
+        key = request_for(gate, need, "default").key
         verifier = VERIFIERS[need.quantity, (SubjectKind.RUN,)]
         found = measured[key] = verifier.measure((view,), {})
         laid = verifier.canary((view,), {}, found)  # type: ignore[arg-type]

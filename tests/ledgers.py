@@ -12,9 +12,9 @@ from tests.evidence import drafts
 from weighbridge.contract.resolved import digests
 from weighbridge.evidence.seal import seal
 from weighbridge.evidence.unseal import Bundle
-from weighbridge.ledger import Place
-from weighbridge.ledger_record import Move, record
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.fold import Place
+from weighbridge.ledger.record import Move, record
+from weighbridge.ledger.store import Ledger
 from weighbridge.model import Origin
 
 CONTRACT = drafts.contract(drafts.gate())

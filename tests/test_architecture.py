@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,11 +31,17 @@ IMPURE = {
 }
 HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors", "fsspec", "aiohttp", "onnx"}
 
+MEASURING = {
+    *("views", "verifiers", "run_logs", "comparison", "scheduling", "formats", "model_config"),
+    *("storage", "runner", "recorder"),
+}
+LOCAL_FILES = "storage/local_files"  # the one module of its room that judging again may read with
+
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
     {"model", "limits", "canonical", "errors", "printable", "urls"},
     {"gates", "structure"},
-    {"contract", "data", "files"},
+    {"contract", "data", LOCAL_FILES},
     {"judging"},
     {"evidence", "pseudonym"},
     {"ledger", "amendment"},
@@ -57,26 +66,111 @@ def imported(path: Path, *, top_only: bool = False) -> set[str]:
 
 
 def rooms_of(names: set[str]) -> set[str]:
-    return {name.split(".")[1] for name in names if name.startswith("weighbridge.")}
+    own = {name.removeprefix("weighbridge.").replace(".", "/") for name in names if name.startswith("weighbridge.")}
+    return {LOCAL_FILES if name.startswith(LOCAL_FILES) else name.split("/")[0] for name in own - {"storage"}}
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return what each module imports anywhere, also inside functions.
+
+    Importing a module of a package counts for that module alone, importing another name for the package's `__init__`.
+    """
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    named = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in named.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                within = {f"{node.module}.{alias.name}" for alias in node.names}
+                found = within if within <= set(named) else {node.module} | within
+            else:
+                continue
+            graph.setdefault(name, set()).update((found & set(named)) - {name})
+    return graph
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return the first circle of a graph, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def test_no_module_imports_itself_by_way_of_others_even_inside_functions() -> None:
+    assert circle(import_graph()) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert circle(import_graph() | {"weighbridge.errors": {"weighbridge.cli.verify"}})
+
+
+def test_no_two_modules_share_a_file_name() -> None:
+    names = Counter(path.name for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("path", modules("gates"), ids=lambda path: path.stem)
 def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
     names = imported(path)
     assert not {name.split(".")[0] for name in names} & IMPURE
-    assert not rooms_of(names) & {"verifiers", "views", "runner", "recorder"}
+    assert not rooms_of(names) & MEASURING
 
 
-@pytest.mark.parametrize("path", modules("mapping"), ids=lambda path: path.stem)
+# What knows only names, keys and shapes, and looks at no file.
+PLAIN = (
+    *("model_config/model_fields", "model_config/model_keys", "model_config/model_defaults"),
+    *("comparison/alternatives", "comparison/generated_tensors", "comparison/gguf_mapping"),
+    *("comparison/gguf_names", "comparison/mapping_plan", "comparison/table_mapping"),
+)
+
+
+@pytest.mark.parametrize("path", modules(*PLAIN), ids=lambda path: path.stem)
 def test_a_mapping_looks_at_no_file(path: Path) -> None:
     names = imported(path)
     assert not {name.split(".")[0] for name in names} & (IMPURE - {"gguf"})
-    assert rooms_of(names) <= {"mapping", "model"}
+    own = {name for name in names if name.startswith("weighbridge.")}
+    assert own <= {name for name in own if name.split(".")[1] == "model" or in_plain(name)}
 
 
-@pytest.mark.parametrize("path", modules("verifiers", "views"), ids=lambda path: path.stem)
-def test_a_verifier_never_imports_a_gate(path: Path) -> None:
+def in_plain(name: str) -> bool:
+    return any(name.startswith(f"weighbridge.{plain.replace('/', '.')}") for plain in PLAIN)
+
+
+def test_every_mapping_is_there() -> None:
+    assert len(modules(*PLAIN)) == len(PLAIN)
+
+
+@pytest.mark.parametrize("path", modules(*MEASURING - {"runner"}), ids=lambda path: path.stem)
+def test_what_measures_never_imports_a_judge(path: Path) -> None:
     assert not rooms_of(imported(path)) & {"gates", "judging", "runner", "evidence"}
+
+
+# What measuring rests on: each room, and the rooms it may import from; single modules like `errors` are free to all.
+ALLOWED = {
+    "storage": {"formats"},
+    "formats": {"storage"},
+    "run_logs": {"storage", "views"},
+    "model_config": {"storage", "formats", "views"},
+    "comparison": {"formats", "storage", "model_config", "views"},
+    "scheduling": {"formats", "storage", "views"},
+    "views": {"storage", "formats", "run_logs"},
+    "verifiers": {"storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "views"},
+    "recorder": set(),
+    "demo": {"views", "recorder"},
+}
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_that_measures_imports_only_the_rooms_it_rests_on(room: str) -> None:
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    found = {(path.name, other) for path in modules(room) for other in rooms_of(imported(path)) & folders}
+    assert {(name, other) for name, other in found if other not in ALLOWED[room] | {room}} == set()
 
 
 @pytest.mark.parametrize("floor", range(len(FLOORS)))
@@ -86,13 +180,13 @@ def test_imports_go_downwards(floor: int) -> None:
         (path.name, room)
         for path in modules(*FLOORS[floor])
         for room in rooms_of(imported(path))
-        if room in set().union(*FLOORS) - below or room in {"views", "verifiers", "runner", "cli", "report", "binding"}
+        if room in set().union(*FLOORS) - below or room in MEASURING | {"cli", "report", "binding"}
     }
     assert not upward
 
 
 @pytest.mark.parametrize(
-    "path", modules("gates", "contract", "evidence", "mapping", "views", "verifiers", "cli", "report"), ids=str
+    "path", modules(*MEASURING - {"recorder", "runner"}, *set().union(*FLOORS), "cli", "report"), ids=str
 )
 def test_heavy_libraries_are_imported_where_they_are_needed(path: Path) -> None:
     assert not {name.split(".")[0] for name in imported(path, top_only=True)} & HEAVY

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from weighbridge.cards import COMMON, GateWords, fill, gate_card, gate_words
+from weighbridge.cards import GateWords, any_gate, fill, gate_card, gate_words
 from weighbridge.gates import KINDS
 
 
 def test_a_requirement_is_told_as_the_contract_writes_it() -> None:
-    told = fill(COMMON["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
+    told = fill(any_gate()["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
     assert told == "the gate requires cuda: true on this host, found false"
 
 

@@ -13,7 +13,6 @@ from weighbridge import judging
 from weighbridge.clauses.kind import Evidence, Kind, passed
 from weighbridge.gates import KINDS
 from weighbridge.model import (
-    Basis,
     CanaryResult,
     Faulted,
     Finding,
@@ -27,6 +26,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.host import Host
 from weighbridge.quantities.tensors import TensorPair
 
 KEY = "tensor_values.a.b.default"
@@ -176,16 +176,16 @@ def under(**fact: Any) -> Finding:
 
 
 def test_a_condition_that_holds_lets_the_verdict_count() -> None:
-    finding = under(value=2048, basis=Basis.MEASURED, contradicted_by=())
+    finding = under(value=2048, basis="measured", contradicted_by=[])
     assert (finding.verdict.outcome, finding.uncounted) == (Outcome.PASS, None)
 
 
 @pytest.mark.parametrize(
     ("fact", "code"),
     [
-        ({"value": 8192, "basis": Basis.DERIVED, "contradicted_by": ()}, "where-false"),
-        ({"value": 2048, "basis": Basis.REPORTED, "contradicted_by": ("tokens",)}, "where-contradicted"),
-        ({"value": None, "basis": Basis.REPORTED, "contradicted_by": ()}, "where-unknown"),
+        ({"value": 8192, "basis": "derived", "contradicted_by": []}, "where-false"),
+        ({"value": 2048, "basis": "reported", "contradicted_by": ["tokens"]}, "where-contradicted"),
+        ({"value": None, "basis": "reported", "contradicted_by": []}, "where-unknown"),
         ({}, "where-unknown"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_condition_that_does_not_hold_blocks_and_shows_what_it_held_back(fact:
 
 def test_facts_from_a_blind_instrument_are_an_error() -> None:
     blind = dataclasses.replace(SEEN, seen=False)
-    fact = {"value": 2048, "basis": Basis.MEASURED, "contradicted_by": ()}
+    fact = {"value": 2048, "basis": "measured", "contradicted_by": []}
     finding = judge(gate=WHERE, others=facts(**fact), other_canaries={FACTS: blind})
     assert outcome(finding) == (Outcome.ERROR, "blind")
 
@@ -208,7 +208,15 @@ HOST = "host.default"
 
 
 def host(*, cuda: bool) -> dict[str, Measured]:
-    return {HOST: Measurement(quantity="host", value=Record({"cuda": cuda}), by="t", examined=1, total=1)}
+    return {
+        HOST: Measurement(
+            quantity="host",
+            value=Record(Host(cuda=cuda, devices=int(cuda), why="" if cuda else "no", hidden=False)),
+            by="t",
+            examined=1,
+            total=1,
+        )
+    }
 
 
 def test_a_missing_requirement_blocks() -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
-from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
-from weighbridge.ledger import EDGES, SCHEMA, Entry, Step
+from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
-from weighbridge.mapping import model_defaults, model_keys
 from weighbridge.model import STATUS_ORDER, SubjectKind
+from weighbridge.model_config import model_defaults, model_keys
+from weighbridge.run_logs import recorded_run
 from weighbridge.verifiers import model_config
-from weighbridge.views import run_directory
-from weighbridge.views.model import Captured, ForwardSubject
+from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -136,7 +136,7 @@ def test_the_order_of_statuses_is_that_of_the_page() -> None:
 
 
 def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
-    source = "".join((SOURCE / f"{name}.py").read_text() for name in ("ledger", "ledger_record", "ledger_store"))
+    source = "".join((SOURCE / "ledger" / f"{name}.py").read_text() for name in ("fold", "record", "store"))
     raised = set(re.findall(r'LedgerError\(\s*f?"([a-z-]+[a-z])"', source))
     assert raised <= set(words(page("ledger")))
     assert len(raised) >= 15
@@ -158,7 +158,9 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
 
 def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
     named = set(words(section("model-config", "## Where it is read")))
-    source = (SOURCE / "views" / "vocabulary.py").read_text() + (SOURCE / "verifiers" / "described.py").read_text()
+    source = "".join(
+        (SOURCE / "model_config" / f"{name}.py").read_text() for name in ("vocabulary", "model_description")
+    )
     read = set(re.findall(r'"([a-z_]+\.(?:json|txt|jinja))"', source)) | {"config.json"}
     assert read <= named
     assert len(read) >= 8
@@ -168,9 +170,9 @@ def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
 
 
 def test_every_file_of_a_run_directory_is_on_its_page() -> None:
-    files = [run_directory.HEAD, run_directory.STEPS, run_directory.EVENTS]
+    files = [recorded_run.HEAD, recorded_run.STEPS, recorded_run.EVENTS]
     assert first_column(section("run-directory", "## Files")) == files
-    assert run_directory.SCHEMA in page("run-directory")
+    assert recorded_run.SCHEMA in page("run-directory")
 
 
 def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.files import local_path
+from weighbridge.storage.local_files import local_path
 from weighbridge.urls import bare, scheme_of
 
 

@@ -20,7 +20,7 @@ from weighbridge.verifiers import VERIFIERS
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ("contracts", "gates", "verifiers")
+DATA = ("contracts", "gates", "verifiers", "words")
 CHECKPOINTS = ROOT / "verifiers" / "specimens" / "checkpoints"
 # Another user who may read all, for the interpreter can lie in somebody's home.
 AS_NOBODY = (

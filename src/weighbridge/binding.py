@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError, UsageError
-from weighbridge.files import exists, local_path
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
+from weighbridge.storage.local_files import exists, local_path
 
 ARGUMENT = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
@@ -55,7 +55,7 @@ class Bound:
 
                 return open_command(self.target)
             case SubjectKind.MODEL:
-                from weighbridge.views.model import open_model
+                from weighbridge.views.forward_subject import open_model
 
                 return open_model(self.target)
             case SubjectKind.TRACE:

@@ -16,15 +16,11 @@ from weighbridge.contract import strict_yaml
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.limits import Doc, LimitsError, read
-from weighbridge.model import Fields, Json, Measurement, Offence, Outcome, Record, Rows, Series, Value, Verdict
-from weighbridge.clauses.kind import Kind
-from weighbridge.quantities import QUANTITIES
-from weighbridge.quantities.base import Quantity
-from weighbridge.structure import build, plain
+from weighbridge.model import Fields, Json, Offence, Outcome, Verdict
 from weighbridge.printable import printable
 
 T = TypeVar("T")
-EXAMPLES = b"\nexamples:\n"
+EXAMPLES, SPECIMENS = b"\ngiven:", b"\nspecimens:\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +35,10 @@ class CodeCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its exact words."""
-
-    name: str
-    limits: Annotated[Mapping[str, object], Doc(name="with")] = field(default_factory=dict)
-    evidence: Mapping[str, object]
-    outcome: Outcome
-    says: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateWords:
     """One gate kind, in words."""
 
-    card: Annotated[str, Doc(choices=("gate/v0",))]
+    card: Annotated[str, Doc(choices=("gate/v1",))]
     kind: str
     asks: str
     why: str
@@ -65,9 +50,10 @@ class GateWords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCard(GateWords):
-    """One gate kind, in words, with the examples that its judge must bear out."""
+    """One gate kind, in words, with the examples that its judge must bear out: plain data, read by `examples`."""
 
-    examples: tuple[Example, ...]
+    given: Mapping[str, object]
+    examples: tuple[Mapping[str, object], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +69,7 @@ class Specimen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierCard:
+class VerifierWords:
     """One verifier, in words."""
 
     card: Annotated[str, Doc(choices=("verifier/v0",))]
@@ -94,6 +80,12 @@ class VerifierCard:
     unit: str
     pitfalls: tuple[str, ...]
     canary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierCard(VerifierWords):
+    """One verifier, in words, with the specimens that it must measure so."""
+
     specimens: tuple[Specimen, ...]
 
 
@@ -105,9 +97,23 @@ def gate_card(kind: str) -> GateCard:
 
 @functools.cache
 def gate_words(kind: str) -> GateWords:
-    """Read what messages need of a card: all but its examples, which come last and are most of it."""
+    """Return what messages need of a card: all but its examples, which come last and are most of it."""
     path = data_path("gates") / f"{kind}.yaml"
     return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
+
+
+@functools.cache
+def any_gate() -> Mapping[str, CodeCard]:
+    """Read the words for what any gate can come to, whatever its kind."""
+    path = data_path("words") / "any-gate.yaml"
+    codes: Any = strict_yaml.load(path.read_bytes(), where=str(path)).data
+    return {code: CodeCard(**words) for code, words in codes.items()}
+
+
+def verifier_words(module: str) -> VerifierWords:
+    """Read the card of a verifier's module, all but its specimens, which come last."""
+    path = data_path("verifiers") / f"{module}.yaml"
+    return _read(VerifierWords, path.read_bytes().partition(SPECIMENS)[0], path)
 
 
 def verifier_cards() -> tuple[VerifierCard, ...]:
@@ -134,43 +140,6 @@ def _read(cls: type[T], text: bytes, path: Path) -> T:
             for problem in error.problems
         )
         raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
-
-
-def example_evidence(kind: Kind[Any], evidence: Mapping[str, object]) -> dict[str, Measurement]:
-    """Build the evidence of an example, by need: a table, a record or a series."""
-    return {
-        name: Measurement(
-            quantity=kind.needs[name].quantity,
-            value=_value(QUANTITIES[kind.needs[name].quantity], name, body),
-            by="example",
-            at=_at(body),
-            examined=1,
-            total=1,
-        )
-        for name, body in evidence.items()
-    }
-
-
-def _at(body: Any) -> str:
-    return str(body.get("at", ""))
-
-
-def _value(known: Quantity, name: str, body: Any) -> Value:
-    match body:
-        case {"rows": rows}:
-            defaults: dict[str, Json] = body.get("defaults", {})
-            return Rows(known.key, tuple(_typed(known, {**defaults, **row}) for row in rows))
-        case {"record": fields}:
-            return Record(_typed(known, fields))
-        case {"step": step, "value": value}:
-            return Series(step, value)
-    raise ContractError("card", f"the evidence {name!r} is neither a table, a record nor a series")
-
-
-def _typed(known: Quantity, body: Any) -> Any:
-    if known.row is dict:  # TRANSITION
-        return body
-    return build(known.row, plain({**known.typical(), **body}))
 
 
 # --- Words ------------------------------------------------------------------------------------------------------------
@@ -247,54 +216,10 @@ def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
 
 
 def _block(card: GateWords, verdict: Verdict, figures: Fields) -> str:
-    words = card.codes.get(verdict.code) or COMMON.get(verdict.code)
+    words = code_card(card.kind, verdict.code)
     return fill(words.says, figures) if words else verdict.code
-
-
-# What any gate can come to, whatever its kind.
-COMMON: Mapping[str, CodeCard] = {
-    "partial-look": CodeCard(
-        says="the instrument looked at {examined} of {total} places",
-        cause="the instrument stopped early",
-        look="the verifier named in the evidence",
-    ),
-    "vacuous": CodeCard(
-        says="the pass could not be made to fail: '{survivor}' went unnoticed, so the clause '{clause}' is idle",
-        cause="a clause of the judge is missing or weakened",
-        look="the gate kind's module, and `weighbridge selftest`",
-    ),
-    "nothing-falsified": CodeCard(says="nothing that the gate exists to catch could be tried on this measurement"),
-    "no-canary": CodeCard(says="the instrument {instrument} was not shown able to see, so its pass is not counted"),
-    "blind": CodeCard(
-        says="the instrument {instrument} did not see a known damage laid at {place}",
-        cause="the verifier does not look where it says",
-        look="the verifier's module, and `weighbridge selftest`",
-    ),
-    "not-sealable": CodeCard(
-        says="what was measured cannot be sealed",
-        cause="names that become the same once secrets are taken out, or numbers that no JSON reader takes",
-        look="odd names and numbers in the subject",
-    ),
-    "judge-raised": CodeCard(says="the judge broke; this is a fault of the tool", look="run again with --debug"),
-    "requires": CodeCard(
-        says="the gate requires {requirement}: {needed} on this host, found {found}",
-        knob="run it where there is one; --expect-blocked GATE-ID says that this host has none",
-    ),
-    "where-unknown": CodeCard(
-        says="{fact} is unknown, the contract needs {needed}",
-        knob="log what makes {fact} known",
-    ),
-    "where-contradicted": CodeCard(
-        says="{fact} is contradicted by {by}, so it is unknown; the contract needs {needed}",
-        look="the log: two of its figures cannot both be true",
-    ),
-    "where-false": CodeCard(
-        says="{fact} = {found}, the contract needs {needed}",
-        knob="measure on the declared shape",
-    ),
-}
 
 
 def code_card(kind: str, code: str) -> CodeCard | None:
     """Find the words for a code of a gate kind, or of any gate."""
-    return gate_words(kind).codes.get(code) or COMMON.get(code)
+    return gate_words(kind).codes.get(code) or any_gate().get(code)

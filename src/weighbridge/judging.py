@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.canonical import dumps, sha256
+from weighbridge.clauses.faults import derived
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.gates import KINDS
-from weighbridge.limits import Omitted, plain, read
+from weighbridge.limits import plain, read
 from weighbridge.model import (
     CanaryResult,
     Contract,
     Faulted,
+    Fields,
     Finding,
     GateDecl,
     Json,
@@ -33,17 +35,17 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
-from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.host import Host
 
 HOST = "host"
 DEFAULT = "default"
-UNNAMED: Omitted = {Fact: frozenset({"name"})}
 NOT_HERE = "not-here"  # nothing was run, because the host lacks what the gate requires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Wanted:
+class Request:
     """One measurement that a contract needs: a quantity of subjects, with options. Its `key` names it in evidence."""
 
     quantity: str
@@ -58,30 +60,32 @@ class Wanted:
         return named if self.options == "{}" else f"{named}.{sha256(self.options.encode())[:8]}"
 
 
-def wanted(gate: GateDecl, need: Need, instance: str) -> Wanted:
+def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
     """Say which measurement a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
     subjects = tuple(gate.subjects[role] for role in need.of)
-    return Wanted(quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip())
+    return Request(
+        quantity=need.quantity, subjects=subjects, instance=instance, options=dumps(options).decode().strip()
+    )
 
 
-def wanted_facts(gate: GateDecl, instance: str) -> Wanted | None:
+def facts_request(gate: GateDecl, instance: str) -> Request | None:
     """Say which facts a gate's `where:` is about: those of its first role, or None without conditions."""
     if not gate.where:
         return None
     first = gate.subjects[next(iter(KINDS[gate.kind].roles))]
-    return Wanted(quantity="facts", subjects=(first,), instance=instance, options="{}")
+    return Request(quantity="facts", subjects=(first,), instance=instance, options="{}")
 
 
-def wanted_host(gate: GateDecl) -> Wanted | None:
+def host_request(gate: GateDecl) -> Request | None:
     """Say which measurement of the host a gate's `requires:` is about, or None without requirements."""
-    return Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
+    return Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
 
 
-def all_wanted(gate: GateDecl, instance: str) -> tuple[Wanted, ...]:
+def all_requests(gate: GateDecl, instance: str) -> tuple[Request, ...]:
     """List every measurement that a gate needs on one instance."""
-    needs = [wanted(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
-    return (*needs, *(extra for extra in (wanted_facts(gate, instance), wanted_host(gate)) if extra is not None))
+    needs = [request_for(gate, need, instance) for need in KINDS[gate.kind].needs.values()]
+    return (*needs, *(extra for extra in (facts_request(gate, instance), host_request(gate)) if extra is not None))
 
 
 def judge_contract(
@@ -102,12 +106,14 @@ def judge_gate(
     """Judge one gate on one instance, with its trials and its conditions."""
     kind = KINDS[gate.kind]
     limits = read(kind.limits, gate.limits)
-    keys = {name: wanted(gate, need, instance).key for name, need in kind.needs.items()}
+    keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
     facts = _facts(gate, instance, measured)
-    sight = tuple(
-        _sight(item.key, canaries.get(item.key)) for item in all_wanted(gate, instance) if _taken(item, measured)
+    canary_trials = tuple(
+        _canary_trial(item.key, canaries.get(item.key))
+        for item in all_requests(gate, instance)
+        if _taken(item, measured)
     )
-    verdict, trials = _judged(kind, limits, keys, measured, sight)
+    verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
     held_back = _conditions(gate, facts, measured)
     uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
     if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
@@ -119,13 +125,13 @@ def judge_gate(
         kind_version=kind.version,
         severity=gate.severity,
         verdict=held_back or verdict,
-        facts={name: plain(facts.get(name), UNNAMED) for name in gate.where},
+        facts={name: facts.get(name) for name in gate.where},
         trials=trials,
         uncounted=uncounted,
     )
 
 
-def _taken(item: Wanted, measured: Mapping[str, Measured]) -> bool:
+def _taken(item: Request, measured: Mapping[str, Measured]) -> bool:
     return isinstance(measured.get(item.key), Measurement)
 
 
@@ -137,7 +143,7 @@ def _judged(
     limits: object,
     keys: Mapping[str, str],
     measured: Mapping[str, Measured],
-    sight: tuple[Trial, ...],
+    canary_trials: tuple[Trial, ...],
 ) -> tuple[Verdict, tuple[Trial, ...]]:
     evidence, problem = _evidence(kind, keys, measured)
     if problem is not None:
@@ -145,15 +151,15 @@ def _judged(
     verdict = _call(kind, evidence, limits)
     if verdict.outcome is Outcome.ERROR:
         return verdict, ()
-    blind = next((trial for trial in sight if trial.result is TrialResult.SURVIVED), None)
+    blind = next((trial for trial in canary_trials if trial.result is TrialResult.SURVIVED), None)
     if blind is not None:
         return Verdict(
             outcome=Outcome.ERROR, code="blind", figures={"instrument": blind.name, "place": blind.code}
-        ), sight
+        ), canary_trials
     if verdict.outcome is not Outcome.PASS:
-        return verdict, sight
+        return verdict, canary_trials
     trials = tuple(falsify(kind, evidence, limits, verdict))
-    return _shown_able_to_fail(verdict, trials, sight), (*trials, *sight)
+    return _shown_able_to_fail(verdict, trials, canary_trials), (*trials, *canary_trials)
 
 
 def _evidence(
@@ -184,7 +190,7 @@ def _call(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
         return Verdict(outcome=Outcome.ERROR, code="judge-raised")
 
 
-def _sight(key: str, canary: CanaryResult | None) -> Trial:
+def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
     """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
     if canary is None:
         return Trial(kind="canary", name=key, code="", result=TrialResult.NOT_APPLICABLE, why="no canary was measured")
@@ -194,14 +200,14 @@ def _sight(key: str, canary: CanaryResult | None) -> Trial:
     return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
 
 
-def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], sight: Sequence[Trial]) -> Verdict:
+def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials: Sequence[Trial]) -> Verdict:
     survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
     if survivor is not None:
         return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
     falsified = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
     if not falsified:
         return blocked("nothing-falsified", {"trials": len(trials)})
-    unseeing = next((trial for trial in sight if trial.result is not TrialResult.CAUGHT), None)
+    unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
     if unseeing is not None:
         return blocked("no-canary", {"instrument": unseeing.name})
     return verdict
@@ -211,11 +217,20 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], sight: Sequen
 
 
 def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
-    """Try to make a pass fail: break each clause everywhere at once and in one place alone, then take all away."""
+    """Try to make a pass fail: break each limit and each clause, then take all away.
+
+    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier and the taking away
+    run on the whole.
+    """
     if not verdict.looked or verdict.of == 0:
         yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
-    for falsifier in kind.falsifiers:
-        yield _try(kind, falsifier, evidence, limits, verdict)
+    cut, cut_verdict = _cut(kind, evidence, limits, verdict)
+    falsifiers = (*kind.falsifiers, *derived(cut, limits))
+    for at, falsifier in enumerate(falsifiers):
+        trial = _try(kind, falsifier, cut, limits, cut_verdict)
+        if at == 0 and cut is not evidence and trial.result is TrialResult.CAUGHT:
+            trial = _try(kind, falsifier, evidence, limits, verdict)
+        yield trial
     for name in evidence:
         if not kind.needs[name].optional:
             yield _nothing_left(kind, evidence, limits, (name,))
@@ -223,11 +238,38 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
         yield _nothing_left(kind, evidence, limits, tuple(evidence))
 
 
+def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, Verdict]:
+    """Return a smaller measurement that passes, too, with its verdict; the whole where there is none."""
+    try:
+        cut = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
+    except Exception:  # noqa: BLE001 -- a cut that breaks costs time only: the whole is tried instead
+        return evidence, verdict
+    if all(cut[name] is item for name, item in evidence.items()):
+        return evidence, verdict
+    passed = _call(kind, cut, limits)
+    return (cut, passed) if passed.outcome is Outcome.PASS else (evidence, verdict)
+
+
+def _few_rows(item: Measurement) -> Measurement:
+    """Return a measurement with the first, the last and some rows between of a long table."""
+    if not isinstance(item.value, Rows) or len(item.value.rows) <= FEW_ROWS:
+        return item
+    rows, last = item.value.rows, len(item.value.rows) - 1
+    kept = tuple(rows[last * at // (FEW_ROWS - 1)] for at in range(FEW_ROWS))
+    return dataclasses.replace(item, value=Rows(item.value.key, kept))
+
+
+FEW_ROWS = 64
+
+
 def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
+    """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
     why = ""
     result = TrialResult.NOT_APPLICABLE
     everywhere = verdict.looked
-    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1])):
+    tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
+    elsewhere = tuple(place for places in tables for place in places if place not in everywhere)
+    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         damage = _damage(falsifier, evidence, limits, places)
         if damage is None:
             return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
@@ -277,23 +319,26 @@ def _emptied(value: Record | Rows | Series) -> Record | Rows | Series:
         case Series():
             return Series((), ())
         case Record():
-            return Record({})
+            return Record(None)
 
 
 # --- Conditions -------------------------------------------------------------------------------------------------------
 
 
-def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Mapping[str, Fact]:
-    item = wanted_facts(gate, instance)
+def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
+    item = facts_request(gate, instance)
     found = measured.get(item.key) if item else None
-    return {fact.name: fact for fact in rows_of(found, Fact)} if isinstance(found, Measurement) else {}
+    if not isinstance(found, Measurement):
+        return {}
+    facts = {fact.name: plain(fact) for fact in rows_of(found, Fact)}
+    return {name: {key: fact[key] for key in ("value", "basis", "contradicted_by")} for name, fact in facts.items()}
 
 
-def _conditions(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Measured]) -> Verdict | None:
+def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
     for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
-        host = measured.get(Wanted(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
-        found = host.value.value.get(name) if isinstance(host, Measurement) and isinstance(host.value, Record) else None
+        host = measured.get(Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
+        found = getattr(record_of(host, Host), name, None) if isinstance(host, Measurement) else None
         if found is not needed:
             return blocked("requires", {"requirement": name, "needed": needed, "found": found})
     for name, needed_value in sorted(gate.where.items()):
@@ -303,12 +348,12 @@ def _conditions(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str
     return None
 
 
-def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
-    """Hold one condition against what was found."""
-    if fact is None or fact.value is None:
+def _unmet(name: str, needed: Scalar, fact: Json) -> Verdict | None:
+    """Compare one condition with a fact `{value, basis, contradicted_by}`."""
+    if not isinstance(fact, Mapping) or fact.get("value") is None:
         return blocked("where-unknown", {"fact": name, "needed": needed})
-    if fact.contradicted_by:
-        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact.contradicted_by})
-    if fact.value != needed:
-        return blocked("where-false", {"fact": name, "needed": needed, "found": plain(fact.value)})
+    if fact.get("contradicted_by"):
+        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact["contradicted_by"]})
+    if fact["value"] != needed:
+        return blocked("where-false", {"fact": name, "needed": needed, "found": fact["value"]})
     return None

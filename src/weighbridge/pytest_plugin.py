@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
     from weighbridge.model import Finding
-    from weighbridge.runner import Weighed
+    from weighbridge.runner import Evaluation
 
 MARK = b"weighbridge: contract/"
 HEAD = 4096
@@ -55,11 +55,11 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
 
 
 class ContractFile(pytest.File):
-    """One contract: a test for each gate and instance; everything is weighed once, when the first test runs."""
+    """One contract: a test for each gate and instance; everything is evaluated once, when the first test runs."""
 
     _loaded: LoadedContract
     _bound: tuple[Bound, ...]
-    _weighed: Weighed | None = None
+    _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
         """Load the contract, and name its gates."""
@@ -79,16 +79,16 @@ class ContractFile(pytest.File):
                 name = gate.id if instance == "default" else f"{gate.id}[{instance}]"
                 yield GateItem.from_parent(self, name=name, key=(gate.id, instance))
 
-    def weighed(self) -> Weighed:
+    def evaluation(self) -> Evaluation:
         """Weigh the whole contract, once."""
-        if self._weighed is None:
+        if self._evaluation is None:
             from weighbridge.binding import instances
-            from weighbridge.runner import weigh
+            from weighbridge.runner import evaluate
 
             contract = self._loaded.contract
             on = {gate.id: instances(gate, self._bound) for gate in contract.gates}
-            self._weighed = weigh(contract, self._bound, on, redactor=None)
-        return self._weighed
+            self._evaluation = evaluate(contract, self._bound, on, redactor=None)
+        return self._evaluation
 
 
 def _names(argument: str, subjects: Iterable[str]) -> bool:
@@ -124,7 +124,7 @@ class GateItem(pytest.Item):
         """Find this gate's finding."""
         contract = self.parent
         assert isinstance(contract, ContractFile)
-        return next(f for f in contract.weighed().findings if (f.gate, f.instance) == self.key)
+        return next(f for f in contract.evaluation().findings if (f.gate, f.instance) == self.key)
 
     def _lines(self) -> Iterator[str]:
         import click
@@ -133,8 +133,8 @@ class GateItem(pytest.Item):
 
         contract = self.parent
         assert isinstance(contract, ContractFile)
-        title = next(g.title for g in contract.weighed().contract.gates if g.id == self.key[0])
-        yield from map(click.unstyle, block(self.finding(), title, "", contract.weighed().measured))
+        title = next(g.title for g in contract.evaluation().contract.gates if g.id == self.key[0])
+        yield from map(click.unstyle, block(self.finding(), title, "", contract.evaluation().measured))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show what the gate found; a traceback only where something broke."""

@@ -1,4 +1,4 @@
-"""Weigh: open the subjects, measure what the gates need, lay the canaries, and hand the sealed form to judging.
+"""Evaluate: open the subjects, measure what the gates need, lay the canaries, and hand the sealed form to judging.
 
 The runner never judges, and judging never sees anything but what the sealed bytes decode to.
 """
@@ -20,7 +20,7 @@ from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
-from weighbridge.judging import NOT_HERE, Wanted, all_wanted, judge_contract, wanted_host
+from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract
 from weighbridge.model import (
     CanaryResult,
     Contract,
@@ -34,16 +34,18 @@ from weighbridge.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.verifiers import VERIFIERS, abreast
-from weighbridge.verifiers.base import HERE, Asked, Execution, NoCanary, Verifier, Views
+from weighbridge.scheduling import threads
+from weighbridge.scheduling.job import HERE, Execution
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    """All that one weighing saw and came to."""
+class Evaluation:
+    """All that one evaluation saw and came to."""
 
     contract: Contract
     bound: tuple[Bound, ...]
@@ -58,8 +60,8 @@ class Weighed:
     finished: dt.datetime
 
 
-class Scale:
-    """One weighing under way: opens each subject once, measures each quantity once."""
+class Session:
+    """One evaluation under way: opens each subject once, measures each quantity once."""
 
     def __init__(
         self, contract: Contract, bound: Sequence[Bound], *, execution: Execution, progress: Progress, debug: bool
@@ -88,7 +90,7 @@ class Scale:
                 raise
         return self.views[key]
 
-    def measure(self, item: Wanted) -> None:
+    def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
         if item.key in self.measured:
             return
@@ -100,7 +102,7 @@ class Scale:
         self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
         self.measured[item.key] = self._guarded(item, tuple(bound for bound in found if bound is not None))
 
-    def prefetch(self, items: Iterable[Wanted]) -> None:
+    def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
         alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
         for item in items:
@@ -112,9 +114,11 @@ class Scale:
         for (batch, shared, options), group in alike.items():
             if len(group) > 1:
                 self.progress(f"measuring {len(group)} times of {', '.join(one.subject for one in shared)}")
-                self._prefetch(batch, loads(options), group)
+                self._prefetch_group(batch, loads(options), group)
 
-    def _prefetch(self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]) -> None:
+    def _prefetch_group(
+        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]
+    ) -> None:
         asked = {}
         for key, (verifier, bound) in group.items():
             with contextlib.suppress(SubjectError):  # told when its own turn comes
@@ -122,7 +126,7 @@ class Scale:
         with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
             self.prefetched |= dict(zip(asked, batch(list(asked.values()), options, self.execution), strict=True))
 
-    def _guarded(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
+    def _guarded(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
                 return self._measured(item, bound)
@@ -139,7 +143,7 @@ class Scale:
                 remedy="this is a fault of the tool: run again with --debug",
             )
 
-    def _measured(self, item: Wanted, bound: tuple[Bound, ...]) -> Measured:
+    def _measured(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
         kinds: tuple[SubjectKind, ...] = tuple(one.kind for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
@@ -192,7 +196,7 @@ def lay_canary(
     return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
-def weigh(
+def evaluate(
     contract: Contract,
     bound: Sequence[Bound],
     on: Mapping[str, tuple[str, ...]],
@@ -202,25 +206,25 @@ def weigh(
     execution: Execution = HERE,
     progress: Progress = lambda _text: None,
     debug: bool = False,
-) -> Weighed:
+) -> Evaluation:
     """Measure and judge the gates of a contract, each on the instances that `on` names for it.
 
     With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
     is meant to be kept. `opened` are views that were opened already, by subject and instance.
     """
     started = dt.datetime.now(dt.UTC)
-    scale = Scale(contract, bound, execution=execution, progress=progress, debug=debug)
-    scale.views |= opened
-    scale.prefetch(
-        item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_wanted(gate, one)
+    session = Session(contract, bound, execution=execution, progress=progress, debug=debug)
+    session.views |= opened
+    session.prefetch(
+        item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
     )
     for gate in contract.gates:
         for instance in on[gate.id]:
-            _measure_gate(scale, all_wanted(gate, instance), wanted_host(gate), gate.requires)
-    measured = {key: _as_sealed(item, redactor) for key, item in scale.measured.items()}
-    canaries = {key: redact_canary(item, redactor) if redactor else item for key, item in scale.canaries.items()}
+            _measure_gate(session, all_requests(gate, instance), host_request(gate), gate.requires)
+    measured = {key: _as_sealed(item, redactor) for key, item in session.measured.items()}
+    canaries = {key: redact_canary(item, redactor) if redactor else item for key, item in session.canaries.items()}
     progress("judging")
-    return Weighed(
+    return Evaluation(
         contract=contract,
         bound=tuple(bound),
         instances=on,
@@ -228,12 +232,12 @@ def weigh(
         canaries=canaries,
         findings=judge_contract(contract, on, measured, canaries),
         origins={
-            key: origin(item, scale.views[key])
+            key: origin(item, session.views[key])
             for item in bound
-            if (key := (item.subject, item.instance)) in scale.views
+            if (key := (item.subject, item.instance)) in session.views
         },
-        digests=_digests(scale.views) if redactor else {},
-        sizes={key: view.size for key, view in scale.views.items() if isinstance(view, CheckpointView)},
+        digests=_digests(session.views) if redactor else {},
+        sizes={key: view.size for key, view in session.views.items() if isinstance(view, CheckpointView)},
         started=started,
         finished=dt.datetime.now(dt.UTC),
     )
@@ -242,20 +246,22 @@ def weigh(
 def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], Mapping[str, str]]:
     """Digest every subject, large checkpoints two at a time."""
     sizes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
-    return dict(zip(sizes, abreast.each(lambda key: views[key].digest(), sizes), strict=True))
+    return dict(zip(sizes, threads.map_in_order(lambda key: views[key].digest(), sizes), strict=True))
 
 
-def _measure_gate(scale: Scale, items: tuple[Wanted, ...], host: Wanted | None, requires: Mapping[str, bool]) -> None:
+def _measure_gate(
+    session: Session, items: tuple[Request, ...], host: Request | None, requires: Mapping[str, bool]
+) -> None:
     """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
     if host is not None:
-        scale.measure(host)
-        lacking = _lacking(scale.measured[host.key], requires)
+        session.measure(host)
+        lacking = _lacking(session.measured[host.key], requires)
         if lacking:
             for item in items:
-                scale.measured.setdefault(item.key, _not_here(lacking, item, scale.bound))
+                session.measured.setdefault(item.key, _not_here(lacking, item, session.bound))
             return
     for item in items:
-        scale.measure(item)
+        session.measure(item)
 
 
 def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
@@ -263,7 +269,7 @@ def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
     return next((name for name, needed in requires.items() if found.get(name) is not needed), "")
 
 
-def _not_here(lacking: str, item: Wanted, bound: Sequence[Bound]) -> Unmeasured:
+def _not_here(lacking: str, item: Request, bound: Sequence[Bound]) -> Unmeasured:
     missing = next((subject for subject in item.subjects if find(bound, subject, item.instance) is None), None)
     if missing is not None:
         return _unbound(missing)

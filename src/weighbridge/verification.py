@@ -14,11 +14,11 @@ from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.evidence.redact import Redactor, project_key, redactor_here
 from weighbridge.evidence.unseal import Bundle
-from weighbridge.keeping import command_line, keep
-from weighbridge.ledger_record import Move, propose, record
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.record import Move, propose, record
+from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.runner import Weighed, weigh
+from weighbridge.runner import Evaluation, evaluate
+from weighbridge.sealing import command_line, keep
 
 BUNDLES = "bundles"
 
@@ -40,10 +40,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contract's weighing came to, and where its evidence is."""
+    """What one contract's evaluation came to, and where its evidence is."""
 
     loaded: LoadedContract
-    weighed: Weighed
+    evaluation: Evaluation
     bundle: Bundle
     moves: tuple[Move, ...]
 
@@ -74,12 +74,12 @@ def _one(
     progress: Callable[[str], None],
 ) -> Result:
     on = {gate.id: instances(gate, bound) if _wanted(gate.id, asked.gates) else () for gate in loaded.contract.gates}
-    weighed = weigh(loaded.contract, bound, on, redactor=redactor, progress=progress, debug=asked.debug)
+    evaluation = evaluate(loaded.contract, bound, on, redactor=redactor, progress=progress, debug=asked.debug)
     progress("sealing")
-    bundle = keep(weighed, loaded.source, asked.evidence / BUNDLES, redactor, command_line())
+    bundle = keep(evaluation, loaded.source, asked.evidence / BUNDLES, redactor, command_line())
     move = record if asked.record else propose
-    moves = move(bundle, Ledger(asked.ledger), now=weighed.finished, contract_digest=digests(loaded.contract).whole)
-    return Result(loaded=loaded, weighed=weighed, bundle=bundle, moves=moves)
+    moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
+    return Result(loaded=loaded, evaluation=evaluation, bundle=bundle, moves=moves)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.ledgers import recorded, sealed
 
 from weighbridge.amendment.tally import markdown, standings, tally
-from weighbridge.ledger import ACTIVE, DRAFT, PARTIAL, REGRESSED, Place, Standing
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.fold import ACTIVE, DRAFT, PARTIAL, REGRESSED, Place, Standing
+from weighbridge.ledger.store import Ledger
 
 
 def place(gate: str, instance: str = "default") -> Place:

@@ -43,9 +43,9 @@ def test_a_relation_must_be_close_and_well_covered(key: str, factor: float) -> N
 
 
 def test_the_rate_is_derived_and_not_the_time() -> None:
-    relation = {"kind": "product", "deviation": 1e-7, "over": 120, "earlier": True}
-    rate = column("tokens_per_sec", relations=[{**relation, "with": "wall_ms"}])
-    wall = column("wall_ms", relations=[{**relation, "with": "tokens_per_sec"}])
+    relation = {"kind": "product", "deviation": 1e-7, "over": 120, "earlier": True, "constant": 1.0}
+    rate = column("tokens_per_sec", relations=[{**relation, "partner": "wall_ms"}])
+    wall = column("wall_ms", relations=[{**relation, "partner": "tokens_per_sec"}])
     assert (basis_of(rate).basis, basis_of(rate).partner) == (ColumnBasis.DERIVED, "wall_ms")
     assert basis_of(wall).basis is ColumnBasis.MEASURED
 

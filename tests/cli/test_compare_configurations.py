@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli, cli
-from tests.mapping.conversions import CONFIG, converted, decoder, directory, gguf_file
+from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
 from weighbridge.data import data_path
 

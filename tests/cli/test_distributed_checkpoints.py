@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
-from tests.views.dcp_files import Chunk, Damage, Saved, write
-from tests.views.files import safetensors
+from tests.formats.dcp_files import Chunk, Damage, Saved, write
+from tests.formats.files import safetensors
 
 from weighbridge.views.checkpoint import open_checkpoint
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
-from tests.views.files import safetensors
-from tests.views.quantised import QUANTISED, VALUES
+from tests.formats.files import safetensors
+from tests.formats.quantised import QUANTISED, VALUES
 from verifiers.specimens.make_formats import Apr, apr, gguf
 
 SPECIMENS = Path(__file__).parents[2] / "verifiers" / "specimens"

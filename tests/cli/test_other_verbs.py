@@ -10,11 +10,8 @@ import yaml
 from tests.cli.conftest import Cli
 
 from weighbridge.cli import VERBS
-from weighbridge.contract.codes import CODES
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
-from weighbridge.gates import KINDS
-from weighbridge.views.codes import EXECUTED_CODES, RUN_CODES
 
 SPECIMENS = data_path("verifiers") / "specimens"
 
@@ -43,13 +40,6 @@ def test_the_starter_contracts_are_usable_and_obey_the_schema(cli: Cli) -> None:
     for name in names:
         document = yaml.safe_load((data_path("contracts") / f"{name}.yaml").read_text())
         jsonschema.Draft202012Validator(schema).validate(document)
-
-
-@pytest.mark.parametrize("word", [*KINDS, *CODES, *RUN_CODES, *EXECUTED_CODES, "vacuous", "blind", "requires"])
-def test_every_kind_and_code_is_explained(cli: Cli, word: str) -> None:
-    ended = cli("explain", word)
-    assert ended.code == 0
-    assert len(ended.out) > len(word) + 20
 
 
 def test_an_unknown_word_is_2_with_a_suggestion(cli: Cli) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Cli
-from tests.views import files
-from tests.views.web import Site, serving
+from tests.formats import files
+from tests.storage.web import Site, serving
 
 pytest.importorskip("aiohttp")
 

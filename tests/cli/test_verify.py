@@ -15,7 +15,7 @@ from tests.cli.conftest import Cli
 from weighbridge import verifiers
 from weighbridge.data import data_path
 from weighbridge.model import Fields, Measurement, SubjectKind
-from weighbridge.verifiers.base import Views
+from weighbridge.verifiers.verifier import Views
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))

@@ -9,8 +9,8 @@ import pytest
 
 from weighbridge.gates.config_agreement import FIELDS, KIND, Limits, Meant, check
 from weighbridge.limits import read
-from weighbridge.mapping import model_fields
 from weighbridge.model import Measurement, Outcome, Rows, Verdict
+from weighbridge.model_config import model_fields
 from weighbridge.verifiers import model_config
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import gate_card
 from weighbridge.gates.device_refusal import KIND, Limits, Measure, check, judge
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Measurement, Outcome, Record, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 REFUSED: dict[str, Any] = {
     "exit_code": 3,
@@ -84,7 +84,7 @@ def test_only_what_the_contract_names_may_not_be_left() -> None:
 
 
 def test_a_command_that_was_not_run_blocks() -> None:
-    empty = {"outcome": Measurement(quantity="command_outcome", value=Record({}), by="test", examined=0, total=1)}
+    empty = {"outcome": Measurement(quantity="command_outcome", value=Record(None), by="test", examined=0, total=1)}
     assert (judge(empty, LIMITS).outcome, judge(empty, LIMITS).code) == (Outcome.BLOCKED, "not-run")
 
 

@@ -10,9 +10,9 @@ import pytest
 from tests.gates.mutation import table, unnoticed
 from tests.gates.runs import passing
 
+from weighbridge.clauses.mechanisms import MECHANISMS
 from weighbridge.gates import dtype_preservation
 from weighbridge.gates.dtype_preservation import KIND
-from weighbridge.clauses.mechanisms import MECHANISMS
 from weighbridge.limits import read
 from weighbridge.model import Outcome, Verdict
 

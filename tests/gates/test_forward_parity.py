@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import gate_card
 from weighbridge.gates.forward_parity import KIND, Limits, allowed, detectable, judge
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Fields, Measurement, Outcome, Rows, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 U = 2.0**-24
 ROW: Fields = {

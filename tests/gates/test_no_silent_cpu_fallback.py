@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import example_evidence, gate_card
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 MIB = 1 << 20
 PID = 4711
@@ -190,6 +190,6 @@ def test_limits_that_no_run_can_meet_are_told() -> None:
 def test_every_example_that_passes_can_be_made_to_fail() -> None:
     for example in gate_card(KIND.name).examples:
         if example.outcome is Outcome.PASS:
-            built, limits = example_evidence(example.evidence), read(Limits, example.limits)
+            built, limits = example_evidence(KIND, example.evidence), read(Limits, example.limits)
             results = [trial.result for trial in falsify(KIND, built, limits, judge(built, limits))]
             assert TrialResult.SURVIVED not in results

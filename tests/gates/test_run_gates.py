@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card
 from weighbridge.cards import GateCard, read_card
 from weighbridge.gates import KINDS
-from weighbridge.selftest import check_gate_card
 
 GATES = ("wall-time-budget", "step-metrics", "corpus-wrap-around")
 CARDS = Path(__file__).parents[2] / "gates"

@@ -19,10 +19,10 @@ from weighbridge.clauses.value_classes import (
     TYPICAL_ERROR,
     Class,
 )
+from weighbridge.comparison import block_values
 from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Outcome, Verdict
-from weighbridge.verifiers import block_values
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

@@ -14,20 +14,20 @@ import pytest
 from tests.gates.mutation import called_by_judge, mutants, unnoticed, unweakened
 from tests.gates.runs import passing
 
-from weighbridge import selftest
+from weighbridge import card_checks
 from weighbridge.cards import gate_card
+from weighbridge.clauses import column_basis, mechanisms
+from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     KINDS,
     byte_identity,
     checkpoint_integrity,
-    column_basis,
     config_agreement,
     corpus_wrap_around,
     device_refusal,
     dtype_preservation,
     forward_parity,
     label_plausibility,
-    mechanisms,
     no_silent_cpu_fallback,
     step_metrics,
     tensor_coverage,
@@ -35,7 +35,6 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
-from weighbridge.clauses.kind import Kind
 
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
@@ -267,9 +266,9 @@ def weakened(kind: str) -> Iterator[tuple[str, Kind[Any]]]:
 
 
 def noticed_by_selftest(name: str, kind: Kind[Any], monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(selftest, "KINDS", {**KINDS, name: kind})
+    monkeypatch.setattr(card_checks, "KINDS", {**KINDS, name: kind})
     try:
-        return any(check.wrong for check in selftest.check_gate_card(gate_card(name)))
+        return any(check.wrong for check in card_checks.check_gate_card(gate_card(name)))
     except Exception:
         return True
 

@@ -13,11 +13,11 @@ from weighbridge.canonical import loads
 from weighbridge.contract.load import load_contract
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.exit_code import exit_code
-from weighbridge.judging import DEFAULT, all_wanted, judge_gate
+from weighbridge.judging import DEFAULT, all_requests, judge_gate
 from weighbridge.model import Finding, GateDecl, Measurement, Outcome
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import command_outcome, device_evidence
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 from weighbridge.views.command import CommandView
 from weighbridge.views.run import open_run
 
@@ -89,7 +89,7 @@ def findings(requested: str, trainer: str) -> Sequence[Finding]:
 
 def finding(gate: GateDecl, verifier: Verifier, view: Any) -> Finding:
     """Measure, lay the canary, and judge what the sealed bytes decode to, with all trials."""
-    (item,) = all_wanted(gate, DEFAULT)
+    (item,) = all_requests(gate, DEFAULT)
     options = loads(item.options)
     measured = verifier.measure((view,), options)
     assert isinstance(measured, Measurement)

@@ -14,9 +14,8 @@ from typing import Any
 
 from tests.gates.mutation import called_by_judge
 
-import weighbridge.verifiers as package
 from weighbridge.model import Fields, Measurement, Rows, Series, Unmeasured
-from weighbridge.verifiers.base import Verifier, Views
+from weighbridge.verifiers.verifier import Verifier, Views
 
 Measured = Measurement | Unmeasured
 Measure = Callable[[Views, Fields], Measured]
@@ -114,7 +113,7 @@ def of_places(what: Callable[[slice], Blinding], name: str) -> dict[str, Blindin
 
 def short_sighted(verifier: types.ModuleType, helper: str = "") -> Iterator[tuple[str, Verifier]]:
     """End one loop of an instrument, or of a module that it measures with, after its first turn."""
-    module = importlib.import_module(f"{package.__name__}.{helper}") if helper else verifier
+    module = importlib.import_module(f"weighbridge.{helper}") if helper else verifier
     tree = ast.parse(inspect.getsource(module))
     names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     functions = names if helper else [*called_by_judge(verifier, ["measure"]), *_methods(tree)]
@@ -143,7 +142,8 @@ def _holder(tree: ast.Module, node: ast.AST) -> str:
 def _verifier(tree: ast.Module, module: types.ModuleType, verifier: types.ModuleType) -> Verifier:
     weakened = _run(tree, module.__name__)
     if module is not verifier:
-        short = module.__name__.rpartition(".")[2]
+        room, _, short = module.__name__.rpartition(".")
+        package = sys.modules[room]
         sys.modules[module.__name__] = weakened
         setattr(package, short, weakened)
         try:

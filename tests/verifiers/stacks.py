@@ -9,9 +9,11 @@ from typing import Any
 
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.gates.forward_parity import Limits, judge
-from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.model import Measurement, Verdict
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.forward import ForwardError
 from weighbridge.verifiers.forward_errors import measure
-from weighbridge.views.model import ModelView, open_model
+from weighbridge.views.forward_subject import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
 
@@ -47,9 +49,8 @@ def measured(reference: ModelView, candidate: ModelView) -> Measurement:
     return sealed
 
 
-def rows(found: Measurement) -> Mapping[str, Fields]:
-    assert isinstance(found.value, Rows)
-    return {str(row["point"]): row for row in found.value.rows}
+def rows(found: Measurement) -> Mapping[str, ForwardError]:
+    return {row.point: row for row in rows_of(found, ForwardError)}
 
 
 def weighed(candidate: object, dtype: str = "float32") -> Verdict:

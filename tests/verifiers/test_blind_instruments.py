@@ -1,4 +1,4 @@
-"""Blind each instrument and weigh what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
+"""Blind each instrument and evaluate what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
 
 The blinded instrument stands in the runner's table of verifiers; everything else is as in `weighbridge verify`. It
 lies about how much it looked at, so that its canary, its extent and the judge's trials have to notice.
@@ -19,7 +19,7 @@ from weighbridge.model import Outcome, SubjectKind
 from weighbridge.verifiers import (
     VERIFIERS,
     checkpoint_facts,
-    corpus_passes,
+    corpus_epochs,
     corpus_progress,
     device_evidence,
     forward_errors,
@@ -29,7 +29,7 @@ from weighbridge.verifiers import (
     step_series,
     tensor_values,
 )
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
 
@@ -70,7 +70,7 @@ def with_instrument(monkeypatch: pytest.MonkeyPatch, key: Key, instrument: Verif
 
 
 def refused(case: Case, folder: Path) -> bool:
-    return outcome(case.weigh(folder))[0] is not Outcome.PASS
+    return outcome(case.evaluate(folder))[0] is not Outcome.PASS
 
 
 def test_every_verifier_is_blinded() -> None:
@@ -80,7 +80,7 @@ def test_every_verifier_is_blinded() -> None:
 
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: Path) -> None:
-    assert outcome(case.weigh(tmp_path)) == (Outcome.PASS, "pass")
+    assert outcome(case.evaluate(tmp_path)) == (Outcome.PASS, "pass")
 
 
 # --- Answers and looks that are cut -----------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "step_columns": (step_columns, ("",)),
     "step_series": (step_series, ("",)),
     "corpus_progress": (corpus_progress, ("",)),
-    "corpus_passes": (corpus_passes, ("",)),
+    "corpus_passes": (corpus_epochs, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
     "model_config": (model_config, ("", "vocabularies")),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from weighbridge.card_checks import check_gate_card, check_verifier_card
 from weighbridge.cards import GateCard, VerifierCard, read_card
 from weighbridge.data import data_path
-from weighbridge.selftest import check_gate_card, check_verifier_card
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.views.dcp_files import Chunk, Saved, write
-from tests.views.files import safetensors
+from tests.formats.dcp_files import Chunk, Saved, write
+from tests.formats.files import safetensors
 
 from weighbridge.model import Basis, Measurement
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.verifiers.base import Canary, NoCanary
 from weighbridge.verifiers.checkpoint_facts import VERIFIER
+from weighbridge.verifiers.verifier import Canary, NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 TENSORS = {"a": ("F32", (2,), bytes(8)), "b": ("BF16", (3,), bytes(6)), "c": ("F32", (1,), bytes(4))}

@@ -12,6 +12,8 @@ import pytest
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Record
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.commands import CommandOutcome, Leftover
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.command_outcome import TAIL, VERIFIER, left_behind
 from weighbridge.views.command import CommandView
@@ -30,52 +32,51 @@ print("training on cpu")
 """
 
 
-def outcome(*argv: str, **options: Any) -> dict[str, Any]:
-    result = VERIFIER.measure((CommandView(argv),), options)
-    assert isinstance(result, Measurement)
-    assert isinstance(result.value, Record)
-    return dict(result.value.fields)
+def outcome(*argv: str, **options: Any) -> CommandOutcome:
+    found = record_of(VERIFIER.measure((CommandView(argv),), options), CommandOutcome)
+    assert found is not None
+    return found
 
 
-def python(code: str, **options: Any) -> dict[str, Any]:
+def python(code: str, **options: Any) -> CommandOutcome:
     return outcome(sys.executable, "-S", "-c", code, **options)
 
 
 def test_a_trainer_that_refuses_is_measured_as_it_ended() -> None:
     seen = python(REFUSES)
-    assert (seen["exit_code"], seen["timed_out"], seen["stdout"], seen["left"]) == (1, False, "", [])
-    assert seen["stderr"] == "error: DEVICE_UNAVAILABLE: cuda was asked for and cannot be seen\n"
-    assert 0 < seen["wall_seconds"] < seen["timeout_s"]
+    assert (seen.exit_code, seen.timed_out, seen.stdout, seen.left) == (1, False, "", ())
+    assert seen.stderr == "error: DEVICE_UNAVAILABLE: cuda was asked for and cannot be seen\n"
+    assert 0 < seen.wall_seconds < seen.timeout_s
 
 
 def test_a_trainer_that_falls_back_is_measured_with_the_run_that_it_leaves() -> None:
     seen = python(FALLS_BACK)
-    assert (seen["exit_code"], seen["stdout"]) == (0, "training on cpu\n")
-    assert seen["left"] == [
-        {"path": "runs/a", "what": "run-directory"},
-        {"path": "runs", "what": "directory"},
-        {"path": "runs/a/steps.jsonl", "what": "file"},
-    ]
+    assert (seen.exit_code, seen.stdout) == (0, "training on cpu\n")
+    assert seen.left == (
+        Leftover(path="runs/a", what="run-directory"),
+        Leftover(path="runs", what="directory"),
+        Leftover(path="runs/a/steps.jsonl", what="file"),
+    )
 
 
 def test_a_run_written_right_where_it_ran_is_a_run_directory_too() -> None:
     seen = python("open('run.json', 'w').close()")
-    assert seen["left"][0] == {"path": ".", "what": "run-directory"}
+    assert seen.left[0] == Leftover(path=".", what="run-directory")
 
 
 def test_a_command_is_stopped_with_everything_that_it_started() -> None:
     code = "import subprocess, time; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); time.sleep(60)"
     seen = python(code, timeout_s=0.5)
-    assert (seen["exit_code"], seen["timed_out"]) == (None, True)
-    assert gone(int(seen["stdout"]))
+    assert (seen.exit_code, seen.timed_out) == (None, True)
+    assert gone(int(seen.stdout))
 
 
 def test_what_a_command_left_running_is_ended_after_it() -> None:
     code = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True)"
     seen = python(code)
-    assert (seen["exit_code"], seen["timed_out"]) == (0, False)
-    assert seen["wall_seconds"] < 30
-    assert gone(int(seen["stdout"]))
+    assert (seen.exit_code, seen.timed_out) == (0, False)
+    assert seen.wall_seconds < 30
+    assert gone(int(seen.stdout))
 
 
 def gone(pid: int) -> bool:
@@ -92,40 +93,40 @@ def gone(pid: int) -> bool:
 
 def test_only_the_end_of_a_flood_of_output_is_kept() -> None:
     seen = python("import sys; sys.stdout.write('x' * 300_000 + 'END'); sys.stderr.write('y' * 300_000 + 'END')")
-    assert len(seen["stdout"]) == len(seen["stderr"]) == TAIL
-    assert seen["stdout"].endswith("xEND")
-    assert seen["output_bytes"] == [300_003, 300_003]
+    assert len(seen.stdout) == len(seen.stderr) == TAIL
+    assert seen.stdout.endswith("xEND")
+    assert (seen.stdout_bytes, seen.stderr_bytes) == (300_003, 300_003)
 
 
 def test_output_that_is_no_text_is_shown_as_far_as_it_is_one() -> None:
-    assert python("import os; os.write(1, b'a\\xffb')")["stdout"] == "a\ufffdb"
+    assert python("import os; os.write(1, b'a\\xffb')").stdout == "a\ufffdb"
 
 
 def test_no_accelerator_can_be_seen_and_no_input_is_given() -> None:
     code = "import os, sys; print(*[repr(os.environ[n]) for n in sys.argv[1:]], repr(sys.stdin.read()))"
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    assert outcome(sys.executable, "-S", "-c", code, *names)["stdout"] == "'' '-1' '-1' ''\n"
+    assert outcome(sys.executable, "-S", "-c", code, *names).stdout == "'' '-1' '-1' ''\n"
 
 
 def test_each_command_runs_in_an_empty_folder_of_its_own(workplace: Path) -> None:
     (workplace / "here").write_text("")
     seen = python("import os; print(os.listdir('.')); open('left', 'w').close()")
-    assert seen["stdout"] == "[]\n"
+    assert seen.stdout == "[]\n"
     assert [path.name for path in workplace.iterdir()] == ["here"]
 
 
 def test_scratch_files_are_not_left_behind() -> None:
-    assert python("import tempfile; tempfile.mkstemp()")["left"] == []
+    assert python("import tempfile; tempfile.mkstemp()").left == ()
 
 
 def test_a_script_named_from_where_the_person_stands_is_found(workplace: Path) -> None:
     (workplace / "train.py").write_text(REFUSES)
-    assert outcome(sys.executable, "train.py")["exit_code"] == 1
+    assert outcome(sys.executable, "train.py").exit_code == 1
 
 
 def test_a_module_named_from_where_the_person_stands_is_found(workplace: Path) -> None:
     (workplace / "trainer.py").write_text(REFUSES)
-    assert outcome(sys.executable, "-m", "trainer")["exit_code"] == 1
+    assert outcome(sys.executable, "-m", "trainer").exit_code == 1
 
 
 def test_a_program_that_is_not_there_is_refused() -> None:
@@ -142,7 +143,7 @@ def test_a_program_that_cannot_start_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_signal_is_told_from_an_exit_code() -> None:
-    assert python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")["exit_code"] == -signal.SIGSEGV
+    assert python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").exit_code == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_signal_is_told_from_an_exit_code() -> None:
         {"timed_out": True},
         {"stdout": ""},
         {"stderr": ""},
-        {"left": []},
+        {"left": ()},
         {"wall_seconds": 0.0},
     ],
 )
@@ -165,8 +166,9 @@ def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, 
     def measure(asked: Any, options: Any) -> Measurement:
         seen = VERIFIER.measure(asked, options) if change else honest
         assert isinstance(seen, Measurement)
-        assert isinstance(seen.value, Record)
-        return dataclasses.replace(seen, value=Record({**seen.value.fields, **change}))
+        found = record_of(seen, CommandOutcome)
+        assert found is not None
+        return dataclasses.replace(seen, value=Record(dataclasses.replace(found, **change)))
 
     assert not lay_canary(dataclasses.replace(VERIFIER, measure=measure), views, {}, honest).seen
     assert lay_canary(VERIFIER, views, {}, honest).seen
@@ -174,7 +176,7 @@ def test_an_instrument_that_does_not_look_is_seen_to_be_blind(change: dict[str, 
 
 def test_the_environment_of_the_person_is_otherwise_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIGHBRIDGE_TEST", "kept")
-    assert python("import os; print(os.environ['WEIGHBRIDGE_TEST'])")["stdout"] == "kept\n"
+    assert python("import os; print(os.environ['WEIGHBRIDGE_TEST'])").stdout == "kept\n"
 
 
 def test_folders_nested_too_deep_to_look_into_are_no_clean_leaving(tmp_path: Path) -> None:
@@ -197,4 +199,4 @@ def test_a_folder_that_its_maker_closed_is_looked_into(tmp_path: Path, monkeypat
         return listed(path)
 
     monkeypatch.setattr(Path, "iterdir", refusing)
-    assert {"path": "closed/run", "what": "run-directory"} in list(left_behind(tmp_path))
+    assert Leftover(path="closed/run", what="run-directory") in list(left_behind(tmp_path))

@@ -14,20 +14,22 @@ from weighbridge import canonical
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Rows, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers.base import Views
+from weighbridge.structure import build, plain
 from weighbridge.verifiers.device_evidence import COUNTS, VERIFIER
+from weighbridge.verifiers.verifier import Views
 from weighbridge.views.run import RunView, open_run
 
 SPECIMENS = data_path("verifiers") / "specimens" / "device"
 
 
-def measured(view: RunView) -> tuple[Any, ...]:
+def measured(view: RunView) -> tuple[DeviceProbe, ...]:
     result = VERIFIER.measure((view,), {})
     assert isinstance(result, Measurement)
-    assert isinstance(result.value, Rows)
     assert result.examined == VERIFIER.extent((view,), {})
-    return result.value.rows
+    return rows_of(result, DeviceProbe)
 
 
 def run(tmp_path: Path, *events: dict[str, Any], **facts: Any) -> RunView:
@@ -41,13 +43,13 @@ def run(tmp_path: Path, *events: dict[str, Any], **facts: Any) -> RunView:
 
 def test_every_probe_is_a_row_and_other_events_are_not() -> None:
     rows = measured(open_run(SPECIMENS / "cuda"))
-    assert [row["place"] for row in rows] == ["step 0", "step 1"]
-    assert rows[1]["parameters"] == {"cuda:0": 6200, "cpu": 400}
+    assert [row.place for row in rows] == ["step 0", "step 1"]
+    assert rows[1].parameters == {"cuda:0": 6200, "cpu": 400}
 
 
 def test_a_run_without_a_probe_still_tells_what_was_asked_for() -> None:
     (row,) = measured(open_run(SPECIMENS / "unprobed"))
-    assert (row["place"], row["requested"], row["resolved"], row["parameters"]) == ("run", "cuda", "cuda:0", None)
+    assert (row.place, row.requested, row.resolved, row.parameters) == ("run", "cuda", "cuda:0", None)
 
 
 def test_a_report_without_a_process_id_is_unmeasured() -> None:
@@ -65,13 +67,13 @@ def test_what_is_no_whole_number_is_no_process_id(tmp_path: Path, pid: Any) -> N
 
 def test_a_step_that_was_probed_twice_has_two_places(tmp_path: Path) -> None:
     rows = measured(run(tmp_path, {"step": 5}, {"step": 5}, {"step": 6}))
-    assert [row["place"] for row in rows] == ["step 5", "step 5 (2)", "step 6"]
+    assert [row.place for row in rows] == ["step 5", "step 5 (2)", "step 6"]
 
 
 def test_what_a_probe_does_not_tell_is_absent_and_no_number(tmp_path: Path) -> None:
     (row,) = measured(run(tmp_path, {"step": 0}))
-    assert row["parameters"] is row["optimizer"] is row["ops"] is row["allocated_bytes"] is None
-    assert (row["witnesses"], row["why"], row["dispatch"]) == ([], {}, "")
+    assert row.parameters is row.optimizer is row.ops is row.allocated_bytes is None
+    assert (row.witnesses, row.why, row.dispatch) == ((), {}, "")
 
 
 @pytest.mark.parametrize(
@@ -94,9 +96,15 @@ def test_a_probe_of_another_form_is_refused_with_its_step(tmp_path: Path, event:
     assert refused.value.what.startswith(what)
 
 
+def test_what_a_witness_says_of_another_type_confirms_nothing(tmp_path: Path) -> None:
+    told = {"by": "nvml", "pid": True, "used_mib": True, "gpu_util_pct": 99.0}
+    (row,) = measured(run(tmp_path, {"step": 0, "witnesses": [told]}))
+    assert row.witnesses == (Witness(by="nvml", pid=None, used_mib=None, files=None),)
+
+
 def test_texts_of_others_are_cut(tmp_path: Path) -> None:
     (row,) = measured(run(tmp_path, {"step": 0, "why": {"nvml": "x" * 10_000}}))
-    assert row["why"] == {"nvml": "x" * 200}
+    assert row.why == {"nvml": "x" * 200}
 
 
 JSON = st.recursive(
@@ -116,7 +124,7 @@ def test_a_probe_of_any_form_is_measured_or_refused_and_never_breaks_the_instrum
     except SubjectError as refused:
         assert refused.code == "device-event"
     else:
-        assert canonical.loads(canonical.dumps(row)) == row
+        assert build(DeviceProbe, canonical.loads(canonical.dumps(plain(row)))) == row
 
 
 def constant(views: Views, _options: Any) -> Any:

@@ -12,8 +12,8 @@ import pytest
 
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Rows
-from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.file_structure import VERIFIER
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"

@@ -13,17 +13,17 @@ torch = pytest.importorskip("torch")
 from tests.verifiers.stacks import MODELS, gpt, measured, named, rows, shown  # noqa: E402
 from torch import nn  # noqa: E402
 
+from weighbridge.card_checks import check_verifier_card  # noqa: E402
 from weighbridge.cards import verifier_cards  # noqa: E402
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
 from weighbridge.gates.forward_parity import KIND, Limits, judge  # noqa: E402
 from weighbridge.judging import falsify  # noqa: E402
 from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasured  # noqa: E402
-from weighbridge.selftest import check_verifier_card  # noqa: E402
 from weighbridge.verifiers import forward_errors  # noqa: E402
-from weighbridge.verifiers.base import Canary, NoCanary  # noqa: E402
 from weighbridge.verifiers.forward_errors import ROUNDOFF, VERIFIER, measure  # noqa: E402
-from weighbridge.views.model import open_model  # noqa: E402
+from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402
+from weighbridge.views.forward_subject import open_model  # noqa: E402
 from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 # --- The reference ----------------------------------------------------------------------------------------------------
@@ -32,8 +32,8 @@ from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 def test_a_hidden_float32_operation_in_the_truth_is_counted_and_blocks() -> None:
     found = measured(named("hidden_float32"), named("fused"))
     row = rows(found)["logits"]
-    assert row["lower_ops"] != 0
-    assert row["first_lower_op"] == "aten._to_copy.default in float32"
+    assert row.lower_ops != 0
+    assert row.first_lower_op == "aten._to_copy.default in float32"
     verdict = judge({"points": found}, Limits())
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "reference-not-float64")
 
@@ -41,16 +41,16 @@ def test_a_hidden_float32_operation_in_the_truth_is_counted_and_blocks() -> None
 def test_constants_that_were_once_bfloat16_are_told_and_block() -> None:
     found = measured(named("rounded_frequencies"), named("fused"))
     row = rows(found)["embed"]
-    assert (row["rounded_constants"], row["first_rounded_constant"]) == (3, "layers.0.attn.rotary.frequencies")
-    assert row["lower_ops"] == 0
+    assert (row.rounded_constants, row.first_rounded_constant) == (3, "layers.0.attn.rotary.frequencies")
+    assert row.lower_ops == 0
     assert judge({"points": found}, Limits()).code == "reference-not-float64"
 
 
 def test_a_clean_reference_is_audited_whole() -> None:
     row = rows(measured(named("reference"), named("fused")))["logits"]
-    assert (row["lower_ops"], row["rounded_constants"]) == (0, 0)
-    assert isinstance(row["audited_ops"], int)
-    assert row["audited_ops"] > 100
+    assert (row.lower_ops, row.rounded_constants) == (0, 0)
+    assert isinstance(row.audited_ops, int)
+    assert row.audited_ops > 100
 
 
 def test_a_stack_that_no_audit_can_watch_is_no_reference() -> None:
@@ -60,9 +60,9 @@ def test_a_stack_that_no_audit_can_watch_is_no_reference() -> None:
 
 def test_a_reference_is_not_changed_by_its_runs_in_low_precision() -> None:
     reference = named("reference")
-    before = rows(measured(reference, named("fused")))["logits"]["truth_norm"]
+    before = rows(measured(reference, named("fused")))["logits"].truth_norm
     rows(measured(reference, named("fused_bfloat16")))
-    again = rows(measured(named("reference"), named("fused")))["logits"]["truth_norm"]
+    again = rows(measured(named("reference"), named("fused")))["logits"].truth_norm
     assert before == again
 
 
@@ -84,7 +84,7 @@ def test_inputs_of_one_token_are_refused() -> None:
 def test_repeated_sequences_and_tokens_are_not_counted_twice(tokens: list[list[int]], facts: Fields) -> None:
     stack = TorchForward(module=gpt.seeded(gpt.TinyGPT()), taps=gpt.TAPS, tokens=tokens, keep_constants=True)
     found = measured(shown(stack), shown(stack))
-    assert {key: rows(found)["logits"][key] for key in facts} == facts
+    assert {key: getattr(rows(found)["logits"], key) for key in facts} == facts
     assert judge({"points": found}, Limits()).code == "one-token"
 
 
@@ -112,7 +112,7 @@ def test_a_float64_candidate_cannot_be_told_from_the_truth() -> None:
 
 
 def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.views.model.has_cuda", lambda: False)
+    monkeypatch.setattr("weighbridge.views.forward_subject.has_cuda", lambda: False)
 
     class OnCuda:
         make = staticmethod(lambda: TorchForward(module=nn.Identity(), taps={}, tokens=[[1, 2], [3, 4]], device="cuda"))
@@ -157,23 +157,23 @@ def test_a_nan_in_the_candidate_is_counted_where_it_is() -> None:
     with torch.no_grad():
         module.layers[1].down.weight[3, 5] = math.nan
     found = measured(named("reference"), shown(gpt.forward(module)))
-    assert rows(found)["L1.ffn.down"]["nonfinite_candidate"] == gpt.SEQUENCES * gpt.LENGTH
+    assert rows(found)["L1.ffn.down"].nonfinite_candidate == gpt.SEQUENCES * gpt.LENGTH
     verdict = judge({"points": found}, Limits())
     assert (verdict.code, verdict.offences[0].place) == ("nonfinite", "L1.ffn.down")
 
 
 def test_equal_weights_are_told_by_digest_and_unequal_ones_by_name() -> None:
-    same = rows(measured(named("reference"), named("fused_bfloat16")))["embed"]["weights"]
+    same = rows(measured(named("reference"), named("fused_bfloat16")))["embed"].weights
     assert isinstance(same, Mapping)
-    assert (same["of"], same["on_both_sides"], same["differing"]) == (39, 39, 0)
-    other = rows(measured(named("reference"), named("bias_dropped")))["embed"]["weights"]
+    assert (same.of, same.on_both_sides, same.differing) == (39, 39, 0)
+    other = rows(measured(named("reference"), named("bias_dropped")))["embed"].weights
     assert isinstance(other, Mapping)
-    assert (other["differing"], other["first_differing"]) == (1, "layers.1.attn.q.bias")
+    assert (other.differing, other.first_differing) == (1, "layers.1.attn.q.bias")
 
 
 def test_rounding_the_weights_is_nobodys_error() -> None:
     found = rows(measured(named("reference"), named("fused_bfloat16")))
-    assert found["embed"]["rl2_candidate"] == found["embed"]["rl2_reference"] == 0.0
+    assert found["embed"].rl2_candidate == found["embed"].rl2_reference == 0.0
 
 
 def test_measuring_twice_gives_the_same_bytes() -> None:

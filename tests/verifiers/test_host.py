@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from weighbridge.model import Measurement, Record
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.host import Host
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import host
 from weighbridge.verifiers.host import VERIFIER, HostView, built_for
 
 
-def answer(*views: HostView) -> dict[str, Any]:
-    result = VERIFIER.measure(views, {})
-    assert isinstance(result, Measurement)
-    assert isinstance(result.value, Record)
-    return dict(result.value.fields)
+def answer(*views: HostView) -> Host:
+    found = record_of(VERIFIER.measure(views, {}), Host)
+    assert found is not None
+    return found
 
 
 def pretend_torch(folder: Path, code: str, version: str = "cuda = '13.0'\nhip = None\n") -> HostView:
@@ -32,9 +33,8 @@ def pretend_torch(folder: Path, code: str, version: str = "cuda = '13.0'\nhip = 
 
 def test_without_torch_the_answer_is_no_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert answer() == {"hidden": False, "cuda": False, "devices": 0, "why": "torch is not installed"} | {
-        "hidden": os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-    }
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    assert answer() == Host(cuda=False, devices=0, why="torch is not installed", hidden=hidden)
 
 
 def test_a_cpu_build_is_told_from_its_version_file_without_importing_torch(
@@ -43,7 +43,7 @@ def test_a_cpu_build_is_told_from_its_version_file_without_importing_torch(
     view = pretend_torch(tmp_path, "raise SystemExit(9)", "cuda: Optional[str] = None\nhip: Optional[str] = None\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert answer(view)["why"] == "the installed torch is built without CUDA and ROCm"
+    assert answer(view).why == "the installed torch is built without CUDA and ROCm"
     assert "torch" not in sys.modules
 
 
@@ -75,7 +75,7 @@ def test_a_device_that_does_not_answer_rightly_is_no_device(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     found = answer(view)
-    assert (found["cuda"], found["devices"], found["why"]) == (False, 0, why)
+    assert (found.cuda, found.devices, found.why) == (False, 0, why)
 
 
 def test_a_device_that_never_answers_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_device_that_never_answers_is_no_device(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(host, "PROBE_SECONDS", 0.3)
-    assert answer(view)["why"] == "the device gave no answer within 0.3 s"
+    assert answer(view).why == "the device gave no answer within 0.3 s"
 
 
 def test_the_canary_asks_with_every_device_hidden() -> None:
@@ -94,7 +94,7 @@ def test_the_canary_asks_with_every_device_hidden() -> None:
 
 def test_an_instrument_that_always_gives_one_answer_is_seen_to_be_blind() -> None:
     for cuda in (True, False):
-        told = {"cuda": cuda, "devices": int(cuda), "why": "" if cuda else "no", "hidden": False}
+        told = Host(cuda=cuda, devices=int(cuda), why="" if cuda else "no", hidden=False)
         fixed = Measurement(quantity="host", value=Record(told), by="test", examined=1, total=1)
 
         def measure(_views: Any, _options: Any, fixed: Measurement = fixed) -> Measurement:

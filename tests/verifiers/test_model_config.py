@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.views.files import safetensors
+from tests.formats.files import safetensors
 
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
-from weighbridge.runner import lay_canary
+from weighbridge.model_config.config_json import CONFIG
 from weighbridge.quantities.checkpoint import EntryDifference
-from weighbridge.verifiers.base import NoCanary
+from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.model_config import CONFIG
 
 SPECIMENS = data_path("verifiers") / "specimens"
 CONFIGURATION = {
@@ -219,8 +219,8 @@ def test_the_canary_is_seen_in_sides_that_differ_already(
     views = source, header(tmp_path / "x.gguf", ["another", *PIECES[1:]], **changed)
     found = VERIFIER.measure(views, {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, views, {}, found)
-    assert (laid.applied, laid.seen) == (True, True)
+    aligned = lay_canary(VERIFIER, views, {}, found)
+    assert (aligned.applied, aligned.seen) == (True, True)
 
 
 @pytest.mark.parametrize("known", [{"hidden_size": 64}, {"hidden_size": 64, "num_attention_heads": 4}])
@@ -230,8 +230,8 @@ def test_the_canary_is_seen_where_other_fields_are_computed_from_the_changed_one
     views = folder(tmp_path / "one", {**known, "head_dim": 16}), folder(tmp_path / "other", known)
     found = VERIFIER.measure(views, {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, views, {}, found)
-    assert (laid.applied, laid.seen) == (True, True)
+    aligned = lay_canary(VERIFIER, views, {}, found)
+    assert (aligned.applied, aligned.seen) == (True, True)
 
 
 def test_sides_without_a_common_field_have_no_canary(tmp_path: Path) -> None:

@@ -6,29 +6,37 @@ import json
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weighbridge.canonical import dumps, loads
+from weighbridge.card_checks import check_verifier_card
 from weighbridge.cards import VerifierCard, read_card
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
-from weighbridge.model import Measurement, Record, Rows, SubjectKind
-from weighbridge.selftest import check_verifier_card
+from weighbridge.model import Basis, Measurement, SubjectKind
+from weighbridge.quantities.base import record_of, rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.runs import CorpusProgress, StepColumn
 from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.base import Canary
+from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
 
 VERIFIERS_FOLDER = Path(__file__).parents[2] / "verifiers"
 RUNS = VERIFIERS_FOLDER / "specimens" / "runs"
-CARDS = ("step_series", "step_columns", "run_facts", "corpus_progress", "corpus_passes")
-QUANTITIES = ("step_series", "step_columns", "facts", "corpus_progress", "corpus_passes")
+CARDS = ("step_series", "step_columns", "run_facts", "corpus_progress", "corpus_epochs")
+QUANTITIES = ("step_series", "step_columns", "facts", "corpus_progress", "corpus_epochs")
 
 
 def measured(quantity: str, view: RunView) -> Measurement:
     result = VERIFIERS[quantity, (SubjectKind.RUN,)].measure((view,), {})
     assert isinstance(result, Measurement)
     return result
+
+
+def by_column(view: RunView) -> dict[str, Any]:
+    return {row.column: row for row in rows_of(measured("step_columns", view), StepColumn)}
 
 
 @pytest.mark.parametrize("card", CARDS)
@@ -62,15 +70,12 @@ def test_the_published_figures_are_found_again() -> None:
     assert wall is not None
     assert statistics.median(wall.value) == pytest.approx(264.720, abs=1e-9)
     assert statistics.median(wall.value[20:50]) == pytest.approx(265.953, abs=1e-9)
-    facts = measured("facts", view).value
-    assert isinstance(facts, Record)
-    assert facts.fields["tokens_per_step"] == {"value": 8192, "basis": "derived", "contradicted_by": []}
+    told = Fact(name="tokens_per_step", value=8192, basis=Basis.DERIVED, contradicted_by=())
+    assert told in rows_of(measured("facts", view), Fact)
 
 
 def test_invented_utilisation_is_noise_and_nothing_else_is() -> None:
-    table = measured("step_columns", open_run(RUNS / "report.json")).value
-    assert isinstance(table, Rows)
-    found = {str(row["column"]): basis_of(row).basis for row in table.rows}
+    found = {name: basis_of(row).basis for name, row in by_column(open_run(RUNS / "report.json")).items()}
     assert [name for name, basis in found.items() if basis is ColumnBasis.NOISE] == ["gpu_util_pct"]
     assert [name for name, basis in found.items() if basis is ColumnBasis.DERIVED] == ["lr", "tokens_per_sec"]
 
@@ -88,10 +93,8 @@ def test_a_column_of_nan_alone_is_measured_and_its_canary_is_seen(quantity: str,
 def test_steps_that_no_whole_number_holds_are_measured_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"step": 1e300, "loss": 1}\n{"step": 99999999999999999999999, "loss": 2}\n')
-    value = measured("step_columns", open_run(path)).value
-    assert isinstance(value, Rows)
-    steps = value.rows[0]
-    assert (steps["first_step"], steps["last_step"]) == (1e23, 1e300)
+    steps = by_column(open_run(path))["step"]
+    assert (steps.order.first_step, steps.order.last_step) == (1e23, 1e300)
     assert loads(dumps(plain(steps))) == plain(steps)
 
 
@@ -101,23 +104,25 @@ def test_the_partner_of_a_column_is_found_among_hundreds(tmp_path: Path) -> None
     header = ["step", *(f"c{place}" for place in range(columns)), "twice"]
     lines = [",".join(map(str, header)), *(",".join(map(str, [*row, 2 * row[-1]])) for row in rows)]
     path.write_text("\n".join(lines) + "\n")
-    value = measured("step_columns", open_run(path)).value
-    assert isinstance(value, Rows)
-    last = value.rows[-1]
-    assert last["correlated_with"] == "c299"
-    assert last["rank_correlation_root_n"] == pytest.approx(math.sqrt(40))
-    relations = last["relations"]
-    assert isinstance(relations, list)
-    assert ("quotient", "c299", 2.0) in [(one["kind"], one["with"], one["constant"]) for one in relations]
+    last = by_column(open_run(path))["twice"]
+    assert last.correlated_with == "c299"
+    assert last.rank_correlation_root_n == pytest.approx(math.sqrt(40))
+    assert ("quotient", "c299", 2.0) in [(one.kind, one.partner, one.constant) for one in last.relations]
 
 
 def test_columns_logged_in_other_rows_are_correlated_on_the_rows_they_share(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"step": step, "a": step * step, **({"b": -step} if step % 2 else {})} for step in range(20)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    value = measured("step_columns", open_run(path)).value
-    assert isinstance(value, Rows)
-    found = {row["column"]: row for row in value.rows}
-    assert [found[name]["correlated_with"] for name in "ab"] == ["step", "step"]
-    assert found["a"]["rank_correlation_root_n"] == pytest.approx(math.sqrt(20))
-    assert found["b"]["rank_correlation_root_n"] == pytest.approx(math.sqrt(10))
+    found = by_column(open_run(path))
+    assert [found[name].correlated_with for name in "ab"] == ["step", "step"]
+    assert found["a"].rank_correlation_root_n == pytest.approx(math.sqrt(20))
+    assert found["b"].rank_correlation_root_n == pytest.approx(math.sqrt(10))
+
+
+def test_coverage_that_stands_still_from_a_row_without_a_step_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step,coverage\n0,0.5\n,1.0\n2,1.0\n")
+    progress = record_of(measured("corpus_progress", open_run(path)), CorpusProgress)
+    assert progress is not None
+    assert [(end.still, end.since_step) for end in progress.coverage] == [(2, None)]

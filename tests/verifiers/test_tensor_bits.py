@@ -18,8 +18,8 @@ from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_bits
-from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_bits import VERIFIER, Bits
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 BF16 = ml_dtypes.bfloat16

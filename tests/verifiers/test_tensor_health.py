@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
-from tests.views.files import gguf_bytes, info
+from tests.formats.files import gguf_bytes, info
 
+from weighbridge.comparison import block_scales
 from weighbridge.errors import SubjectError
+from weighbridge.formats.tensor import UNITS
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import block_scales, tensor_health, tensor_walk
-from weighbridge.verifiers.base import NoCanary
+from weighbridge.verifiers import tensor_health, tensor_walk
 from weighbridge.verifiers.tensor_health import VERIFIER, Health
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
-from weighbridge.views.tensor import UNITS
 
 WEIGHTS = np.random.default_rng(0).standard_normal((40, 50)).astype("<f4")
 

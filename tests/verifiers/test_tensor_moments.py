@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_moments, tensor_walk
-from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_moments import VERIFIER
+from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 VALUES = 3 + np.random.default_rng(0).standard_normal((37, 41))
@@ -69,8 +69,8 @@ def test_the_canary_is_seen_in_the_last_tensor_and_a_constant_is_blind(tmp_path:
     view = view_of(tmp_path, a=VALUES.astype(dtype), b=VALUES.astype(dtype), c=np.array([True]))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, (view,), {}, found)
-    assert (laid.place, laid.seen) == ("b", True)
+    aligned = lay_canary(VERIFIER, (view,), {}, found)
+    assert (aligned.place, aligned.seen) == ("b", True)
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     assert not canary.seen(found)

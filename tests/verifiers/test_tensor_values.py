@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.views.files import Entry, gguf_bytes, info, safetensors
+from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
 from weighbridge.canonical import dumps
+from weighbridge.comparison import aligned_tensor, bytewise, value_errors
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.block_values import REQUANTISED
+from weighbridge.comparison.exact_casts import find_exact_cast
+from weighbridge.comparison.mapping_plan import Pairing, Part
 from weighbridge.limits import plain
-from weighbridge.mapping.plan import Pairing, Part
 from weighbridge.model import Measurement, Rows
 from weighbridge.quantities.tensors import FirstDifference
-from weighbridge.verifiers import VERIFIERS, bytewise, laid_out, value_errors
-from weighbridge.verifiers.base import Asked, Canary, Execution, NoCanary, Views
-from weighbridge.verifiers.block_values import REQUANTISED
-from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import lanes
+from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.tensor_values import VERIFIER, batch
+from weighbridge.verifiers.verifier import Asked, Canary, Execution, NoCanary, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(7)
@@ -209,10 +210,10 @@ def test_who_asks_hears_how_far_it_has_come(tmp_path: Path) -> None:
 def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decoded(_: laid_out.Laid) -> Any:
+    def decoded(_: aligned_tensor.AlignedTensor) -> Any:
         raise AssertionError("words were looked at")
 
-    monkeypatch.setattr(laid_out.Laid, "steps", decoded)
+    monkeypatch.setattr(aligned_tensor.AlignedTensor, "steps", decoded)
     found = rows(views(tmp_path, SOURCE, SOURCE))
     assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
 
@@ -386,8 +387,8 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
     assert seen(pair)
     assert seen(wide)
     assert not seen(pair, first)
-    stretches, unequal = laid_out.Laid.steps, bytewise.unequal
-    monkeypatch.setattr(laid_out.Laid, "steps", lambda self: list(stretches(self))[:1])
+    stretches, unequal = aligned_tensor.AlignedTensor.steps, bytewise.unequal
+    monkeypatch.setattr(aligned_tensor.AlignedTensor, "steps", lambda self: list(stretches(self))[:1])
     assert not seen(wide)
     monkeypatch.setattr(bytewise, "unequal", lambda *sides: (at for at in unequal(*sides) if at[0] == 0))
     assert not seen(pair)
@@ -409,9 +410,9 @@ def test_a_constant_answer_is_blind(tmp_path: Path) -> None:
 def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(tmp_path: Path) -> None:
     pair = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {"w": ("F32", WIDE.shape, WIDE.tobytes())})
     half = Pairing(candidate="w", parts=(Part(source="w", take=(0, 0, 4)),), shape=WIDE.shape)
-    lane = lanes("F32", "F32", computed=False)
-    assert lane is not None
-    assert value_errors.count(Laid(*pair, half), lane) == (WIDE.size // 2, None, 0)
+    exact_cast = find_exact_cast("F32", "F32", computed=False)
+    assert exact_cast is not None
+    assert value_errors.count(AlignedTensor(*pair, half), exact_cast) == (WIDE.size // 2, None, 0)
 
 
 def test_the_canary_is_cut_down_whatever_the_size(tmp_path: Path) -> None:

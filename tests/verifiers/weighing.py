@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.views.files import safetensors
+from tests.formats.files import safetensors
 
 from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Outcome, Record
-from weighbridge.runner import Weighed, weigh
+from weighbridge.runner import Evaluation, evaluate
 from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"
@@ -101,7 +101,7 @@ class Case:
     gate: Mapping[str, object]
     subjects: Mapping[str, tuple[str, object]]  # kind and target, by name
 
-    def weigh(self, folder: Path) -> Weighed:
+    def evaluate(self, folder: Path) -> Evaluation:
         """Weigh it from a contract file."""
         gate = {"id": "GATE", "title": "It holds", "why": "It does.", "severity": "required", **self.gate}
         contract = {
@@ -113,11 +113,11 @@ class Case:
         loaded = load_contract(str(path), {})
         bound = bind(loaded.contract, folder, [f"{name}={target}" for name, (_, target) in self.subjects.items()])
         on = {one.id: instances(one, bound) for one in loaded.contract.gates}
-        return weigh(loaded.contract, bound, on, redactor=None)
+        return evaluate(loaded.contract, bound, on, redactor=None)
 
 
-def outcome(weighed: Weighed) -> tuple[Outcome, str]:
-    (finding,) = weighed.findings
+def outcome(evaluation: Evaluation) -> tuple[Outcome, str]:
+    (finding,) = evaluation.findings
     return finding.verdict.outcome, finding.verdict.code
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.views.files import gguf_bytes, info, safetensors, safetensors_bytes
+from tests.formats.files import gguf_bytes, info, safetensors, safetensors_bytes
 from verifiers.specimens.make_formats import View, archive, torch_zip
 
 from weighbridge.errors import SubjectError

@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from weighbridge import views
-from weighbridge.contract.codes import CODES
-from weighbridge.views.codes import CHECKPOINT_CODES, EXECUTED_CODES, RUN_CODES
+import weighbridge
+from weighbridge.glossary import glossary
 
-FOLDER = Path(next(iter(views.__path__)))
+SOURCE = Path(weighbridge.__file__).parent
+CODES = glossary("codes")
 
 
 def codes_in(module: str, pattern: str, prefix: str = "") -> set[str]:
-    return {prefix + code for code in re.findall(pattern, (FOLDER / module).read_text())}
+    (path,) = SOURCE.rglob(module)
+    return {prefix + code for code in re.findall(pattern, path.read_text())}
 
 
 def test_the_table_is_what_the_readers_raise() -> None:
     raised = codes_in("safetensors_file.py", r'_refuse\("([a-z]+)"', "safetensors-")
     raised |= codes_in("gguf_file.py", r'\.refuse\("([a-z]+)"', "gguf-") | {"gguf-overlap", "gguf-hole"}
     raised |= codes_in("sharded.py", r'_refuse\("([a-z-]+)"|"(?:index)"') - {""} | {"index"}
-    raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("formats.py", r'"(checkpoint-[a-z]+)"')
+    raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("detect.py", r'"(checkpoint-[a-z]+)"')
     raised |= codes_in("mapped_file.py", r'SubjectError\(\s*"([a-z-]+)"')
     raised |= codes_in("remote_file.py", r'"(remote-[a-z]+)",') | codes_in("remote_store.py", r'"(remote-[a-z]+)",')
     raised |= codes_in("zip_archive.py", r'refuse\("([a-z]+)"', "zip-")
@@ -35,7 +36,7 @@ def test_the_table_is_what_the_readers_raise() -> None:
     raised |= codes_in("protobuf.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("onnx_file.py", r'refuse\("([a-z]+)"', "onnx-")
     raised |= codes_in("npy_file.py", r'_refuse\("([a-z]+)"', "npy-")
-    assert raised - set(CODES) == set(CHECKPOINT_CODES)
+    assert raised - set(CODES["code of a contract"]) == set(CODES["code of a checkpoint"])
 
 
 def raised_in(*modules: str) -> set[str]:
@@ -43,12 +44,14 @@ def raised_in(*modules: str) -> set[str]:
 
 
 def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
-    raised = raised_in("log_file", "json_log", "csv_log", "table", "run_directory", "run", "cells")
-    assert raised == set(RUN_CODES)
+    raised = raised_in("log_file", "json_log", "csv_log", "log_table", "recorded_run", "run", "cells")
+    assert raised == set(CODES["code of a run"])
     page = (Path(__file__).resolve().parents[2] / "spec" / "run-directory.md").read_text(encoding="utf-8")
     refused = page.partition("Refused, each with a code")[2]
     assert raised <= set(re.findall(r"`([a-z0-9-]+)`", refused))
 
 
 def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
-    assert raised_in("command", "factory", "model", "torch_forward") == set(EXECUTED_CODES)
+    assert raised_in("command", "factory", "forward_subject", "torch_forward") == set(
+        CODES["code of a command or model"]
+    )

@@ -103,9 +103,9 @@ def _device(bundle: Bundle) -> Iterator[str]:
 
 
 def _device_facts(bundle: Bundle, key: str, facts: Sequence[Fact]) -> Iterator[str]:
-    for at, fact in enumerate(facts):
+    for index, fact in enumerate(facts):
         if fact.name in DEVICE_FACTS and fact.value is not None:
-            pointer = f"/measured/measurement/value/rows/{at}/value"
+            pointer = f"/measured/measurement/value/rows/{index}/value"
             yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, layout.measurement_file(key))}"
 
 

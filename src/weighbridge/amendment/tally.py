@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weighbridge.canonical import dumps, sha256
-from weighbridge.ledger import Place, Standing, fold, lowest
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.fold import Place, Standing, fold, lowest
+from weighbridge.ledger.store import Ledger
 from weighbridge.model import STATUS_ORDER, Status
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"

@@ -61,7 +61,7 @@ def basis_of(row: Fields) -> Found:
         return Found(ColumnBasis.CONSTANT if _number(row["finite"]) > 1 else ColumnBasis.UNTESTED)
     relation = next(_relations(row), None)
     if relation is not None:
-        return Found(ColumnBasis.DERIVED, str(relation["kind"]), str(relation["with"]))
+        return Found(ColumnBasis.DERIVED, str(relation["kind"]), str(relation["partner"]))
     if _number(row["finite"]) < NOISE_SAMPLES:
         return Found(ColumnBasis.UNTESTED)
     return Found(ColumnBasis.NOISE if is_noise(row) else ColumnBasis.MEASURED)
@@ -83,7 +83,7 @@ def _relations(row: Fields) -> Iterator[Fields]:
     assert isinstance(relations, (list, tuple))
     for relation in relations:
         assert isinstance(relation, Mapping)
-        if _holds(relation, row) and _comes_first(str(relation["with"]), str(row["column"]), relation):
+        if _holds(relation, row) and _comes_first(str(relation["partner"]), str(row["column"]), relation):
             yield relation
 
 
@@ -126,7 +126,7 @@ def as_constant(row: Fields) -> Fields:
 
 def as_noise(row: Fields) -> Fields:
     """Give the row of the least obvious noise, with relations that are too loose, too short, or the other way round."""
-    full: Fields = {"kind": "linear", "with": "step", "deviation": 0.0, "over": NOISE_SAMPLES, "earlier": True}
+    full: Fields = {"kind": "linear", "partner": "step", "deviation": 0.0, "over": NOISE_SAMPLES, "earlier": True}
     loose: Fields = {**full, "deviation": math.nextafter(MAX_DEVIATION, 1.0)}
     short: Fields = {**full, "over": math.ceil(MIN_SHARE * NOISE_SAMPLES) - 1}
     backwards = ({**full, **partner} for partner in _partners_after(str(row["column"])))
@@ -138,7 +138,7 @@ def as_faint_noise(row: Fields) -> Fields:
     spread = MAX_DEVIATION * MIN_CONTRAST / 2
     relation: Fields = {
         "kind": "linear",
-        "with": "step",
+        "partner": "step",
         "deviation": math.nextafter(MAX_DEVIATION / 2, 1.0),
         "over": NOISE_SAMPLES,
         "earlier": True,
@@ -153,7 +153,7 @@ def as_derived(row: Fields) -> Fields:
 
 def as_derived_with_holes(row: Fields) -> Fields:
     """Give the row of a column whose relation was measured over the least share of its samples."""
-    return _derived(row, 10 * RELATED_SAMPLES, round(MIN_SHARE * 10 * RELATED_SAMPLES), {"with": "step"})
+    return _derived(row, 10 * RELATED_SAMPLES, round(MIN_SHARE * 10 * RELATED_SAMPLES), {"partner": "step"})
 
 
 def as_twin(row: Fields) -> Fields | None:
@@ -161,7 +161,7 @@ def as_twin(row: Fields) -> Fields | None:
     column = str(row["column"])
     if column in PRIMARY:
         return None
-    partner: Fields = {"with": OTHER_RATE if "_per_" in column else OTHER, "earlier": True}
+    partner: Fields = {"partner": OTHER_RATE if "_per_" in column else OTHER, "earlier": True}
     return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner)
 
 
@@ -185,15 +185,15 @@ def _derived(row: Fields, finite: int, over: int, partner: Fields) -> Fields:
 
 def _partner_before(column: str) -> Fields:
     if column in PRIMARY:
-        return {"with": PRIMARY[max(PRIMARY.index(column) - 1, 0)], "earlier": column == PRIMARY[0]}
-    return {"with": OTHER if "_per_" in column else PRIMARY[-1]}
+        return {"partner": PRIMARY[max(PRIMARY.index(column) - 1, 0)], "earlier": column == PRIMARY[0]}
+    return {"partner": OTHER if "_per_" in column else PRIMARY[-1]}
 
 
 def _partners_after(column: str) -> tuple[Fields, ...]:
     if column in PRIMARY:
-        return ({"with": (*PRIMARY, OTHER)[PRIMARY.index(column) + 1]},)
-    same: Fields = {"with": OTHER_RATE if "_per_" in column else OTHER, "earlier": False}
-    return (same,) if "_per_" in column else (same, {"with": OTHER_RATE})
+        return ({"partner": (*PRIMARY, OTHER)[PRIMARY.index(column) + 1]},)
+    same: Fields = {"partner": OTHER_RATE if "_per_" in column else OTHER, "earlier": False}
+    return (same,) if "_per_" in column else (same, {"partner": OTHER_RATE})
 
 
 def _spread(row: Fields) -> Fields:

@@ -7,9 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from weighbridge.model import EMPTY, Fields, Measurement, Offence, Outcome, Record, Rows, Series, SubjectKind, Verdict
+from weighbridge.model import (
+    EMPTY,
+    Fields,
+    Measurement,
+    Offence,
+    Outcome,
+    Record,
+    Rows,
+    Series,
+    SubjectKind,
+    Value,
+    Verdict,
+)
 
 L = TypeVar("L")
+R = TypeVar("R")
 Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 
 
@@ -43,7 +56,8 @@ class Falsifier(Generic[L]):
     """A way to break exactly one clause of a kind's promise.
 
     `damage(evidence, limits, places)` breaks it at every one of `places` that it can; the judge must then answer
-    `outcome` with `code` at each damaged place (for BLOCKED: with `code`).
+    `outcome` with `code` at each damaged place (for BLOCKED: with `code`). Trials ask for all places at which the judge
+    looked, for the first and the last alone, and for those at which it did not say that it looked.
     """
 
     name: str
@@ -59,7 +73,12 @@ class NoOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[L]):
-    """The rule behind gates: what it needs, its limits, its codes, how it judges, and what it exists to catch."""
+    """The rule behind gates: what it needs, its limits, its codes, how it judges, and what it exists to catch.
+
+    `falsifiers` are those that no limit implies; what a limit bounds is broken by the fault that the limit names.
+    `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
+    measurement, for trials.
+    """
 
     name: str
     version: int
@@ -69,64 +88,83 @@ class Kind(Generic[L]):
     measure: type = NoOptions
     codes: Mapping[str, Outcome]
     judge: Callable[[Evidence, L], Verdict]
-    falsifiers: tuple[Falsifier[L], ...]
-    check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())  # lint beyond single fields
+    falsifiers: tuple[Falsifier[L], ...] = ()
+    check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
+    cut: Callable[[Evidence, L], Evidence] = field(default=lambda evidence, _limits: evidence)
 
 
 def passed(*, looked: Sequence[str], **figures: Any) -> Verdict:
-    """Give a PASS over every place looked at."""
+    """Return a PASS over every place looked at."""
     of = figures.pop("of", len(looked))
     return Verdict(outcome=Outcome.PASS, code="pass", looked=tuple(looked), counted=of, of=of, **figures)
 
 
 def failed(offences: Sequence[Offence], *, looked: Sequence[str], **figures: Any) -> Verdict:
-    """Give a FAIL for offences; its code is that of the first."""
+    """Return a FAIL for offences; its code is that of the first."""
     of = figures.pop("of", len(looked))
-    broken = len({offence.place for offence in offences})
-    counted = figures.pop("counted", max(of - broken, 0))
+    counted = figures.pop("counted", max(of - len({offence.place for offence in offences}), 0))
     return Verdict(
-        outcome=Outcome.FAIL,
-        code=offences[0].code,
-        offences=tuple(offences),
-        looked=tuple(looked),
-        counted=counted,
-        of=of,
-        **figures,
-    )
+        outcome=Outcome.FAIL, code=offences[0].code, offences=tuple(offences), looked=tuple(looked), counted=counted,
+        of=of, **figures,
+    )  # fmt: skip
 
 
 def blocked(code: str, figures: Fields = EMPTY, *, offences: Sequence[Offence] = (), **more: Any) -> Verdict:
-    """Give a BLOCKED: it could not look, for the reason that `code` names."""
+    """Return a BLOCKED: it could not look, for the reason that `code` names."""
     return Verdict(outcome=Outcome.BLOCKED, code=code, figures=figures, offences=tuple(offences), **more)
 
 
-def rows_of(evidence: Evidence, need: str) -> tuple[Fields, ...]:
-    """Take the rows of a need whose value is a table."""
-    value = evidence[need].value
-    if not isinstance(value, Rows):
-        raise TypeError(f"{need} is not a table")
-    return value.rows
+# --- Evidence ---------------------------------------------------------------------------------------------------------
 
 
-def record_of(evidence: Evidence, need: str) -> Fields:
-    """Take the fields of a need whose value is a record."""
+def table_of(evidence: Evidence, need: str, row: type[R] = object) -> Rows[R]:  # type: ignore[assignment]  # TRANSITION
+    """Return the table of a need, whose rows are of one dataclass of `weighbridge.quantities`.
+
+    Raises:
+        TypeError: where it is no such table: a fault of the tool, never of a subject.
+    """
     value = evidence[need].value
-    if not isinstance(value, Record):
-        raise TypeError(f"{need} is not a record")
+    if not isinstance(value, Rows) or not all(isinstance(one, row) for one in value.rows):
+        raise TypeError(f"{need} is not a table of {row.__name__}")
+    return value
+
+
+def rows_of(evidence: Evidence, need: str, row: type[R] = object) -> tuple[R, ...]:  # type: ignore[assignment]  # TRANSITION
+    """Return the rows of a need; raises as `table_of` does."""
+    return table_of(evidence, need, row).rows
+
+
+def record_of(evidence: Evidence, need: str, record: type[R] = object) -> R | None:  # type: ignore[assignment]  # TRANSITION
+    """Return the record of a need, None where a trial took it away; raises TypeError where it is another."""
+    value = evidence[need].value
+    if not isinstance(value, Record) or not (value.value is None or isinstance(value.value, record)):
+        raise TypeError(f"{need} is not a record of {record.__name__}")
+    if value.value is None and record is object:  # TRANSITION
+        return {}  # type: ignore[return-value]
     return value.value
 
 
 def series_of(evidence: Evidence, need: str) -> Series:
-    """Take the series of a need whose value is one column of a run."""
+    """Return the series of a need, one column of a run; raises TypeError where it is none."""
     value = evidence[need].value
     if not isinstance(value, Series):
         raise TypeError(f"{need} is not a series")
     return value
 
 
-def with_value(evidence: Evidence, need: str, value: Record | Rows | Series) -> Evidence:
-    """Lay another value over one need."""
+def with_value(evidence: Evidence, need: str, value: Value) -> Evidence:
+    """Return the evidence with another value for one need."""
     return {**evidence, need: dataclasses.replace(evidence[need], value=value)}
+
+
+def with_rows(evidence: Evidence, need: str, rows: Sequence[object]) -> Evidence:
+    """Return the evidence with other rows in the table of one need."""
+    value = evidence[need].value
+    assert isinstance(value, Rows)
+    return with_value(evidence, need, Rows(value.key, tuple(rows)))
+
+
+# --- TRANSITION: the old way to break rows; `faults.in_rows` and `faults.in_record` replace it ---
 
 
 def each_row(

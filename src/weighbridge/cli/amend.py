@@ -12,8 +12,8 @@ from weighbridge.amendment.tally import markdown, standings, tally
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.evidence.unseal import unseal
-from weighbridge.files import is_folder
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.store import Ledger
+from weighbridge.storage.local_files import is_folder
 
 STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
 SHORTEST = 6

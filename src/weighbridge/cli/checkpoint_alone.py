@@ -29,7 +29,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alone:
+class CheckpointReport:
     """All that a checkpoint tells by itself: what looks wrong, its labels and health in figures, and every tensor."""
 
     findings: tuple[Finding, ...]
@@ -38,7 +38,7 @@ class Alone:
     tensors: Mapping[str, Fields]
 
 
-def look(view: Any, table: Fields) -> Alone:
+def look(view: Any, table: Fields) -> CheckpointReport:
     """Read a checkpoint's payload, and add to its table of tensors what each of them looks like.
 
     Raises:
@@ -55,7 +55,7 @@ def look(view: Any, table: Fields) -> Alone:
     rows = {row.name: {**_of(table[row.name]), **_told(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
     wrong = {finding.place for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
-    return Alone(
+    return CheckpointReport(
         findings=findings,
         labels=verdicts["label-plausibility"].figures,
         health=verdicts["checkpoint-integrity"].figures,

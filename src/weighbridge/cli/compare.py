@@ -20,19 +20,19 @@ from weighbridge.clauses.pair_look import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.files import local_path
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
-from weighbridge.judging import DEFAULT, all_wanted
+from weighbridge.judging import DEFAULT, all_requests
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
 from weighbridge.report import comparison
-from weighbridge.runner import Weighed, weigh
-from weighbridge.verifiers.base import Execution, Progress
+from weighbridge.runner import Evaluation, evaluate
+from weighbridge.scheduling.job import Execution, Progress
+from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.engines import Engine
     from weighbridge.views.checkpoint import CheckpointView
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
@@ -100,18 +100,18 @@ def command(
         )
         chosen = {name: given or _declared(views.get(name)) for name in paths}
         gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-        weighed = _weigh({"source": source, **paths}, gates, views, engine, debug=debug)
-    answers = [(path, chosen[name], _alone(weighed, gates[name])) for name, path in paths.items()]
+        together = _weigh({"source": source, **paths}, gates, views, engine, debug=debug)
+    answers = [(path, chosen[name], _alone(together, gates[name])) for name, path in paths.items()]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
         print_json([_json(source, *answer) | ran for answer in answers])
     else:
-        for path, held_to, alone in answers:
-            shown = comparison.Shown(tensors=tensors, everything=everything, headers=headers)
-            tell(itertools.chain(_heading(source, path, held_to), comparison.told(alone, shown)))
+        for path, held_to, evaluation in answers:
+            display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
+            tell(itertools.chain(_heading(source, path, held_to), comparison.comparison_lines(evaluation, display)))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
-    code = exit_code([finding for *_, alone in answers for finding in comparison.counted(alone)])
+    code = exit_code([finding for *_, evaluation in answers for finding in comparison.counted(evaluation)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
@@ -139,7 +139,7 @@ def _given(text: str) -> Policy:
 
 
 def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
-    """Open an import whose header says what it is held to; None where it cannot be read, which weighing says."""
+    """Open an import whose header says what it is held to; None where it cannot be read, which the evaluation says."""
     from weighbridge.views.checkpoint import open_checkpoint
 
     try:
@@ -195,7 +195,7 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
 def _weigh(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     engine: Engine | None, *, debug: bool,
-) -> Weighed:  # fmt: skip
+) -> Evaluation:  # fmt: skip
     """Weigh all imports at once, so that the source is read once; `views` are those that are open already."""
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
@@ -212,21 +212,21 @@ def _weigh(
     opened = {(name, DEFAULT): view for name, view in views.items()}
     execution = Execution(engine=engine, on_progress=_rate())
     try:
-        return weigh(
+        return evaluate(
             contract, bound, on, redactor=None, opened=opened, execution=execution, progress=progress(), debug=debug
         )
     finally:
         end_progress()
 
 
-def _alone(weighed: Weighed, gates: Sequence[GateDecl]) -> Weighed:
-    """Take one import's part of what was weighed together, under the gates' names that every import has."""
+def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
+    """Take one import's part of what was evaluated together, under the gates' names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
-    keys = {item.key for gate in gates for item in all_wanted(gate, DEFAULT)}
+    keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     return dataclasses.replace(
-        weighed,
-        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in weighed.findings if one.gate in ids),
-        measured={key: item for key, item in weighed.measured.items() if key in keys},
+        evaluation,
+        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
+        measured={key: item for key, item in evaluation.measured.items() if key in keys},
     )
 
 
@@ -242,8 +242,8 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
     if address is None:
         yield None
         return
-    from weighbridge.verifiers.clusters import reach
-    from weighbridge.verifiers.engines import Engine
+    from weighbridge.scheduling.clusters import reach
+    from weighbridge.scheduling.engines import Engine
 
     engine = Engine(address, reach(address))
     try:
@@ -267,11 +267,11 @@ def _rate() -> Progress:
     return on_progress
 
 
-def _json(source: str, path: str, policy: Policy, weighed: Weighed) -> dict[str, Json]:
+def _json(source: str, path: str, policy: Policy, evaluation: Evaluation) -> dict[str, Json]:
     from weighbridge.report.machine import finding_json
 
-    finding, configuration = (finding_json(found, weighed.measured) for found in weighed.findings)
+    finding, configuration = (finding_json(found, evaluation.measured) for found in evaluation.findings)
     return {
         "source": source, "import": path, "policy": dict(policy.limits), "finding": finding,
-        "configuration": configuration, "classes": comparison.classes(weighed),
+        "configuration": configuration, "classes": comparison.classes(evaluation),
     }  # fmt: skip

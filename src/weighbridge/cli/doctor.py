@@ -10,9 +10,10 @@ import click
 from weighbridge import __version__
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json
-from weighbridge.data import data_path
-from weighbridge.keeping import version_of
+from weighbridge.data import FOLDERS, data_path
+from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
+from weighbridge.sealing import version_of
 from weighbridge.verifiers import VERIFIERS
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
@@ -37,7 +38,7 @@ def command(as_json: bool) -> None:
 def facts() -> dict[str, Json]:
     """Collect versions, folders, and the measured facts of this host."""
     versions = {name: version_of(name) or "not installed" for name in PACKAGES}
-    folders = {name: str(data_path(name)) for name in ("contracts", "gates", "verifiers")}
+    folders = {name: str(data_path(name)) for name in FOLDERS}
     return {
         "weighbridge": __version__,
         "python": platform.python_version(),
@@ -50,5 +51,5 @@ def facts() -> dict[str, Json]:
 def _host() -> dict[str, Json]:
     host = VERIFIERS["host", ()].measure((), {})
     if isinstance(host, Measurement) and isinstance(host.value, Record):
-        return dict(host.value.value)
+        return dict(plain(host.value.value))
     return {"cuda": "unknown"}

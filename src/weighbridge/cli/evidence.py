@@ -13,13 +13,13 @@ from weighbridge.contract.here import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.rejudge import other_versions, rejudge
+from weighbridge.evidence.review import Against, Answers, verify
 from weighbridge.evidence.unseal import Bundle, unseal
-from weighbridge.evidence.verify import Against, Answers, verify
 from weighbridge.exit_code import ExitCode
-from weighbridge.files import is_folder
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.store import Ledger
 from weighbridge.model import Json
 from weighbridge.report.terminal import block, heading
+from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")

@@ -1,63 +1,104 @@
-"""`weighbridge explain`: what a gate kind asks, or what a code means."""
+"""`weighbridge explain`: what a word means that the tool prints or reads, from the cards."""
 
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import textwrap
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import click
 
-from weighbridge.cards import COMMON, CodeCard, gate_words
-from weighbridge.contract.codes import CODES
+from weighbridge.cards import CodeCard, any_gate, gate_words, verifier_words
+from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
+from weighbridge.glossary import Meaning, glossary
 from weighbridge.limits import fields
-from weighbridge.views.codes import SUBJECT_CODES
+from weighbridge.model import SubjectKind
+from weighbridge.verifiers import VERIFIERS
 
 WIDTH = 100
-_HANGING: Final[dict[str, Any]] = {"initial_indent": "  ", "subsequent_indent": "      ", "break_long_words": False}
+_WHOLE: Final[dict[str, Any]] = {"width": WIDTH, "break_long_words": False, "break_on_hyphens": False}
+_HANGING: Final = {**_WHOLE, "initial_indent": "  ", "subsequent_indent": "      "}
+Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
 @click.command(
     "explain",
-    short_help="Explain a gate kind or a code.",
-    epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain unknown-key",
+    short_help="Explain a word that is printed: a gate kind, a code, a term.",
+    epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain no-pid",
 )
-@click.argument("word", required=False)
-def command(word: str | None) -> None:
-    """Explain a gate kind or a code, in words for people; without WORD, list the gate kinds."""
-    if word is None:
-        lines = [line for name in KINDS for line in _listed(name)]
-    else:
-        lines = list(_kind(word) if word in KINDS else _code(word))
-    if word is not None and not lines:
-        near = difflib.get_close_matches(word, sorted(_known()), n=1)
-        suggestion = f"; did you mean {near[0]!r}?" if near else ""
-        remedy = "" if near else "`weighbridge explain` lists the gate kinds"
-        raise UsageError("unknown-word", f"nothing is called {word!r}{suggestion}", remedy=remedy)
-    for line in lines:
+@click.argument("word", nargs=-1)
+def command(word: tuple[str, ...]) -> None:
+    """Explain WORD: a gate kind, quantity, contract, code or term. Without WORD, list all of them."""
+    wanted = " ".join(word)
+    for line in _explained(wanted) if wanted else _listed():
         click.echo(line)
 
 
-def _known() -> set[str]:
-    """Collect every word that can be explained."""
-    codes = itertools.chain(CODES, COMMON, *SUBJECT_CODES.values(), *(kind.codes for kind in KINDS.values()))
-    return {*KINDS, *codes}
+def _explained(wanted: str) -> Iterator[str]:
+    known = list(_index())
+    found = [telling for _, name, telling in known if _folded(name) == _folded(wanted)]
+    if not found:
+        names = {name.casefold(): name for _, name, _ in known}
+        near = difflib.get_close_matches(wanted.casefold(), names, n=1)
+        suggestion = f"; did you mean {names[near[0]]!r}?" if near else ""
+        remedy = "" if near else "`weighbridge explain` lists every word"
+        raise UsageError("unknown-word", f"nothing is called {wanted!r}{suggestion}", remedy=remedy)
+    for telling in found:
+        yield from telling()
 
 
-def _listed(name: str) -> list[str]:
-    return textwrap.wrap(f"{name:<24} {gate_words(name).asks}", WIDTH, subsequent_indent=" " * 25)
+def _folded(word: str) -> str:
+    """Write a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
+    head, colon, rest = word.casefold().partition(":")
+    return head + colon + rest if f"{head}:" == BUILTIN else head
+
+
+def _index() -> Iterator[tuple[str, str, Telling]]:
+    """List every word with its group and what tells it, which reads no card before it is called."""
+    for name in KINDS:
+        yield "gate kind", name, partial(_kind, name)
+    for (quantity, kinds), verifier in VERIFIERS.items():
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, verifier.measure.__module__)
+    for name in builtin_names():
+        yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
+    for group, words in (*glossary("terms").items(), *glossary("codes").items()):
+        for word, meaning in words.items():
+            yield group, word, partial(_meaning, f"{word} ({group})", meaning)
+    for code, card in any_gate().items():
+        yield "code of any gate", code, partial(_code, "any gate", card)
+    for kind in KINDS.values():
+        for code, outcome in kind.codes.items():
+            yield f"code of {kind.name}", code, partial(_code_of, kind.name, code, outcome)
+
+
+def _listed() -> Iterator[str]:
+    groups: dict[str, list[str]] = {}
+    for group, word, _ in _index():
+        groups.setdefault(group, []).append(word)
+    for group, words in groups.items():
+        yield click.style(group, bold=True)
+        if group == "gate kind":
+            for name in words:
+                yield from textwrap.wrap(f"{name:<24} {gate_words(name).asks}", **_HANGING)
+        else:
+            yield from textwrap.wrap(
+                ", ".join(dict.fromkeys(words)), **_WHOLE, initial_indent="  ", subsequent_indent="  "
+            )
+
+
+# --- One word ---------------------------------------------------------------------------------------------------------
 
 
 def _kind(name: str) -> Iterator[str]:
     card, kind = gate_words(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
-    yield from textwrap.wrap(card.asks, WIDTH)
-    yield from textwrap.wrap(card.why, WIDTH)
+    yield from textwrap.wrap(card.asks, **_WHOLE)
+    yield from textwrap.wrap(card.why, **_WHOLE)
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
@@ -67,7 +108,7 @@ def _kind(name: str) -> Iterator[str]:
         yield from _keys(kind.measure)
     yield "\ncodes"
     for code, words in card.codes.items():
-        yield from textwrap.wrap(f"{kind.codes[code]:<8} {code}: {words.says}", WIDTH, **_HANGING)
+        yield from textwrap.wrap(f"{kind.codes[code]:<8} {code}: {words.says}", **_HANGING)
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
 
@@ -81,32 +122,44 @@ def _keys(keys: type) -> Iterator[str]:
         told = [f"{sign} {bound:g}" for sign, bound in bounds if bound is not None]
         default = "required" if item.required else f"default {json.dumps(item.default, default=str)}"
         text = f"{item.key}{unit}: {doc.text} ({', '.join((*told, default))})"
-        yield from textwrap.wrap(text, WIDTH, **_HANGING)
+        yield from textwrap.wrap(text, **_HANGING)
 
 
-def _code(code: str) -> Iterator[str]:
-    if code in CODES:
-        yield click.style(code, bold=True)
-        yield from str(CODES[code]).splitlines()
-    for of, codes in SUBJECT_CODES.items():
-        if code in codes:
-            yield click.style(f"{code} ({of})", bold=True)
-            yield from textwrap.wrap(codes[code], WIDTH)
-    if code in COMMON:
-        yield from _words("any gate", COMMON[code])
-    for kind in KINDS.values():
-        if code in kind.codes:
-            yield from _words(f"{kind.name}: {kind.codes[code]}", gate_words(kind.name).codes[code])
+def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
+    card = verifier_words(module.rpartition(".")[2])
+    yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
+    yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
+    for pitfall in card.pitfalls:
+        yield from _told(pitfall=pitfall)
 
 
-def _words(of: str, words: CodeCard) -> Iterator[str]:
+def _contract(name: str) -> Iterator[str]:
+    contract = load_contract(name).contract
+    yield click.style(f"{name} (version {contract.version})", bold=True)
+    yield from textwrap.wrap(contract.title, **_WHOLE)
+    for gate in contract.gates:
+        yield from textwrap.wrap(f"{gate.id}: {gate.title} ({gate.kind})", **_HANGING)
+    bound = " ".join(f"--subject {subject}={decl.kind.upper()}" for subject, decl in contract.subjects.items())
+    yield f"Type: weighbridge verify {name} {bound}"
+
+
+def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
+    yield click.style(heading, bold=True)
+    labelled = ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do)
+    for label, text in labelled:
+        yield from textwrap.wrap(label + text, **_WHOLE) if text else ()
+
+
+def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
+    return _code(f"{kind}: {outcome}", gate_words(kind).codes[code])
+
+
+def _code(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
-    yield from textwrap.wrap(f"says: {words.says}", WIDTH, **_HANGING)
-    named = (
-        ("enough", words.enough),
-        ("likely cause", words.cause),
-        ("first knob", words.knob),
-        ("look at", words.look),
-    )
-    for label, text in named:
-        yield from textwrap.wrap(f"{label}: {text}", WIDTH, **_HANGING) if text else ()
+    hints = {"enough": words.enough, "likely cause": words.cause, "first knob": words.knob, "look at": words.look}
+    yield from _told(says=words.says, **hints)
+
+
+def _told(**named: str) -> Iterator[str]:
+    for label, text in named.items():
+        yield from textwrap.wrap(f"{label}: {text}", **_HANGING) if text else ()

@@ -12,19 +12,20 @@ import click
 from weighbridge.binding import Bound
 from weighbridge.cards import fill
 from weighbridge.clauses.column_basis import basis_of
-from weighbridge.cli.checkpoint_alone import Alone, look
+from weighbridge.cli.checkpoint_alone import CheckpointReport, look
 from weighbridge.cli.options import as_json, print_json
 from weighbridge.errors import SubjectError
-from weighbridge.files import exists, is_file, is_folder, local_path
-from weighbridge.judging import DEFAULT, UNNAMED
+from weighbridge.formats import dcp_metadata, detect
+from weighbridge.judging import DEFAULT
 from weighbridge.limits import plain
-from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.model import Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.runs import StepColumn
 from weighbridge.report.lines import capped
+from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.views import dcp_metadata, formats
 
 TENSORS_SHOWN = 20
 INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
@@ -48,47 +49,39 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
-    facts = rows_of(_measure("facts", kind, view), Fact)
+    facts = _facts(kind, view)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
-    alone = None if headers or kind is SubjectKind.RUN else look(view, table)
-    table = alone.tensors if alone else table
+    report = None if headers or kind is SubjectKind.RUN else look(view, table)
+    table = report.tensors if report else table
     if as_json:
-        print_json(
-            {
-                "file": file,
-                "kind": kind,
-                "facts": {fact.name: plain(fact, UNNAMED) for fact in facts},
-                "table": table,
-                **(_json(alone) if alone else {}),
-            }
-        )
+        print_json({"file": file, "kind": kind, "facts": facts, "table": table, **(_json(report) if report else {})})
         return
     click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
-    for fact in facts:
-        click.echo(f"  {fact.name:<18} {_fact(fact)}")
-    if alone:
-        _echo_alone(alone, everything=everything)
+    for name, fact in facts.items():
+        click.echo(f"  {name:<18} {_fact(fact)}")
+    if report:
+        _echo_report(report, everything=everything)
     lines = list(_lines(kind, table))
     for line in lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN):
         click.echo(f"  {line}")
 
 
-def _echo_alone(alone: Alone, *, everything: bool) -> None:
+def _echo_report(report: CheckpointReport, *, everything: bool) -> None:
     click.echo(
-        fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", alone.labels)
+        fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
     )
-    click.echo(fill("  precision          {precision}", alone.labels))
-    says = [finding.says for finding in alone.findings]
+    click.echo(fill("  precision          {precision}", report.labels))
+    says = [finding.says for finding in report.findings]
     click.echo(click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None))
     for line in says if everything else capped(says):
         click.echo(f"    {line}")
 
 
-def _json(alone: Alone) -> Fields:
+def _json(report: CheckpointReport) -> Fields:
     return {
-        "findings": [dataclasses.asdict(finding) for finding in alone.findings],
-        "labels": alone.labels,
-        "health": alone.health,
+        "findings": [dataclasses.asdict(finding) for finding in report.findings],
+        "labels": report.labels,
+        "health": report.health,
     }
 
 
@@ -109,7 +102,7 @@ def _looks_like_a_checkpoint(path: Path) -> bool:
     if not is_file(path) or path.name.endswith(INDEXES):
         return path.name.endswith(INDEXES)
     with path.open("rb") as file:
-        return formats.reader_of(file.read(formats.HEAD)) is not None
+        return detect.reader_of(file.read(detect.HEAD)) is not None
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
@@ -119,15 +112,19 @@ def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
     return result
 
 
+def _facts(kind: SubjectKind, view: Any) -> Fields:
+    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
+    return {row.pop("name"): row for row in rows}
+
+
 def _columns(view: Any) -> Fields:
-    table = _measure("step_columns", SubjectKind.RUN, view).value
-    assert isinstance(table, Rows)
+    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
     told: dict[str, Json] = {}
-    for row in table.rows:
+    for row in rows:
         found = basis_of(row)
         by = f" ({found.how} of {found.partner})" if found.partner else ""
-        shown = {key: row[key] for key in ("samples", "missing", "min", "max")}
-        told[str(row[table.key])] = {**shown, "basis": f"{found.basis}{by}"}
+        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+        told[row.column] = {**counted, "basis": f"{found.basis}{by}"}
     return told
 
 
@@ -139,9 +136,11 @@ def _tensors(view: Any) -> Fields:
     return told
 
 
-def _fact(fact: Fact) -> str:
-    contradicted = f", contradicted by {list(fact.contradicted_by)}" if fact.contradicted_by else ""
-    return fill("{value}", {"value": fact.value}) + f"  ({fact.basis}{contradicted})"
+def _fact(fact: Json) -> str:
+    if not isinstance(fact, Mapping):
+        return str(fact)
+    contradicted = f", contradicted by {fact['contradicted_by']}" if fact.get("contradicted_by") else ""
+    return fill("{value}", {"value": fact.get("value")}) + f"  ({fact.get('basis')}{contradicted})"
 
 
 def _lines(kind: SubjectKind, table: Fields) -> Iterator[str]:

@@ -11,11 +11,11 @@ import click
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
-from weighbridge.files import is_folder
-from weighbridge.ledger import Place
-from weighbridge.ledger_check import check
-from weighbridge.ledger_record import reconcile
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.check import check
+from weighbridge.ledger.fold import Place
+from weighbridge.ledger.record import reconcile
+from weighbridge.ledger.store import Ledger
+from weighbridge.storage.local_files import is_folder
 
 
 @click.group(

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from weighbridge.contract.schema import contract_schema
+from weighbridge.contract.json_schema import contract_schema
 
 
 @click.command("schema", epilog="\b\nExample: weighbridge schema > contract.schema.json")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
+from weighbridge.card_checks import Check, selftest
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
-from weighbridge.selftest import Check, selftest
 
 
 @click.command(

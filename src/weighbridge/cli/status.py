@@ -15,8 +15,8 @@ from weighbridge.contract.here import contracts_here
 from weighbridge.contract.load import LoadedContract
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
-from weighbridge.ledger import Place, Standing, lowest, stale
-from weighbridge.ledger_store import Ledger
+from weighbridge.ledger.fold import Place, Standing, lowest, stale
+from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
 from weighbridge.report.terminal import STATUS_WORDS

@@ -14,13 +14,13 @@ from weighbridge.cli.options import as_json, debug, end_progress, print_json, pr
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.files import is_folder
 from weighbridge.judging import DEFAULT
-from weighbridge.ledger_record import Move
+from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Json
 from weighbridge.printable import printable
 from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
-from weighbridge.runner import Weighed
+from weighbridge.runner import Evaluation
+from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"
@@ -72,8 +72,8 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
 
 def _code(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
     """Fold all findings into one code; a contract without a gate has shown nothing, whatever stands beside it."""
-    code = exit_code((finding for result in results for finding in result.weighed.findings), expect_blocked)
-    empty = any(not result.weighed.contract.gates for result in results)
+    code = exit_code((finding for result in results for finding in result.evaluation.findings), expect_blocked)
+    empty = any(not result.evaluation.contract.gates for result in results)
     return ExitCode.NOTHING_SHOWN if empty and code is ExitCode.PASSED else code
 
 
@@ -134,7 +134,7 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
     """Say every result, the tally, and where the evidence is."""
     for result in results:
         yield from _told_one(result)
-    findings: list[Finding] = [finding for result in results for finding in result.weighed.findings]
+    findings: list[Finding] = [finding for result in results for finding in result.evaluation.findings]
     yield tally(findings, code)
     for result in results:
         yield printable(f"evidence: {result.bundle.path}")
@@ -155,35 +155,37 @@ def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
 
 
 def _told_one(result: Result) -> Iterator[str]:
-    contract, weighed = result.loaded.contract, result.weighed
-    yield heading(contract, [_subject(item, weighed) for item in weighed.bound])
+    contract, evaluation = result.loaded.contract, result.evaluation
+    yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
     if not contract.gates:
         yield "no gate is declared: this contract shows nothing"
     titles = {gate.id: gate.title for gate in contract.gates}
-    for finding in weighed.findings:
+    for finding in evaluation.findings:
         at = result.loaded.gate_at(finding.gate)
-        yield from block(finding, titles[finding.gate], f"{at.file}:{at.line}", weighed.measured)
+        yield from block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
     yield ""
 
 
-def _subject(item: Bound, weighed: Weighed) -> str:
+def _subject(item: Bound, evaluation: Evaluation) -> str:
     instance = "" if item.instance == DEFAULT else f"@{item.instance}"
-    origin = weighed.origins.get((item.subject, item.instance))
+    origin = evaluation.origins.get((item.subject, item.instance))
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
 
 
 def _report(result: Result, code: ExitCode) -> Json:
     from weighbridge.report.machine import contract_report
 
-    weighed = result.weighed
-    return contract_report(weighed.contract, weighed.findings, weighed.measured, code, str(result.bundle.path))
+    evaluation = result.evaluation
+    return contract_report(evaluation.contract, evaluation.findings, evaluation.measured, code, str(result.bundle.path))
 
 
 def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
     from weighbridge.report.junit import junit
 
-    suites = [(r.weighed.contract, str(r.loaded.path), r.weighed.findings, r.weighed.measured) for r in results]
+    suites = [
+        (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results
+    ]
     try:
         path.write_bytes(junit(suites, expect_blocked))
     except OSError as problem:

@@ -12,18 +12,18 @@ from types import MappingProxyType
 from typing import Final
 
 from weighbridge.contract import strict_yaml
+from weighbridge.contract.checks import lint, structural
 from weighbridge.contract.document import ContractDocument, GateDocument, SubjectDocument
 from weighbridge.contract.layers import Layered, merge, moved, single
-from weighbridge.contract.lint import lint, structural
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute
 from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
 from weighbridge.contract.tightening import loosenings
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
-from weighbridge.files import read_regular_file
 from weighbridge.gates import KINDS
 from weighbridge.limits import LimitsError, nearest, plain, read
 from weighbridge.model import Contract, GateDecl, SubjectDecl
+from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
 MAX_EXTENDS: Final = 8

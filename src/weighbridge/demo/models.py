@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from weighbridge.demo.corpus import standard_library
 from weighbridge.demo.gpt import GPT, SHAPE
-from weighbridge.views.model import Captured, Forward, Tokens
+from weighbridge.views.forward_subject import Captured, Forward, Tokens
 from weighbridge.views.torch_forward import TorchForward
 
 HERE = Path(__file__).parent

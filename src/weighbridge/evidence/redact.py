@@ -19,9 +19,9 @@ from typing import Any
 from weighbridge.errors import BundleError
 from weighbridge.evidence import secret_rules
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.files import local_path
 from weighbridge.model import CanaryResult, Measured
 from weighbridge.pseudonym import KEY_NAME, LOCAL, keyed, read_key
+from weighbridge.storage.local_files import local_path
 from weighbridge.urls import bare
 
 KEY_FILE = Path(LOCAL) / KEY_NAME

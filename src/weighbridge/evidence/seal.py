@@ -16,9 +16,9 @@ from weighbridge.errors import BundleError
 from weighbridge.evidence import layout, manifest, statement
 from weighbridge.evidence.codec import canaries_to_bytes, findings_to_bytes
 from weighbridge.evidence.disk import disk_error, write_folder
-from weighbridge.evidence.moments import utc
 from weighbridge.evidence.redact import Hit, Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, ContractRef, Predicate, Tool
+from weighbridge.evidence.timestamps import utc
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 

@@ -14,8 +14,8 @@ from weighbridge.evidence import layout, manifest, statement
 from weighbridge.evidence.codec import canaries_from_json, decode_measured, findings_from_json
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.statement import Predicate
-from weighbridge.files import is_folder
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
+from weighbridge.storage.local_files import is_folder
 from weighbridge.structure import closed
 
 FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     byte_identity,
     checkpoint_integrity,
@@ -21,7 +22,6 @@ from weighbridge.gates import (
     value_preservation,
     wall_time_budget,
 )
-from weighbridge.clauses.kind import Kind
 
 KINDS: Mapping[str, Kind[Any]] = {
     kind.name: kind

@@ -24,8 +24,8 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.clauses.pair_damage import blank_table
+from weighbridge.gates.dtype_preservation import listed
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

@@ -1,7 +1,7 @@
 """corpus-wrap-around: was the corpus passed over on purpose, each wrap told once, and was every step a real one?
 
 An iterator that ran dry goes on with placeholders: losses that stand still, steps too quick to have trained. Tokens,
-passes and coverage are held against each other, so that a wrap that nobody told shows in at least one of them.
+epochs and coverage are held against each other, so that a wrap that nobody told shows in at least one of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FINGERPRINT_SHARE = 1e-6  # float32 keeps so much of e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a pass over the corpus may look like."""
+    """What an epoch, a pass over the corpus, may look like."""
 
     placeholder_steps: Annotated[
         int, Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, tight="down")
@@ -47,18 +47,18 @@ class Limits:
         Doc("three steps in a row must not all take less than this share of the median", gt=0, lt=1, tight="up"),
     ] = 0.2
     slack_steps: Annotated[
-        float, Doc("steps' worth of tokens a pass that may be missing or over", ge=0, le=1000, tight="down")
+        float, Doc("steps' worth of tokens an epoch that may be missing or over", ge=0, le=1000, tight="down")
     ] = 1.0
     min_pass_share: Annotated[
-        float, Doc("share of the corpus that a complete pass must have seen, a step less", gt=0, le=1, tight="up")
+        float, Doc("share of the corpus that a complete epoch must have seen, a step less", gt=0, le=1, tight="up")
     ] = 0.9
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold losses, speed, tokens, coverage and every pass against each other and against the wraps that were told."""
-    progress, passes = record_of(evidence, "progress"), rows_of(evidence, "passes")
-    code = _unknown(progress, passes, limits)
-    placeholders = list(_losses(progress, limits)) if "equal_losses" in progress else []
+    """Hold losses, speed, tokens, coverage and every epoch against each other and against the wraps that were told."""
+    progress, epochs = record_of(evidence, "progress"), rows_of(evidence, "epochs")
+    code = _unknown(progress, epochs, limits)
+    placeholders = list(_losses(progress, limits)) if progress.get("equal_losses") else []
     if code and placeholders:  # what is broken beyond doubt is not hidden by what is not known
         return failed(placeholders, looked=["loss"], unit="wraps")
     if code:
@@ -67,22 +67,22 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     offences = [
         *placeholders,
         *_speed(progress, limits),
-        *_tokens(progress, limits, len(passes)),
+        *_tokens(progress, limits, len(epochs)),
         *_coverage(progress),
-        *_passes(passes, progress, limits),
+        *_epochs(epochs, progress, limits),
     ]
     speed = ["speed"] if limits.min_step_share is not None else []
-    looked = ["loss", *speed, "tokens", "coverage", *(str(row["pass"]) for row in passes)]
-    wraps = len(passes) - 1
-    figures = _figures(progress, passes)
+    looked = ["loss", *speed, "tokens", "coverage", *(str(row["epoch"]) for row in epochs)]
+    wraps = len(epochs) - 1
+    figures = _figures(progress, epochs)
     if offences:
         return failed(offences, looked=looked, unit="wraps", measured=wraps, figures=figures)
     return passed(looked=looked, unit="wraps", measured=wraps, figures=figures)
 
 
-def _unknown(progress: Fields, passes: tuple[Fields, ...], limits: Limits) -> str:
+def _unknown(progress: Fields, epochs: tuple[Fields, ...], limits: Limits) -> str:
     """Say why it cannot be judged, or nothing."""
-    if not passes:
+    if not epochs:
         return "no-passes"
     if not progress.get("corpus_tokens"):
         return "unknown-corpus"
@@ -120,9 +120,9 @@ def _speed(progress: Fields, limits: Limits) -> Iterator[Offence]:
         yield Offence(place="speed", code="impossible-speed", figures={**figures, "share": limits.min_step_share})
 
 
-def _tokens(progress: Fields, limits: Limits, passes: int) -> Iterator[Offence]:
+def _tokens(progress: Fields, limits: Limits, epochs: int) -> Iterator[Offence]:
     tokens, expected = _number(progress["tokens"]), _number(progress["tokens_expected"])
-    slack = _slack(progress, limits, passes)
+    slack = _slack(progress, limits, epochs)
     if not expected - slack <= tokens <= expected + slack:
         kept = ("tokens", "tokens_expected", "tokens_per_step", "steps", "tokens_from")
         yield Offence(
@@ -130,8 +130,8 @@ def _tokens(progress: Fields, limits: Limits, passes: int) -> Iterator[Offence]:
         )
 
 
-def _slack(progress: Fields, limits: Limits, passes: int) -> float:
-    return limits.slack_steps * passes * _number(progress["tokens_per_step"])
+def _slack(progress: Fields, limits: Limits, epochs: int) -> float:
+    return limits.slack_steps * epochs * _number(progress["tokens_per_step"])
 
 
 def _coverage(progress: Fields) -> Iterator[Offence]:
@@ -143,17 +143,17 @@ def _coverage(progress: Fields) -> Iterator[Offence]:
             yield Offence(place="coverage", code="clamped-coverage", figures=figures)
 
 
-def _passes(passes: tuple[Fields, ...], progress: Fields, limits: Limits) -> Iterator[Offence]:
-    shared = {key: value for key, value in _figures(passes=passes, progress=progress).items() if key in _SHARED}
-    for row in passes:
-        for code in _pass(row, progress, limits):
-            yield Offence(place=str(row["pass"]), code=code, figures={**row, **shared})
+def _epochs(epochs: tuple[Fields, ...], progress: Fields, limits: Limits) -> Iterator[Offence]:
+    shared = {key: value for key, value in _figures(epochs=epochs, progress=progress).items() if key in _SHARED}
+    for row in epochs:
+        for code in _epoch(row, progress, limits):
+            yield Offence(place=str(row["epoch"]), code=code, figures={**row, **shared})
 
 
 _SHARED = ("wraps", "logged", "corpus_tokens")
 
 
-def _pass(row: Fields, progress: Fields, limits: Limits) -> Iterator[str]:
+def _epoch(row: Fields, progress: Fields, limits: Limits) -> Iterator[str]:
     corpus, step = _number(progress["corpus_tokens"]), _number(progress["tokens_per_step"])
     wrapped, events = _number(row["number"]) > 1, _number(row["events"])
     if wrapped and not events:
@@ -168,11 +168,11 @@ def _pass(row: Fields, progress: Fields, limits: Limits) -> Iterator[str]:
         yield "short-pass"
 
 
-def _figures(progress: Fields, passes: tuple[Fields, ...]) -> Fields:
-    logged = sum(int(_number(row["events"]) + _number(row["stray"])) for row in passes)
+def _figures(progress: Fields, epochs: tuple[Fields, ...]) -> Fields:
+    logged = sum(int(_number(row["events"]) + _number(row["stray"])) for row in epochs)
     tokens, corpus = _number(progress["tokens"]), _number(progress["corpus_tokens"])
     kept = {key: progress[key] for key in ("tokens", "tokens_from", "corpus_tokens", "steps", "tokens_per_step")}
-    return {"wraps": len(passes) - 1, "logged": logged, "passes": tokens / corpus, "by": passes[0]["by"], **kept}
+    return {"wraps": len(epochs) - 1, "logged": logged, "passes": tokens / corpus, "by": epochs[0]["by"], **kept}
 
 
 def _list(record: Fields, key: str) -> list[Fields]:
@@ -219,13 +219,13 @@ def _clamped(progress: Fields, _limits: Limits) -> Fields:
 
 
 def _off(sign: float) -> Falsifier[Limits]:
-    """Move the tokens just beyond their slack; the passes, which widen it, are taken from the evidence."""
+    """Move the tokens just beyond their slack; the epochs, which widen it, are taken from the evidence."""
 
     def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-        passes = len(rows_of(evidence, "passes"))
+        epochs = len(rows_of(evidence, "epochs"))
 
         def change(progress: Fields, _limits: Limits) -> Fields | None:
-            slack = limits.slack_steps * passes * _number(progress["tokens_per_step"])
+            slack = limits.slack_steps * epochs * _number(progress["tokens_per_step"])
             beyond = _number(progress["tokens_expected"]) + sign * slack
             moved = math.nextafter(beyond, sign * math.inf)
             return {**progress, "tokens": moved} if moved > 0 else None
@@ -237,13 +237,13 @@ def _off(sign: float) -> Falsifier[Limits]:
     return Falsifier(name, "tokens-mismatch", damage)
 
 
-def _each_pass(
-    name: str, code: str, change: Callable[[Fields, Fields, Limits], Fields | None], why: str = "no such pass"
+def _each_epoch(
+    name: str, code: str, change: Callable[[Fields, Fields, Limits], Fields | None], why: str = "no such epoch"
 ) -> Falsifier[Limits]:
     def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
         progress = record_of(evidence, "progress")
         inner: Falsifier[Limits] = each_row(
-            name, code, "passes", lambda row, within: change(row, progress, within), why=why
+            name, code, "epochs", lambda row, within: change(row, progress, within), why=why
         )
         return inner.damage(evidence, limits, places)
 
@@ -251,12 +251,12 @@ def _each_pass(
 
 
 def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Add one pass more that no event announces."""
-    rows = rows_of(evidence, "passes")
+    """Add one epoch more that no event announces."""
+    rows = rows_of(evidence, "epochs")
     number = len(rows) + 1
-    name = f"pass {number}"
-    added = {**rows[-1], "pass": name, "number": number, "events": 0, "stray": 0, "complete": False}
-    return Damage(with_value(evidence, "passes", Rows("pass", (*rows, added))), frozenset({name}))
+    name = f"epoch {number}"
+    added = {**rows[-1], "epoch": name, "number": number, "events": 0, "stray": 0, "complete": False}
+    return Damage(with_value(evidence, "epochs", Rows("epoch", (*rows, added))), frozenset({name}))
 
 
 def _too_long(row: Fields, progress: Fields, _limits: Limits) -> Fields:
@@ -282,7 +282,7 @@ KIND = Kind(
     roles={"run": SubjectKind.RUN},
     needs={
         "progress": Need("corpus_progress", of=("run",)),
-        "passes": Need("corpus_passes", of=("run",)),
+        "epochs": Need("corpus_epochs", of=("run",)),
     },
     limits=Limits,
     codes={
@@ -340,21 +340,21 @@ KIND = Kind(
         _off(-1.0),
         each_record("coverage clamped at full", "clamped-coverage", "progress", _clamped, place="coverage"),
         Falsifier("a silent wrap more", "unlogged", _silent_wrap),
-        _each_pass(
+        _each_epoch(
             "a wrap that no event tells",
             "unlogged",
             lambda row, _, __: {**row, "events": 0} if _number(row["number"]) > 1 else None,
             "the run did not wrap",
         ),
-        _each_pass(
+        _each_epoch(
             "a wrap told twice",
             "logged-twice",
             lambda row, _, __: {**row, "events": 2} if _number(row["number"]) > 1 else None,
             "the run did not wrap",
         ),
-        _each_pass("an event where nothing wrapped", "unfounded", lambda row, _, __: {**row, "stray": 1}),
-        _each_pass("a pass longer than the corpus", "long-pass", _too_long),
-        _each_pass("a pass broken off early", "short-pass", _too_short, "a step is as long as a pass"),
+        _each_epoch("an event where nothing wrapped", "unfounded", lambda row, _, __: {**row, "stray": 1}),
+        _each_epoch("an epoch longer than the corpus", "long-pass", _too_long),
+        _each_epoch("an epoch broken off early", "short-pass", _too_short, "a step is as long as an epoch"),
         _blocking("the corpus is unknown", "unknown-corpus", corpus_tokens=None),
         _blocking("the tokens are unknown", "unknown-tokens", tokens=None),
         _blocking("the tokens of a step are unknown", "unknown-tokens", tokens_expected=None),

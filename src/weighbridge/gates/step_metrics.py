@@ -10,9 +10,10 @@ import fnmatch
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses import column_basis
+from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -27,7 +28,6 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_value,
 )
-from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 
@@ -79,18 +79,19 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every required metric, the order of the steps and every column's basis against the contract."""
     rows = {str(row["column"]): row for row in rows_of(evidence, "columns")}
     steps = rows.get(STEP)
-    if steps is None or _count(steps, "steps") < limits.min_steps:
-        found = _count(steps, "steps") if steps else 0
+    order = steps["order"] if steps is not None else None
+    if steps is None or order is None or order["steps"] < limits.min_steps:
+        found = order["steps"] if order else 0
         return blocked("too-few-steps", {"steps": found, "needed": limits.min_steps})
     required = {name: _find(name, rows) for name in limits.required}
     named = (str(row["column"]) if row else name for name, row in required.items())
     looked = list(dict.fromkeys([STEP, *named, *rows]))
-    offences = [*_absent(required), *_order(steps, limits)]
+    offences = [*_absent(required), *_order(order, limits)]
     for column, row in rows.items():
         offences.extend(_cells(row, steps) if column == STEP or row in required.values() else ())
         offences.extend(_basis(row, limits))
         offences.extend(_rate(row, limits))
-    figures: Fields = {"steps": steps["steps"], "rows": steps["rows"], "bases": _told(rows)}
+    figures: Fields = {"steps": order["steps"], "rows": steps["rows"], "bases": _told(rows)}
     if offences:
         return failed(offences, looked=looked, unit="columns", figures=figures)
     return passed(looked=looked, unit="columns", figures=figures)
@@ -111,7 +112,7 @@ def _cells(row: Fields, steps: Fields) -> Iterator[Offence]:
     """Demand a finite number of every step."""
     place = str(row["column"])
     counted = {key: row[key] for key in ("rows", "steps_missing", "unreadable", "nan", "infinite")}
-    kept: Fields = {"steps": steps["steps"], **counted}
+    kept: Fields = {"steps": steps["order"]["steps"], **counted}
     if _count(row, "unreadable"):
         yield Offence(place=place, code="unreadable", figures={**kept, "first_step": row["first_unreadable_step"]})
     if _count(row, "steps_missing") or (row is steps and _count(row, "missing")):
@@ -121,7 +122,7 @@ def _cells(row: Fields, steps: Fields) -> Iterator[Offence]:
         yield Offence(place=place, code="non-finite", figures={**kept, "first_step": row["first_non_finite_step"]})
 
 
-def _order(steps: Fields, limits: Limits) -> Iterator[Offence]:
+def _order(order: Fields, limits: Limits) -> Iterator[Offence]:
     checks = (
         ("repeated-steps", "repeated_steps", limits.max_repeated_steps, "first_repeated_step"),
         ("backward-steps", "backward_steps", limits.max_backward_steps, "first_backward_step"),
@@ -129,14 +130,15 @@ def _order(steps: Fields, limits: Limits) -> Iterator[Offence]:
         ("fractional-steps", "fractional", 0, "first_step"),
     )
     for code, key, limit, where in checks:
-        if _count(steps, key) > limit:
-            yield Offence(place=STEP, code=code, figures={"found": steps[key], "limit": limit, "step": steps[where]})
+        if _count(order, key) > limit:
+            yield Offence(place=STEP, code=code, figures={"found": order[key], "limit": limit, "step": order[where]})
 
 
 def _basis(row: Fields, limits: Limits) -> Iterator[Offence]:
     column, found = str(row["column"]), basis_of(row)
     statistics = ("finite", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n")
-    figures = {key: row[key] for key in (*statistics, "range_over_std", "first_step") if key in row}
+    figures = {key: row[key] for key in (*statistics, "range_over_std")}
+    figures |= {"first_step": row["order"]["first_step"]} if row["order"] else {}
     if found.basis is ColumnBasis.CONSTANT and not _allowed(row, limits.allow_constant):
         yield Offence(place=column, code="constant", figures=figures)
     if found.basis is ColumnBasis.NOISE and not _allowed(row, limits.allow_noise):
@@ -144,8 +146,9 @@ def _basis(row: Fields, limits: Limits) -> Iterator[Offence]:
 
 
 def _rate(row: Fields, limits: Limits) -> Iterator[Offence]:
-    if row.get("rate_rows") and not _agrees(row["rate_over_tokens"], limits):
-        figures = {"ratio": row["rate_over_tokens"], "rows": row["rate_rows"], "tolerance": limits.rate_tolerance}
+    rate = row["rate"]
+    if rate and not _agrees(rate["over_tokens"], limits):
+        figures = {"ratio": rate["over_tokens"], "rows": rate["rows"], "tolerance": limits.rate_tolerance}
         yield Offence(place=str(row["column"]), code="inconsistent", figures=figures)
 
 
@@ -213,10 +216,14 @@ def _at_step(
     return Falsifier(name, code, damage, outcome)
 
 
+def _ordered(row: Any, **changed: int) -> Fields:
+    return {**row, "order": {**row["order"], **changed}}
+
+
 def _rate_off(sign: int) -> Callable[[Fields, Limits], Fields | None]:
     def change(row: Fields, limits: Limits) -> Fields | None:
         ratio = math.nextafter(1 + sign * limits.rate_tolerance, sign * math.inf)
-        return {**row, "rate_over_tokens": ratio} if row.get("rate_rows") else None
+        return {**row, "rate": {**row["rate"], "over_tokens": ratio}} if row["rate"] else None
 
     return change
 
@@ -261,15 +268,15 @@ KIND = Kind(
         _at_step(
             "a step logged twice",
             "repeated-steps",
-            lambda row, limits: {**row, "repeated_steps": limits.max_repeated_steps + 1},
+            lambda row, limits: _ordered(row, repeated_steps=limits.max_repeated_steps + 1),
         ),
         _at_step(
             "the step falls",
             "backward-steps",
-            lambda row, limits: {**row, "backward_steps": limits.max_backward_steps + 1},
+            lambda row, limits: _ordered(row, backward_steps=limits.max_backward_steps + 1),
         ),
-        _at_step("steps left out", "gap", lambda row, limits: {**row, "largest_gap": limits.max_gap + 1}),
-        _at_step("half a step", "fractional-steps", lambda row, _: {**row, "fractional": 1}),
+        _at_step("steps left out", "gap", lambda row, limits: _ordered(row, largest_gap=limits.max_gap + 1)),
+        _at_step("half a step", "fractional-steps", lambda row, _: _ordered(row, fractional=1)),
         each_row(
             "a placeholder throughout",
             "constant",
@@ -303,7 +310,7 @@ KIND = Kind(
         _at_step(
             "one step too few",
             "too-few-steps",
-            lambda row, limits: {**row, "steps": limits.min_steps - 1},
+            lambda row, limits: _ordered(row, steps=limits.min_steps - 1),
             Outcome.BLOCKED,
         ),
     ),

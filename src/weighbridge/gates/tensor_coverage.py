@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -23,7 +24,6 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_value,
 )
-from weighbridge.gates.dtype_preservation import listed
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
 

@@ -11,7 +11,7 @@ import collections
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses.kind import Evidence, Kind, blocked, failed, passed, rows_of
 from weighbridge.clauses.mechanisms import (
@@ -72,7 +72,7 @@ class Limits:
     allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
 
 
-def class_of(row: Fields) -> Class | None:
+def class_of(row: Any) -> Class | None:
     """Tell the class of one tensor from what was measured; None where nothing could be compared."""
     if not row["candidate_dtype"]:
         return Class.DROPPED if _proven(row) else Class.MISSING
@@ -227,7 +227,7 @@ def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
 def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
     name, told = _explanation(row, code, named)
     counts, found = reproduced(row), class_of(row)
-    exact = max((int(str(counts.get(lane, 0))) for lane in ("identical", "value-cast", "requantised")), default=0)
+    exact = max((int(str(counts.get(name, 0))) for name in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
     return {key: plain(row[key]) for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from weighbridge.clauses import column_basis
+from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -32,7 +33,6 @@ from weighbridge.clauses.kind import (
     series_of,
     with_value,
 )
-from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, Series, SubjectKind, Verdict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,6 +29,15 @@ class Row:
 
     def items(self) -> Any:
         return [(item.name, getattr(self, item.name)) for item in fields(type(self))]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.keys()
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+
+Mapping.register(Row)  # TRANSITION: judges ask whether what is nested in a row is a mapping
 
 
 class Form(enum.StrEnum):

@@ -19,9 +19,9 @@ from typing import Any, Concatenate, ParamSpec, Self
 import torch
 
 from weighbridge.recorder import residency
-from weighbridge.recorder.corpus import Tally, WatchedLoader, token_counter
 from weighbridge.recorder.provenance import provenance
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.watched_loader import Tally, WatchedLoader, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
@@ -174,15 +174,15 @@ class Recorder:
         self._pause()
 
     @_guarded
-    def handed_out(self, batch: object) -> None:
+    def batch_drawn(self, batch: object) -> None:
         """Count a batch's tokens, and audit the step that it is for where that step is probed."""
         self._tally.add(self._tokens_of(batch))
         self._resume()
 
     @_guarded
-    def began_again(self, *, dry: bool) -> None:
+    def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
-        ended = self._tally.begin_again(dry=dry)
+        ended = self._tally.begin_pass(dry=dry)
         self._event("wrap" if dry else "restart", wraps=self._tally.wraps, corpus_position=ended)
 
     @_guarded

@@ -16,9 +16,9 @@ from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report.lines import capped, say, trials_told
+from weighbridge.report.lines import capped, finding_text, trials_told
 from weighbridge.report.terminal import COLOURS
-from weighbridge.runner import Weighed
+from weighbridge.runner import Evaluation
 
 SHOWN = 20
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
@@ -36,7 +36,7 @@ LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class DisplayOptions:
     """What of a comparison is shown: tensors of a glob, all of them or the worst, labels alone."""
 
     tensors: str
@@ -44,25 +44,25 @@ class Shown:
     headers: bool
 
 
-def told(weighed: Weighed, shown: Shown) -> Iterator[str]:
+def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Tell one comparison line by line: what broke, worst first, what remains by class, and the answer."""
-    finding, configuration = weighed.findings
-    counts = [found.verdict.outcome for found in counted(weighed)]
+    finding, configuration = evaluation.findings
+    counts = [found.verdict.outcome for found in counted(evaluation)]
     outcome = next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
-    answer = click.style(_answer(weighed), fg=COLOURS[outcome], bold=True)
-    if shown.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {LABELS_ONLY}", *_configuration(configuration, weighed, shown), answer)
+    answer = click.style(_answer(evaluation), fg=COLOURS[outcome], bold=True)
+    if display.headers and finding.verdict.code == "not-compared":
+        yield from (f"  {LABELS_ONLY}", *_configuration(configuration, evaluation, display), answer)
         return
-    said = say(finding, weighed.measured)
-    lines = list(_worst_first(finding, shown.tensors)) if finding.verdict.offences else list(said.lines)
-    yield from (f"  {line}" for line in (lines if shown.everything else capped(lines, SHOWN)))
+    said = finding_text(finding, evaluation.measured)
+    lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
+    yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
     yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
     yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
-    rows = _rows(weighed)
-    yield from (f"  {line}" for line in (_table(rows, shown.tensors) if shown.everything else ()))
+    rows = _rows(evaluation)
+    yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
-    yield from _configuration(configuration, weighed, shown)
+    yield from _configuration(configuration, evaluation, display)
     yield answer
 
 
@@ -81,13 +81,13 @@ def _policy(offence: Offence) -> str:
     return f"{verb}:{offence.figures.get('candidate_dtype')}"
 
 
-def counted(weighed: Weighed) -> tuple[Finding, ...]:
+def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     """Give the findings that make the answer: a configuration that could not be compared is told, and no more."""
-    finding, configuration = weighed.findings
+    finding, configuration = evaluation.findings
     return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
 
 
-def _configuration(finding: Finding, weighed: Weighed, shown: Shown) -> Iterator[str]:
+def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Tell where the configurations differ, or how much of them was compared."""
     figures = finding.verdict.figures
     if finding.verdict.code == NOBODY_ASKED:
@@ -97,22 +97,22 @@ def _configuration(finding: Finding, weighed: Weighed, shown: Shown) -> Iterator
     if finding.verdict.outcome is Outcome.PASS:
         told = [f"{finding.verdict.of} fields agree" + (f", {len(apart)} could not be compared" if apart else "")]
     else:
-        said = say(finding, weighed.measured)
-        told = [*(said.lines if shown.everything else capped(said.lines, SHOWN))]
+        said = finding_text(finding, evaluation.measured)
+        told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
-    if shown.everything:
+    if display.everything:
         yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
 
 
-def classes(weighed: Weighed) -> Json:
+def classes(evaluation: Evaluation) -> Json:
     """Give the class of every tensor, by name."""
-    return {row.name: _class(row) for row in _rows(weighed)}
+    return {row.name: _class(row) for row in _rows(evaluation)}
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
-    shown = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
-    return (line for _, line in sorted(shown, key=lambda pair: _badness(pair[0])))
+    matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
+    return (line for _, line in sorted(matching, key=lambda pair: _badness(pair[0])))
 
 
 def _badness(offence: Offence) -> tuple[int, float]:
@@ -124,8 +124,10 @@ def _badness(offence: Offence) -> tuple[int, float]:
     return rank, -share
 
 
-def _rows(weighed: Weighed) -> tuple[TensorPair, ...]:
-    found = (item for item in weighed.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS)
+def _rows(evaluation: Evaluation) -> tuple[TensorPair, ...]:
+    found = (
+        item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
+    )
     return next((rows_of(item, TensorPair) for item in found), ())
 
 
@@ -151,14 +153,14 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
             })  # fmt: skip
 
 
-def _answer(weighed: Weighed) -> str:
-    finding, configuration = weighed.findings
+def _answer(evaluation: Evaluation) -> str:
+    finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
     kinds = Counter(_kind(offence) for offence in verdict.offences)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    broken = next((found for found in weighed.findings if found.verdict.outcome is Outcome.ERROR), None)
+    broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
-        word = "UNREADABLE" if _unreadable(broken, weighed) else "ERROR"
+        word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
         return f"{word}: {broken.verdict.code}"
     besides = _fields(fields) if fields.outcome is Outcome.FAIL else ""
     match verdict.outcome:
@@ -168,7 +170,7 @@ def _answer(weighed: Weighed) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but not {besides}"
         case Outcome.PASS:
-            word = "SAME" if _counted(_rows(weighed)).keys() <= SAME else "AS MEANT"
+            word = "SAME" if _counted(_rows(evaluation)).keys() <= SAME else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
@@ -185,6 +187,6 @@ def _kind(offence: Offence) -> str:
     return f"{offence.code} ({mechanism})" if mechanism else offence.code
 
 
-def _unreadable(finding: Finding, weighed: Weighed) -> bool:
-    found = weighed.measured.get(str(finding.verdict.figures.get("measurement")))
+def _unreadable(finding: Finding, evaluation: Evaluation) -> bool:
+    found = evaluation.measured.get(str(finding.verdict.figures.get("measurement")))
     return isinstance(found, Faulted) and found.code != "verifier-raised" and not found.code.startswith("engine-")

@@ -8,19 +8,19 @@ from xml.etree import ElementTree as ET
 
 from weighbridge.exit_code import expected
 from weighbridge.model import Contract, Finding, Measured, Outcome
-from weighbridge.report.lines import Said, say
+from weighbridge.report.lines import FindingText, finding_text
 from weighbridge.report.terminal import gate_name
 
 _NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def junit(
-    weighed: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
+    verified: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
     expect_blocked: frozenset[str] = frozenset(),
 ) -> bytes:
-    """Write one test suite a contract and one test case a gate and instance; `weighed` is (contract, file, …)."""
+    """Write one test suite a contract and one test case a gate and instance; `verified` is (contract, file, …)."""
     suites = ET.Element("testsuites", name="weighbridge")
-    for contract, file, findings, measured in weighed:
+    for contract, file, findings, measured in verified:
         suites.append(_suite(contract, file, findings, measured, expect_blocked))
     ET.indent(suites)
     body: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
@@ -46,11 +46,11 @@ def _suite(
         skipped=str(skipped),
     )
     for finding in findings:
-        suite.append(_case(finding, file, say(finding, measured), expected(finding, expect_blocked)))
+        suite.append(_case(finding, file, finding_text(finding, measured), expected(finding, expect_blocked)))
     return suite
 
 
-def _case(finding: Finding, file: str, said: Said, excused: bool) -> ET.Element:
+def _case(finding: Finding, file: str, said: FindingText, excused: bool) -> ET.Element:
     case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
     verdict = finding.verdict
     text = "\n".join(

@@ -13,7 +13,7 @@ TOLD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class FindingText:
     """One finding in words: what it says, what it would have said, what would have sufficed, hints, and its trials."""
 
     lines: tuple[str, ...]
@@ -24,12 +24,12 @@ class Said:
     trials: str = ""
 
 
-def say(finding: Finding, measured: Mapping[str, Measured]) -> Said:
+def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
     """Put a finding into words."""
     card = gate_words(finding.kind)
     words = _words(finding)
     figures = numbers(finding.verdict) | _first(finding.verdict.offences)
-    return Said(
+    return FindingText(
         lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, finding.verdict),

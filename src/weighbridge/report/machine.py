@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.exit_code import ExitCode
 from weighbridge.model import Contract, Finding, Json, Measured
-from weighbridge.report.lines import say
+from weighbridge.report.lines import finding_text
 
 SCHEMA = "weighbridge.report/v0"
 
 
 def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str, Json]:
     """Give a finding with its words."""
-    said = say(finding, measured)
+    said = finding_text(finding, measured)
     words: dict[str, Json] = {
         "says": said.lines,
         "uncounted_says": said.uncounted,
@@ -29,7 +29,7 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
 def contract_report(
     contract: Contract, findings: Sequence[Finding], measured: Mapping[str, Measured], code: ExitCode, bundle: str
 ) -> dict[str, Json]:
-    """Give everything that one contract's weighing came to."""
+    """Give everything that one contract's evaluation came to."""
     return {
         "schema": SCHEMA,
         "contract": contract.id,

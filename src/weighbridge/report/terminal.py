@@ -10,7 +10,7 @@ import click
 from weighbridge.exit_code import ExitCode
 from weighbridge.model import Contract, Finding, Measured, Outcome, Severity, Status, Verdict
 from weighbridge.printable import printable
-from weighbridge.report.lines import capped, say
+from weighbridge.report.lines import capped, finding_text
 
 COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
 STATUS_WORDS = {
@@ -25,14 +25,14 @@ INDENT = " " * 4
 
 
 def heading(contract: Contract, subjects: Sequence[str]) -> str:
-    """Say what was weighed against which contract."""
+    """Say what was held against which contract."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
     return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
 
 
 def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
     """Say one finding: outcome, gate and title, then what was found, what would have sufficed, and hints."""
-    said = say(finding, measured)
+    said = finding_text(finding, measured)
     outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
     advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
     lines = [f"{outcome} {gate_name(finding)}{advisory}  {printable(title)}"]

@@ -8,7 +8,7 @@ from weighbridge.model import SubjectKind
 from weighbridge.verifiers import (
     checkpoint_facts,
     command_outcome,
-    corpus_passes,
+    corpus_epochs,
     corpus_progress,
     device_evidence,
     file_structure,
@@ -23,12 +23,12 @@ from weighbridge.verifiers import (
     tensor_moments,
     tensor_values,
 )
-from weighbridge.verifiers.base import Verifier
+from weighbridge.verifiers.verifier import Verifier
 
 _ALL: tuple[Verifier, ...] = (
     checkpoint_facts.VERIFIER,
     command_outcome.VERIFIER,
-    corpus_passes.VERIFIER,
+    corpus_epochs.VERIFIER,
     corpus_progress.VERIFIER,
     device_evidence.VERIFIER,
     file_structure.VERIFIER,

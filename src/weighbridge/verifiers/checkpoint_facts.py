@@ -8,7 +8,7 @@ import dataclasses
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "facts"

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.commands import CommandOutcome, Leftover
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
 TAIL = 1 << 16  # bytes kept of each stream
@@ -28,6 +30,7 @@ MAX_LEFT = 1000
 MAX_DEPTH = 16
 TIMEOUT_S = 30.0
 DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
+RUN = "run-directory"
 RUN_FILES = ("run.json", "steps.jsonl")
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
 
@@ -39,6 +42,14 @@ print("weighbridge canary says", flush=True); print("weighbridge canary complain
 time.sleep(0.05)
 sys.exit(7)
 """
+SLEPT = 0.05
+KNOWN_LEFT = [
+    ("runs/known", RUN),
+    ("runs/steps", RUN),
+    ("runs", "directory"),
+    ("runs/known/run.json", "file"),
+    ("runs/steps/steps.jsonl", "file"),
+]
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
@@ -50,9 +61,14 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     view: CommandView = views[0]
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
-        fields = _run(view, Path(sandbox), timeout_s)
+        outcome = _run(view, Path(sandbox), timeout_s)
     return Measurement(
-        quantity="command_outcome", value=Record(fields), by="subprocess", at="exit of the command", examined=1, total=1
+        quantity="command_outcome",
+        value=Record(outcome),
+        by="subprocess",
+        at="exit of the command",
+        examined=1,
+        total=1,
     )
 
 
@@ -75,7 +91,7 @@ class _Tail:
         return bytes(self.kept).decode("utf-8", "replace")
 
 
-def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
+def _run(view: CommandView, sandbox: Path, timeout_s: float) -> CommandOutcome:
     work, scratch = sandbox / "work", sandbox / "tmp"
     work.mkdir()
     scratch.mkdir()
@@ -93,19 +109,20 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> dict[str, Json]:
         _kill_group(process)
     for thread in threads:
         thread.join(DRAIN_S)
-    left = sorted(left_behind(work), key=lambda item: item["what"] != "run-directory")  # first, where the list is cut
-    return {
-        "exit_code": exit_code,
-        "timed_out": exit_code is None,
-        "timeout_s": timeout_s,
-        "wall_seconds": wall_seconds,
-        "stdout": tails[0].text(),
-        "stderr": tails[1].text(),
-        "output_bytes": [tail.read for tail in tails],
-        "left": left[:MAX_LEFT],
-        "left_total": len(left),
-        "hidden": sorted(HIDDEN),
-    }
+    left = sorted(left_behind(work), key=lambda item: item.what != RUN)  # first, where the list is cut
+    return CommandOutcome(
+        exit_code=exit_code,
+        timed_out=exit_code is None,
+        timeout_s=timeout_s,
+        wall_seconds=wall_seconds,
+        stdout=tails[0].text(),
+        stderr=tails[1].text(),
+        stdout_bytes=tails[0].read,
+        stderr_bytes=tails[1].read,
+        left=tuple(left[:MAX_LEFT]),
+        left_total=len(left),
+        hidden=tuple(sorted(HIDDEN)),
+    )
 
 
 def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -150,20 +167,23 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def left_behind(folder: Path) -> Iterator[dict[str, Json]]:
+def left_behind(folder: Path) -> Iterator[Leftover]:
     """List what is in a folder: run directories, other directories, and files, by relative path.
 
     Raises:
         SubjectError: `left-unlisted`, where it cannot be looked at whole.
     """
     for path in sorted(_inside(folder, 0)):
+        what = "file"
         if path.is_dir() and not path.is_symlink():
-            what = "run-directory" if any((path / name).exists() for name in RUN_FILES) else "directory"
-        else:
-            what = "file"
-        yield {"path": path.relative_to(folder).as_posix(), "what": what}
-    if any((folder / name).exists() for name in RUN_FILES):
-        yield {"path": ".", "what": "run-directory"}
+            what = RUN if _holds_a_run(path) else "directory"
+        yield Leftover(path=path.relative_to(folder).as_posix(), what=what)
+    if _holds_a_run(folder):
+        yield Leftover(path=".", what=RUN)
+
+
+def _holds_a_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in RUN_FILES)
 
 
 def _inside(folder: Path, depth: int) -> Iterator[Path]:
@@ -196,27 +216,16 @@ def extent(_views: Views, _options: Fields) -> int:
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Run a command with a known end by the same instrument: exit code 7, two words, a run directory, a short sleep."""
     known = views[0].overlaid((sys.executable, "-I", "-S", "-c", KNOWN))
-    return Canary(name="a command with a known end", place="command", views=(known,), seen=_seen)
 
+    def seen(again: Measurement | Unmeasured) -> bool:
+        found = record_of(again, CommandOutcome) if isinstance(again, Measurement) else None
+        if found is None or found.wall_seconds < SLEPT:
+            return False
+        ended = (found.exit_code, found.timed_out, found.stdout, found.stderr)
+        said = ("weighbridge canary says\n", "weighbridge canary complains\n")
+        return ended == (7, False, *said) and [(item.path, item.what) for item in found.left] == KNOWN_LEFT
 
-def _seen(result: Measurement | Unmeasured) -> bool:
-    if not isinstance(result, Measurement) or not isinstance(result.value, Record):
-        return False
-    fields = result.value.value
-    said = ("weighbridge canary says\n", "weighbridge canary complains\n")
-    left = [
-        {"path": "runs/known", "what": "run-directory"},
-        {"path": "runs/steps", "what": "run-directory"},
-        {"path": "runs", "what": "directory"},
-        {"path": "runs/known/run.json", "what": "file"},
-        {"path": "runs/steps/steps.jsonl", "what": "file"},
-    ]
-    return (
-        (fields["exit_code"], fields["timed_out"]) == (7, False)
-        and (fields["stdout"], fields["stderr"]) == said
-        and fields["left"] == left
-        and 0.05 <= float(str(fields["wall_seconds"]))  # noqa: SIM300 -- reads as the sleep being the least
-    )
+    return Canary(name="a command with a known end", place="command", views=(known,), seen=seen)
 
 
 VERIFIER = Verifier(

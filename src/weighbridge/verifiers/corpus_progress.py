@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
-from weighbridge.model import Fields, Json, Measurement, Record, SubjectKind, Unmeasured
-from weighbridge.verifiers import column_statistics as statistics
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasured
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
+from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.run_facts import declared_tokens, numbers, products, tokens_told
 from weighbridge.verifiers.step_series import spread
-from weighbridge.views.cells import NUMBER, Cells
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
@@ -23,34 +25,35 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     order = statistics.order(columns[STEP])
-    fields: dict[str, Json] = {
-        "corpus_tokens": corpus_tokens(view),
-        "rows": view.rows,
-        "steps": statistics.distinct(columns[STEP]),
-        "largest_gap": order["largest_gap"],
-        **consumed(view),
-        **_expected(view, statistics.distinct(columns[STEP])),
-        "equal_losses": equal_runs(columns),
-        "losses": int(columns["loss"].known.sum()) if "loss" in columns else 0,
+    per_step = declared_tokens(view) or next((told.value for told in tokens_told(view)), None)
+    progress = CorpusProgress(
+        corpus_tokens=corpus_tokens(view),
+        rows=view.rows,
+        steps=order.steps,
+        largest_gap=order.largest_gap,
+        **_consumed(view),
+        tokens_per_step=per_step,
+        tokens_expected=per_step * order.steps if per_step else None,
+        equal_losses=equal_runs(columns),
+        losses=int(columns["loss"].known.sum()) if "loss" in columns else 0,
         **_quickest(columns),
-        "coverage": [_coverage(name, full, columns) for name, full in _full(view) if name in columns],
-    }
+        coverage=_coverage(view, columns),
+    )
     return Measurement(
-        quantity=QUANTITY, value=Record(fields), by="corpus_progress/1", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Record(progress), by="corpus_progress/1", examined=view.rows, total=view.rows
     )
 
 
 def corpus_tokens(view: RunView) -> int | None:
-    """Give the corpus's length in tokens, as the run reported it."""
+    """Return the corpus's length in tokens, as the run reported it."""
     data = view.facts.get("data")
     value = data.get("corpus_tokens") if isinstance(data, Mapping) else view.facts.get("corpus_tokens")
     return value if type(value) is int and value > 0 else None
 
 
-def consumed(view: RunView) -> Fields:
-    """Sum the tokens that the steps consumed, and say from what: a column, a running total, or rate × time."""
-    per_step = numbers(view, "tokens")
-    total = numbers(view, "tokens_seen")
+def _consumed(view: RunView) -> Mapping[str, Any]:
+    """Sum the tokens that the steps consumed, and tell from what: a column, a running total, or rate × time."""
+    per_step, total = numbers(view, "tokens"), numbers(view, "tokens_seen")
     if per_step:
         return {"tokens": _finite(math.fsum(per_step)), "tokens_from": "tokens", "tokens_rows": len(per_step)}
     if total:
@@ -64,18 +67,12 @@ def _finite(value: float) -> float | None:
     return value if 0 < value < math.inf else None
 
 
-def _expected(view: RunView, steps: int) -> Fields:
-    """Multiply the steps by the tokens of a step: what was declared, else what was counted or follows."""
-    per_step = declared_tokens(view) or next((told.value for told in tokens_told(view)), None)
-    return {"tokens_per_step": per_step, "tokens_expected": per_step * steps if per_step else None}
-
-
-def equal_runs(columns: Mapping[str, statistics.Dense]) -> list[Json]:
-    """Give the longest runs of two and more bit-equal losses, the longest first, with what else stood still in them."""
+def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ...]:
+    """Return the longest runs of two and more bit-equal losses, the longest first, with what else stood still there."""
     import numpy as np
 
     if "loss" not in columns:
-        return []
+        return ()
     loss = columns["loss"]
     rows = np.flatnonzero(loss.known)
     bits = loss.values[rows].view(np.int64)
@@ -83,66 +80,69 @@ def equal_runs(columns: Mapping[str, statistics.Dense]) -> list[Json]:
     lengths = np.diff(np.r_[begins, len(rows)])
     longest = np.argsort(-lengths, kind="stable")[:LISTED_RUNS]
     spans = [rows[begins[at] : begins[at] + lengths[at]] for at in longest if lengths[at] > 1]
-    return [_run(columns, span[0], span[-1], len(span)) for span in spans]
+    return tuple(_run(columns, span[0], span[-1], len(span)) for span in spans)
 
 
-def _run(columns: Mapping[str, statistics.Dense], first: int, last: int, length: int) -> Json:
-    steps = columns[STEP]
+def _run(columns: Mapping[str, statistics.Dense], first: int, last: int, length: int) -> EqualLosses:
     gradient = columns["grad_norm"].values[first : last + 1] if "grad_norm" in columns else None
-    return {
-        "first_step": int(steps.values[first]) if steps.known[first] else None,
-        "last_step": int(steps.values[last]) if steps.known[last] else None,
-        "length": length,
-        "loss": float(columns["loss"].values[first]),
-        "grad_norm": float(gradient[0]) if gradient is not None else None,
-        "grad_norm_equal": bool((gradient == gradient[0]).all()) if gradient is not None else None,
-        "last_row": bool(last == len(steps.values) - 1),
-    }
+    return EqualLosses(
+        first_step=_step(columns, first),
+        last_step=_step(columns, last),
+        length=length,
+        loss=float(columns["loss"].values[first]),
+        grad_norm=float(gradient[0]) if gradient is not None else None,
+        grad_norm_equal=bool((gradient == gradient[0]).all()) if gradient is not None else None,
+        last_row=bool(last == len(columns[STEP].values) - 1),
+    )
 
 
-def _quickest(columns: Mapping[str, statistics.Dense]) -> Fields:
-    """Give the median wall time, and the least time below which no three steps in a row all stay."""
+def _step(columns: Mapping[str, statistics.Dense], row: int) -> int | None:
+    steps = columns[STEP]
+    return int(steps.values[row]) if steps.known[row] else None
+
+
+def _quickest(columns: Mapping[str, statistics.Dense]) -> Mapping[str, Any]:
+    """Return the median wall time, and the least time below which no three steps in a row all stay."""
     import numpy as np
 
-    empty: Fields = {"wall_ms_median": None, "quickest_ms": None, "quickest_step": None}
-    if "wall_ms" not in columns:
-        return empty
-    wall, steps = columns["wall_ms"], columns[STEP]
-    rows = np.flatnonzero(wall.known)
+    rows = np.flatnonzero(columns["wall_ms"].known) if "wall_ms" in columns else ()
     if len(rows) < IN_A_ROW:
-        return empty
-    held = wall.values[rows]
+        return dict.fromkeys(("wall_ms_median", "quickest_ms", "quickest_step"))
+    held = columns["wall_ms"].values[rows]
     slowest = np.max(np.lib.stride_tricks.sliding_window_view(held, IN_A_ROW), axis=1)
     at = int(slowest.argmin())
-    step = int(steps.values[rows[at]]) if steps.known[rows[at]] else None
-    return {"wall_ms_median": float(np.median(held)), "quickest_ms": float(slowest[at]), "quickest_step": step}
+    return {
+        "wall_ms_median": float(np.median(held)),
+        "quickest_ms": float(slowest[at]),
+        "quickest_step": _step(columns, rows[at]),
+    }
 
 
-def _full(view: RunView) -> list[tuple[str, float | None]]:
-    """Name the columns that tell how much of the corpus was seen, with what they hold when all of it was."""
-    logged = view.logged_as.get("coverage", "")
-    return [("coverage", 100.0 if "pct" in logged else 1.0), ("corpus_position", corpus_tokens(view))]
-
-
-def _coverage(name: str, full: float | None, columns: Mapping[str, statistics.Dense]) -> Json:
-    """Describe where a column ends: its last number, its greatest, and for how many rows it has stood still."""
+def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[Coverage, ...]:
+    """Describe where the columns end that tell how much of the corpus was seen, and how long they have stood still."""
     import numpy as np
 
-    column = columns[name]
-    held = column.values[column.known]
-    if not len(held):
-        return {"column": name, "full": full, "last": None, "max": None, "still": 0, "since_step": None}
-    moved = np.flatnonzero(held != held[-1])
-    still = len(held) - (int(moved[-1]) + 1 if len(moved) else 0)
-    steps = columns[STEP].values[column.known]
-    return {
-        "column": name,
-        "full": full,
-        "last": float(held[-1]),
-        "max": float(held.max()),
-        "still": still,
-        "since_step": int(steps[len(held) - still]),
+    full = {
+        "coverage": 100.0 if "pct" in view.logged_as.get("coverage", "") else 1.0,
+        "corpus_position": corpus_tokens(view),
     }
+    ends = []
+    for name in (name for name in full if name in columns):
+        rows = np.flatnonzero(columns[name].known)
+        held = columns[name].values[rows]
+        moved = np.flatnonzero(held != held[-1:])
+        since = int(moved[-1]) + 1 if len(moved) else 0
+        ends.append(
+            Coverage(
+                column=name,
+                full=full[name],
+                last=float(held[-1]) if len(held) else None,
+                max=float(held.max()) if len(held) else None,
+                still=len(held) - since,
+                since_step=_step(columns, rows[since]) if len(held) else None,
+            )
+        )
+    return tuple(ends)
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -163,22 +163,19 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     others = {name: float(1 << 40) for name in ("tokens", "coverage", "corpus_position") if name in few.cells}
     for name, value in others.items():
         laid = laid.overlaid(last, name, value)
-    held = laid.dense("tokens") if "tokens" in few.cells else Cells()
-    tokens = math.fsum(value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER)
+    tokens = _finite(math.fsum(numbers(laid, "tokens")))
+    wanted = {strange} if last < LEAST_FOR_TWO else {strange, strange + 1}
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        fields = again.value.value if isinstance(again, Measurement) and isinstance(again.value, Record) else {}
-        runs, ends = fields.get("equal_losses"), fields.get("coverage")
-        assert isinstance(ends, list)
-        told = {end["column"]: end["last"] for end in ends}
-        if any(told.get(name) != value for name, value in others.items() if name != "tokens"):
+        found = record_of(again, CorpusProgress) if isinstance(again, Measurement) else None
+        if found is None or ("tokens" in others and found.tokens != tokens):
             return False
-        if "tokens" in others and fields.get("tokens") != _finite(tokens):
+        ends = {end.column: end.last for end in found.coverage}
+        if any(ends.get(name) != value for name, value in others.items() if name != "tokens"):
             return False
         if "loss" not in few.cells:
-            return int(str(fields.get("largest_gap", 0))) > strange // 2
-        wanted = {strange} if last < LEAST_FOR_TWO else {strange, strange + 1}
-        return isinstance(runs, list) and wanted <= {run["loss"] for run in runs if run["length"] == 2}
+            return found.largest_gap > strange // 2
+        return wanted <= {run.loss for run in found.equal_losses if run.length == 2}
 
     return Canary(name="the last loss repeated", place="loss, last row", views=(laid,), seen=seen)
 

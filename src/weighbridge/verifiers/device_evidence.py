@@ -6,12 +6,16 @@ Reads what the recorder wrote while the process lived; it asks no device itself 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.limits import plain
+from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import DeviceProbe, Witness
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 DEVICE = "device"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
@@ -34,15 +38,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
             why="the log carries no process id, so no outside witness can be bound to it",
             remedy="record the run with weighbridge.recorder",
         )
-    asked: dict[str, Json] = {
-        "requested": _text(facts.get("requested_device")),
-        "resolved": _text(facts.get("resolved_device")),
-        "pid": pid,
-    }
-    rows = [{**asked, **_row(event)} for event in events] or [{**asked, **_row({}), "place": NO_PROBE}]
+    seen: Counter[str] = Counter()
+    rows = []
+    for event in events or [{}]:
+        place = f"step {event.get('step')}" if event else NO_PROBE
+        seen[place] += 1
+        rows.append(_probe(event, facts, pid, place if seen[place] == 1 else f"{place} ({seen[place]})"))
     return Measurement(
         quantity="device_evidence",
-        value=Rows("place", tuple(_told_apart(rows))),
+        value=Rows("place", tuple(rows)),
         by="recorder",
         at="end of the probed step",
         basis={"requested": Basis.REPORTED, "resolved": Basis.REPORTED},
@@ -55,27 +59,21 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
     return [event for event in events if event.get("event") == DEVICE]
 
 
-def _row(event: Fields) -> dict[str, Json]:
-    counts: dict[str, Json] = {name: _counted(event, name) for name in COUNTS}
-    return {
-        "place": f"step {event.get('step')}",
-        **counts,
-        "op_names": _named(event.get("op_names")),
-        "dispatch": _text(event.get("dispatch")),
-        "allocated_bytes": _size(event, "allocated_bytes"),
-        "witnesses": [_witness(event, witness) for witness in _listed(event, "witnesses")],
-        "why": _reasons(event.get("why")),
-    }
-
-
-def _told_apart(rows: Sequence[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Give a step that was probed twice two places."""
-    seen: dict[Json, int] = {}
-    apart = []
-    for row in rows:
-        count = seen[row["place"]] = seen.get(row["place"], 0) + 1
-        apart.append(row if count == 1 else {**row, "place": f"{row['place']} ({count})"})
-    return apart
+def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
+    size, names, why = event.get("allocated_bytes"), event.get("op_names"), event.get("why")
+    named = names if isinstance(names, Mapping) else {}
+    return DeviceProbe(
+        place=place,
+        requested=_text(facts.get("requested_device")),
+        resolved=_text(facts.get("resolved_device")),
+        pid=pid,
+        **{name: _counted(event, name) for name in COUNTS},
+        op_names={device: tuple(map(_text, ops)) for device, ops in named.items() if isinstance(ops, Mapping)},
+        dispatch=_text(event.get("dispatch")),
+        allocated_bytes=None if size is None else _whole(event, "allocated_bytes", size),
+        witnesses=tuple(_witness(event, witness) for witness in _listed(event, "witnesses")),
+        why={_text(name): _text(reason) for name, reason in why.items()} if isinstance(why, Mapping) else {},
+    )
 
 
 def _refuse(event: Fields, key: str, form: str) -> SubjectError:
@@ -87,18 +85,13 @@ def _refuse(event: Fields, key: str, form: str) -> SubjectError:
     )
 
 
-def _counted(event: Fields, key: str) -> dict[str, int] | None:
+def _counted(event: Fields, key: str) -> Mapping[str, int] | None:
     counts = event.get(key)
     if counts is None:
         return None
     if not isinstance(counts, Mapping):
         raise _refuse(event, key, "whole numbers by device")
-    return {str(device): _whole(event, key, n) for device, n in counts.items()}
-
-
-def _size(event: Fields, key: str) -> int | None:
-    size = event.get(key)
-    return None if size is None else _whole(event, key, size)
+    return {device: _whole(event, key, n) for device, n in counts.items()}
 
 
 def _whole(event: Fields, key: str, number: object) -> int:
@@ -114,25 +107,16 @@ def _listed(event: Fields, key: str) -> Sequence[Any]:
     return listed
 
 
-def _witness(event: Fields, witness: object) -> dict[str, Json]:
+def _witness(event: Fields, witness: object) -> Witness:
     if not isinstance(witness, Mapping) or not isinstance(witness.get("by"), str):
         raise _refuse(event, "witnesses", "a list of witnesses with a name each (by)")
-    kept: dict[str, Json] = {"by": _text(witness["by"]), "pid": witness.get("pid")}
-    if "used_mib" in witness:
-        kept["used_mib"] = witness["used_mib"]
-    if "files" in witness:
-        kept["files"] = [_text(file) for file in _listed({**event, "files": witness["files"]}, "files")]
-    return kept
-
-
-def _named(names: object) -> dict[str, Json]:
-    if not isinstance(names, Mapping):
-        return {}
-    return {str(device): [_text(name) for name in ops] for device, ops in names.items() if isinstance(ops, Mapping)}
-
-
-def _reasons(why: object) -> dict[str, Json]:
-    return {_text(name): _text(reason) for name, reason in why.items()} if isinstance(why, Mapping) else {}
+    pid, used, inside = witness.get("pid"), witness.get("used_mib"), {**witness, "step": event.get("step")}
+    return Witness(
+        by=_text(witness["by"]),
+        pid=pid if type(pid) is int else None,
+        used_mib=used if type(used) in (int, float) else None,
+        files=tuple(map(_text, _listed(inside, "files"))) if "files" in witness else None,
+    )
 
 
 def _text(value: object) -> str:
@@ -151,20 +135,18 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     kept = _probes(view.events)[-CANARY_PROBES:]
     step = kept[-1].get("step") if kept else 0
     counts = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
-    witness = {"by": "canary", "pid": 1, "used_mib": 0.5, "files": ["/dev/null"]}
-    found = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [witness]}
+    witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))
+    found: Fields = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [plain(witness)]}
     laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
     facts = {**view.facts, "requested_device": "canary", "resolved_device": "meta", "pid": 1}
-    expected = {**found, "requested": "canary", "resolved": "meta", "pid": 1}
+    expected = _probe(found, facts, 1, "")
 
     def seen(result: Measurement | Unmeasured) -> bool:
-        if not isinstance(result, Measurement) or not isinstance(result.value, Rows):
-            return False
-        rows = result.value.rows
-        if len(rows) != max(len(kept), 1) or not expected.items() <= dict(rows[-1]).items():
+        rows = rows_of(result, DeviceProbe) if isinstance(result, Measurement) else ()
+        if len(rows) != max(len(kept), 1) or dataclasses.replace(rows[-1], place="") != expected:
             return False
         others = zip(rows[:-1], kept[:-1], strict=True)
-        return all(row[name] == probe.get(name) for row, probe in others for name in COUNTS)
+        return all(getattr(row, name) == probe.get(name) for row, probe in others for name in COUNTS)
 
     return Canary(
         name="a probe that found everything elsewhere",

@@ -10,13 +10,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from weighbridge.formats.dcp_metadata import NAME as METADATA
+from weighbridge.formats.dcp_metadata import SUFFIX
+from weighbridge.formats.strict_json import strict_json
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.checkpoint import FileStructure, WrongChecksum
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Checksum
-from weighbridge.views.dcp_metadata import NAME as METADATA
-from weighbridge.views.dcp_metadata import SUFFIX
-from weighbridge.views.strict_json import strict_json
 
 QUANTITY = "file_structure"
 INDEX = ".index.json"
@@ -80,7 +80,7 @@ def _beside(view: CheckpointView) -> list[str]:
     own = {Path(name).name for name in view.files}
     index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
     if index is None:
-        return sorted(name + INDEX for name in own if view.folder.shows(name + INDEX))
+        return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
     return sorted(
         name
@@ -96,7 +96,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Contradict the last of two checksums, or take the last tensor away where the files carry none."""
+    """Contradict the last of two checksums, or take the last tensor away where the files pack_view none."""
     view: CheckpointView = views[0]
     if view.checksums:
         return _contradicted(view)

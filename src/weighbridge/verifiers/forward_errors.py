@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.float64_audit import Float64Audit, float64_audit, rounded
-from weighbridge.views.model import Captured, ForwardSubject, ModelView, Tokens
+from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.forward import ForwardError, Weights
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.views.float64_audit import Float64Audit, float64_audit, rounded
+from weighbridge.views.forward_subject import Captured, ForwardSubject, ModelView, Tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,16 +43,26 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     truth, audit = _truth(reference, tokens, dtype)
     trusted, _ = reference.run(tokens, dtype, dtype, contextlib.nullcontext)
     found, _ = candidate.run(tokens, dtype, dtype, contextlib.nullcontext)
-    shared: Fields = {
+    constants = rounded(trusted_side.constants())
+    shared: dict[str, Any] = {
         "dtype": dtype,
         "u": ROUNDOFF[dtype],
         "weights": _weights(reference.weights(dtype), candidate.weights(dtype)),
-        **_inputs(tokens),
-        **_purity(audit, trusted_side),
+        "sequences": len(set(tokens)),
+        "tokens": len(tokens[0]),
+        "distinct_tokens": min(len(set(row)) for row in tokens),
+        "inputs_digest": sha256(dumps([list(row) for row in tokens])),
+        "audited_ops": audit.operations,
+        "lower_ops": audit.lower,
+        "first_lower_op": audit.first,
+        "rounded_constants": len(constants),
+        "first_rounded_constant": next(iter(constants), ""),
     }
     order = tuple(dict.fromkeys((*truth, *reference.points(), *candidate.points(), *found)))
     rows = tuple(
-        {"point": point, "order": index, **shared, **_compared(truth.get(point), trusted.get(point), found.get(point))}
+        ForwardError(
+            point=point, order=index, **shared, **_compared(truth.get(point), trusted.get(point), found.get(point))
+        )
         for index, point in enumerate(order)
     )
     return Measurement(
@@ -77,12 +89,7 @@ def _sides(reference: ModelView, candidate: ModelView) -> tuple[ForwardSubject, 
             why=f"a candidate in {second.dtype} cannot be told from a float64 truth",
             remedy=f"compute in one of {', '.join(ROUNDOFF)}",
         )
-    tokens = _tokens(first, second)
-    return tokens if isinstance(tokens, Unmeasured) else (first, second, tokens)
-
-
-def _tokens(reference: ForwardSubject, candidate: ForwardSubject) -> Tokens | Unmeasured:
-    given = [tuple(tuple(int(token) for token in row) for row in side.tokens) for side in (reference, candidate)]
+    given = [tuple(tuple(int(token) for token in row) for row in side.tokens) for side in (first, second)]
     stated = [tokens for tokens in given if tokens]
     if not stated or not stated[0][0] or len({len(row) for row in stated[0]}) != 1:
         return Unmeasured(
@@ -96,7 +103,7 @@ def _tokens(reference: ForwardSubject, candidate: ForwardSubject) -> Tokens | Un
             why="the two sides give different token sequences",
             remedy="give the same tokens in both factories, or leave them out of the candidate's",
         )
-    return stated[0]
+    return first, second, stated[0]
 
 
 def _truth(reference: ModelView, tokens: Tokens, storage: str) -> tuple[Mapping[str, Captured], Float64Audit]:
@@ -109,93 +116,72 @@ def _truth(reference: ModelView, tokens: Tokens, storage: str) -> tuple[Mapping[
         raise
 
 
-def _purity(audit: Float64Audit, reference: ForwardSubject) -> Fields:
-    """Tell how far the truth is float64 indeed."""
-    constants = rounded(reference.constants())
-    return {
-        "audited_ops": audit.operations,
-        "lower_ops": audit.lower,
-        "first_lower_op": audit.first,
-        "rounded_constants": len(constants),
-        "first_rounded_constant": next(iter(constants), ""),
-    }
-
-
-def _inputs(tokens: Tokens) -> Fields:
-    return {
-        "sequences": len(set(map(tuple, tokens))),
-        "tokens": len(tokens[0]),
-        "distinct_tokens": min(len(set(row)) for row in tokens),
-        "inputs_digest": sha256(dumps([list(row) for row in tokens])),
-    }
-
-
-def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Fields:
+def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Weights:
     """Compare the digests of both sides' weights; names that are not on both sides cannot be compared."""
     both = sorted(set(ours) & set(theirs))
     differing = [name for name in both if ours[name] != theirs[name]]
-    return {
-        "reference_digest": sha256(dumps(dict(ours))) if ours else "",
-        "candidate_digest": sha256(dumps(dict(theirs))) if theirs else "",
-        "of": len(set(ours) | set(theirs)),
-        "on_both_sides": len(both),
-        "differing": len(differing),
-        "first_differing": next(iter(differing), ""),
-    }
+    return Weights(
+        reference_digest=sha256(dumps(dict(ours))) if ours else "",
+        candidate_digest=sha256(dumps(dict(theirs))) if theirs else "",
+        of=len(set(ours) | set(theirs)),
+        on_both_sides=len(both),
+        differing=len(differing),
+        first_differing=next(iter(differing), ""),
+    )
 
 
 # --- One point --------------------------------------------------------------------------------------------------------
 
 
-def _compared(truth: Captured | None, trusted: Captured | None, found: Captured | None) -> Fields:
+def _compared(truth: Captured | None, trusted: Captured | None, found: Captured | None) -> Mapping[str, Any]:
     """Measure one point; what could not be computed is None."""
-    row: dict[str, Json] = {
-        "reference_shape": _shape(truth),
-        "candidate_shape": _shape(found),
+    import numpy as np
+
+    row: dict[str, Any] = {
+        "reference_shape": truth.values.shape if truth is not None else None,
+        "candidate_shape": found.values.shape if found is not None else None,
         "device": found.device if found is not None else "",
         "held_as": found.dtype if found is not None else "",
-        "elements": 0,
-        "truth_norm": None,
-        "candidate_error": None,
-        "rl2_candidate": None,
-        "rl2_reference": None,
-        "nonfinite_candidate": 0,
-        "nonfinite_reference": 0,
+        **NOTHING_COMPARED,
     }
     if truth is None:
         return row
-    if trusted is not None and trusted.values.shape == truth.values.shape:
-        row["rl2_reference"] = _distance(truth.values, trusted.values)[1]
-        row["nonfinite_reference"] = _nan(truth.values) + _states_differing(truth.values, trusted.values)
-    if found is not None and found.values.shape == truth.values.shape:
-        error, relative = _distance(truth.values, found.values)
-        row |= {"candidate_error": error, "rl2_candidate": relative}
-        row["nonfinite_candidate"] = _states_differing(truth.values, found.values)
-        row["elements"] = _finite_on_both(truth.values, found.values)
-    row["truth_norm"] = _norm(_where_finite(truth.values, truth.values))
+    base = truth.values
+    if trusted is not None and trusted.values.shape == base.shape:
+        row["rl2_reference"] = _distance(base, trusted.values)[1]
+        row["nonfinite_reference"] = int(np.isnan(base).sum()) + _states_differing(base, trusted.values)
+    if found is not None and found.values.shape == base.shape:
+        row["candidate_error"], row["rl2_candidate"] = _distance(base, found.values)
+        row["nonfinite_candidate"] = _states_differing(base, found.values)
+        row["elements"] = int((np.isfinite(base) & np.isfinite(found.values)).sum())
+    row["truth_norm"] = _norm(base[np.isfinite(base)])
     return row
 
 
-def _shape(item: Captured | None) -> list[Json] | None:
-    return [int(size) for size in item.values.shape] if item is not None else None
+NOTHING_COMPARED: Mapping[str, int | None] = {
+    "elements": 0,
+    "truth_norm": None,
+    "candidate_error": None,
+    "rl2_candidate": None,
+    "rl2_reference": None,
+    "nonfinite_candidate": 0,
+    "nonfinite_reference": 0,
+}
 
 
 def _distance(truth: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[float, float | None]:
-    """Give ‖X − T‖₂ and ‖X − T‖₂ / ‖T‖₂ over elements that are finite in both; None where ‖T‖₂ is 0."""
-    base = _where_finite(truth, values)
-    error, norm = _norm(_where_finite(values, truth) - base), _norm(base)
+    """Return ‖X − T‖₂ and ‖X − T‖₂ / ‖T‖₂ over elements that are finite in both; None where ‖T‖₂ is 0."""
+    import numpy as np
+
+    both = np.isfinite(truth) & np.isfinite(values)
+    if not both.all():
+        truth, values = truth[both], values[both]
+    error, norm = _norm(values - truth), _norm(truth)
     return error, error / norm if norm else None
 
 
-def _where_finite(values: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
-    both = np.isfinite(values) & np.isfinite(other)
-    return values if both.all() else values[both]
-
-
 def _norm(values: NDArray[np.float64]) -> float:
-    """Take the L2 norm in float64, scaled so that no square overflows or vanishes."""
+    """Return the L2 norm in float64, scaled so that no square overflows or vanishes."""
     import numpy as np
 
     largest = float(np.max(np.abs(values))) if values.size else 0.0
@@ -203,18 +189,6 @@ def _norm(values: NDArray[np.float64]) -> float:
         return 0.0
     scaled = values / largest
     return largest * float(np.sqrt(np.sum(scaled * scaled)))
-
-
-def _finite_on_both(truth: NDArray[np.float64], values: NDArray[np.float64]) -> int:
-    import numpy as np
-
-    return int(np.count_nonzero(np.isfinite(truth) & np.isfinite(values)))
-
-
-def _nan(values: NDArray[np.float64]) -> int:
-    import numpy as np
-
-    return int(np.count_nonzero(np.isnan(values)))
 
 
 def _states_differing(truth: NDArray[np.float64], values: NDArray[np.float64]) -> int:
@@ -237,30 +211,27 @@ def extent(views: Views, _options: Fields) -> int:
 def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | NoCanary:
     """Lay a value twice the truth's norm over the last channel of the last token of the last sequence of a point."""
     reference, candidate = views
-    assert isinstance(measured.value, Rows)
-    before = {str(row["point"]): row for row in measured.value.rows}
+    before = {row.point: row for row in rows_of(measured, ForwardError)}
     shared = [point for point in reference.points() if point in candidate.points()]
-    both = [point for point in shared if point not in before or before[point]["elements"]]
+    both = [point for point in shared if point not in before or before[point].elements]
     if not both:
         return NoCanary("no point holds finite values on both sides in one shape")
     places = both[-2:]
     last = places[-1]
     if not set(places) <= set(before):
         return Canary(name="a point left out", place=last, views=views, seen=lambda _again: False)
-    damaged = candidate.cut(places).overlaid(last, 2 * max(1.0, float(str(before[last]["truth_norm"]))))
+    damaged = candidate.cut(places).overlaid(last, 2 * max(1.0, before[last].truth_norm or 0.0))
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        if not isinstance(again, Measurement) or not isinstance(again.value, Rows):
-            return False
-        after = {str(row["point"]): row for row in again.value.rows}
-        changed = [point for point in places if _told(after.get(point)) != _told(before[point])]
-        return changed == [last]
+        rows = rows_of(again, ForwardError) if isinstance(again, Measurement) else ()
+        after = {row.point: _errors(row) for row in rows}
+        return [point for point in places if after.get(point) != _errors(before[point])] == [last]
 
     return Canary(name="one value", place=last, views=(reference.cut(places), damaged), seen=seen)
 
 
-def _told(row: Fields | None) -> tuple[Json, ...] | None:
-    return None if row is None else (row["rl2_candidate"], row["candidate_error"], row["nonfinite_candidate"])
+def _errors(row: ForwardError) -> tuple[float | None, ...]:
+    return row.rl2_candidate, row.candidate_error, row.nonfinite_candidate
 
 
 VERIFIER = Verifier(

@@ -15,14 +15,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
-from weighbridge.model import Fields, Json, Measurement, Record, Unmeasured
-from weighbridge.verifiers.base import Canary, Verifier, Views
+from weighbridge.model import Fields, Measurement, Record, Unmeasured
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.host import Host
 from weighbridge.verifiers.command_outcome import HIDDEN
+from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 PROBE_SECONDS = 120.0
 BUILD = re.compile(r"^(cuda|hip)\b[^=]*=\s*(None|'[^']*')\s*$", re.MULTILINE)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+Answer: TypeAlias = tuple[bool, int, str]  # whether CUDA works, how many devices there are, and why it does not
 
 PROBE = """
 import json, torch
@@ -47,31 +51,32 @@ class HostView:
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Tell whether CUDA works for a process with this environment, and if not, why."""
+    """Measure whether CUDA works for a process with this environment, and if not, why."""
     view: HostView = views[0] if views else HostView()
-    found = {"hidden": view.environment.get(VISIBLE) == "", **(_without_import() or _probe(view.environment))}
+    cuda, devices, why = _without_import() or _probe(view.environment)
+    found = Host(cuda=cuda, devices=devices, why=why, hidden=view.environment.get(VISIBLE) == "")
     return Measurement(
         quantity="host", value=Record(found), by="torch.cuda", at="now, in a process of its own", examined=1, total=1
     )
 
 
-def _without_import() -> dict[str, Json] | None:
+def _without_import() -> Answer | None:
     """Answer where the installation alone decides, else None."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return {"cuda": False, "devices": 0, "why": "torch is not installed"}
+        return False, 0, "torch is not installed"
     version = Path(spec.origin).with_name("version.py")
     if version.is_file() and built_for(version.read_text("utf-8", "replace")) == {"cuda": "", "hip": ""}:
-        return {"cuda": False, "devices": 0, "why": "the installed torch is built without CUDA and ROCm"}
+        return False, 0, "the installed torch is built without CUDA and ROCm"
     return None
 
 
 def built_for(version: str) -> dict[str, str]:
-    """Read from the text of torch's `version.py` what it was built for; a word that is absent is not told."""
+    """Return what torch was built for, read from the text of its `version.py`; a word that is absent is not told."""
     return {name: "" if value == "None" else value.strip("'") for name, value in BUILD.findall(version)}
 
 
-def _probe(environment: Mapping[str, str]) -> dict[str, Json]:
+def _probe(environment: Mapping[str, str]) -> Answer:
     try:
         asked = subprocess.run(
             [sys.executable, "-P", "-c", PROBE],
@@ -82,11 +87,11 @@ def _probe(environment: Mapping[str, str]) -> dict[str, Json]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"cuda": False, "devices": 0, "why": f"the device gave no answer within {PROBE_SECONDS:g} s"}
+        return False, 0, f"the device gave no answer within {PROBE_SECONDS:g} s"
     if asked.returncode:
-        return {"cuda": False, "devices": 0, "why": f"the probe of the device ended with exit code {asked.returncode}"}
+        return False, 0, f"the probe of the device ended with exit code {asked.returncode}"
     answer = json.loads(asked.stdout.splitlines()[-1])
-    return {"cuda": bool(answer["cuda"]), "devices": int(answer["devices"]), "why": str(answer["why"])}
+    return bool(answer["cuda"]), int(answer["devices"]), str(answer["why"])
 
 
 def extent(_views: Views, _options: Fields) -> int:
@@ -98,14 +103,12 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Ask again with every device hidden: the answer must be no, and must show that the hiding was seen."""
     view: HostView = views[0] if views else HostView()
     hidden = HostView({**view.environment, **HIDDEN})
-    return Canary(name="every device hidden", place="host", views=(hidden,), seen=_seen)
 
+    def seen(again: Measurement | Unmeasured) -> bool:
+        found = record_of(again, Host) if isinstance(again, Measurement) else None
+        return found is not None and found == Host(cuda=False, devices=0, why=found.why or "no reason", hidden=True)
 
-def _seen(result: Measurement | Unmeasured) -> bool:
-    if not isinstance(result, Measurement) or not isinstance(result.value, Record):
-        return False
-    fields = result.value.value
-    return (fields["cuda"], fields["devices"], fields["hidden"]) == (False, 0, True) and bool(fields["why"])
+    return Canary(name="every device hidden", place="host", views=(hidden,), seen=seen)
 
 
 VERIFIER = Verifier(quantity="host", kinds=(), measure=measure, extent=extent, canary=canary)

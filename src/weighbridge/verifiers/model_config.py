@@ -11,16 +11,16 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-from weighbridge.mapping.model_defaults import default, family, incomparable
-from weighbridge.mapping.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.model_config import vocabulary_comparison
+from weighbridge.model_config.model_defaults import default, family, incomparable
+from weighbridge.model_config.model_description import ModelDescription, describe_model
+from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
+from weighbridge.model_config.vocabulary import Vocabulary
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoint import ConfigField
-from weighbridge.verifiers import vocabularies
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, table
-from weighbridge.verifiers.damaged_config import damage
-from weighbridge.verifiers.described import Described, described
-from weighbridge.views.vocabulary import Vocabulary
+from weighbridge.verifiers.canary_config import damage
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 
 QUANTITY = "model_config"
 LISTS = ("tokens", "merges")
@@ -35,7 +35,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     Raises:
         SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
     """
-    source, candidate = described(views[0]), described(views[1])
+    source, candidate = describe_model(views[0]), describe_model(views[1])
     unsaid = _unsaid(source, candidate)
     if unsaid is not None:
         return unsaid
@@ -43,7 +43,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
 
 
-def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
+def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
     """Say why there is nothing to hold against each other."""
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
@@ -58,7 +58,7 @@ def _unsaid(source: Described, candidate: Described) -> Unmeasured | None:
     return Unmeasured(code=code, why=why, remedy=remedy)
 
 
-def _row(name: str, source: Described, candidate: Described) -> ConfigField:
+def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
     why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
     if name in LISTS:
         return _list(name, source, candidate, why)
@@ -85,7 +85,7 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
     )  # fmt: skip
 
 
-def _lacking(name: str, source: Described, candidate: Described) -> str:
+def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
     """Say that a directory has no tokenizer at all, so that nothing about it can be missing from the other side."""
     for side, told in ((source, "source"), (candidate, "import")):
         if name in OF_A_TOKENIZER and side.model.form != GGUF and side.vocabulary is None:
@@ -132,7 +132,7 @@ def _bits(value: float) -> bytes | None:
 # --- Lists ------------------------------------------------------------------------------------------------------------
 
 
-def _list(name: str, source: Described, candidate: Described, why: str) -> ConfigField:
+def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> ConfigField:
     one, other = source.vocabulary, candidate.vocabulary
     why = why or _unread(name, source, candidate)
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
@@ -147,17 +147,17 @@ def _list(name: str, source: Described, candidate: Described, why: str) -> Confi
 
 
 def _compared(
-    name: str, source: Described, candidate: Described, one: Vocabulary, other: Vocabulary
-) -> vocabularies.Compared:
+    name: str, source: ModelDescription, candidate: ModelDescription, one: Vocabulary, other: Vocabulary
+) -> vocabulary_comparison.Compared:
     if name == "merges":
-        return vocabularies.of_merges(one, other)
+        return vocabulary_comparison.of_merges(one, other)
     file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
     across = file is not None and source.model.form != candidate.model.form
     kind = file.model.tokenizer if file is not None else ""
-    return vocabularies.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+    return vocabulary_comparison.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
-def _unread(name: str, source: Described, candidate: Described) -> str:
+def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
     """Say what keeps a list of one side from being compared with the other's."""
     for side in (source, candidate):
         if side.vocabulary is not None and side.vocabulary.why:
@@ -190,7 +190,7 @@ def extent(_views: Views, _options: Fields) -> int:
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
     """Change the last number that both sides state, and the last entry of each list."""
     rows = rows_of(measurement, ConfigField)
-    return damage(described(views[0]), described(views[1]), rows, lambda cut: measure(cut, options))
+    return damage(describe_model(views[0]), describe_model(views[1]), rows, lambda cut: measure(cut, options))
 
 
 VERIFIER = Verifier(

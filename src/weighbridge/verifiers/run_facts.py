@@ -6,17 +6,16 @@ A rate times a time counts as a whole number of tokens where it rounds to the sa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
-from weighbridge.verifiers.column_statistics import dense, distinct
+from weighbridge.run_logs.cells import NUMBER
+from weighbridge.run_logs.column_statistics import dense, distinct
 from weighbridge.verifiers.step_series import spread, stranger
-from weighbridge.views.cells import NUMBER, Cells
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "facts"
@@ -45,29 +44,25 @@ class Told:
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
-    """Gather the facts of a run: `{name: {value, basis, contradicted_by}}`."""
+    """Gather the facts of a run."""
     view: RunView = views[0]
-    facts: dict[str, Fact] = {}
-    for name, (section, key) in REPORTED.items():
-        value = _reported(view, section, key)
-        if value is not None and value != "":
-            facts[name] = _fact(value, Basis.REPORTED)
-    facts["rows"] = _fact(view.rows, Basis.MEASURED)
-    facts["steps"] = _fact(distinct(dense(view, STEP)), Basis.MEASURED)
-    tokens = _tokens_per_step(view)
-    if tokens is not None:
-        facts["tokens_per_step"] = tokens
-    rows = tuple(dataclasses.replace(fact, name=name) for name, fact in facts.items())
+    found = {name: _reported(view, section, key) for name, (section, key) in REPORTED.items()}
+    facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
+    facts += [
+        _fact("rows", view.rows, Basis.MEASURED),
+        _fact("steps", distinct(dense(view, STEP)), Basis.MEASURED),
+        *_tokens_per_step(view),
+    ]
     return Measurement(
-        quantity=QUANTITY, value=Rows("name", rows), by="run_facts/1", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/1", examined=view.rows, total=view.rows
     )
 
 
-def _fact(value: Json, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
-    return Fact(name="", value=value, basis=basis, contradicted_by=contradicted_by)
+def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
+    return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
 
 
-def _reported(view: RunView, section: str, key: str) -> Json:
+def _reported(view: RunView, section: str, key: str) -> str | int | float | None:
     inside = view.facts.get(section) if section else view.facts
     value = inside.get(key) if isinstance(inside, Mapping) else None
     value = view.facts.get(key) if value is None else value
@@ -77,18 +72,19 @@ def _reported(view: RunView, section: str, key: str) -> Json:
 # --- Tokens per step --------------------------------------------------------------------------------------------------
 
 
-def _tokens_per_step(view: RunView) -> Fact | None:
-    """Give the tokens of a step from the first source that tells, contradicted by every other that disagrees."""
-    told = list(tokens_told(view))
-    varying = _varying(view)
-    if not told:
-        return _fact(None, Basis.MEASURED, (varying,)) if varying else None
-    others = tuple(other.how for other in told[1:] if other.value != told[0].value)
-    return _fact(told[0].value, told[0].basis, (*others, *((varying,) if varying else ())))
+def _tokens_per_step(view: RunView) -> Iterator[Fact]:
+    """Yield the tokens of a step from the first source that tells, contradicted by every other that disagrees."""
+    told, counted = list(tokens_told(view)), numbers(view, "tokens")
+    others = [other.how for other in told[1:] if other.value != told[0].value]
+    if counted and min(counted) != max(counted):
+        others.append(f"the tokens column varies from {min(counted):g} to {max(counted):g}")
+    if told or others:
+        value, basis = (told[0].value, told[0].basis) if told else (None, Basis.MEASURED)
+        yield _fact("tokens_per_step", value, basis, tuple(others))
 
 
 def tokens_told(view: RunView) -> Iterator[Told]:
-    """Give what each source tells of the tokens of a step: what was declared, counted, and follows from the rate."""
+    """Yield what each source tells of the tokens of a step: what was declared, counted, and follows from the rate."""
     declared = declared_tokens(view)
     if declared is not None:
         yield Told(declared, Basis.REPORTED, f"seq_len × batch_size is {declared}")
@@ -134,18 +130,11 @@ def products(view: RunView) -> list[float]:
 
 
 def numbers(view: RunView, name: str) -> list[float]:
-    """Give a column's numbers `[samples]`, or none where there is no such column."""
+    """Return a column's numbers `[samples]`, or none where there is no such column."""
     if name not in view.cells:
         return []
     cells = view.dense(name)
     return [value for value, state in zip(cells.values, cells.state, strict=True) if state == NUMBER]
-
-
-def _varying(view: RunView) -> str:
-    counted = numbers(view, "tokens")
-    if not counted or min(counted) == max(counted):
-        return ""
-    return f"the tokens column varies from {min(counted):g} to {max(counted):g}"
 
 
 # --- Showing that it sees ---------------------------------------------------------------------------------------------
@@ -169,22 +158,22 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     laid = few.overlaid(last, STEP, stranger(few, STEP))
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
-    steps, before = distinct(dense(few, STEP)), _tokens_per_step(few)
-    held = laid.dense("tokens") if source == "tokens" else Cells()
-    counted = [value for value, state in zip(held.values, held.state, strict=True) if state == NUMBER]
+    steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
+    counted = numbers(laid, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        facts = {fact.name: dataclasses.replace(fact, name="") for fact in rows_of(again, Fact)}
-        told = not source or facts.get("tokens_per_step") != before
-        told = told and varying in str(facts.get("tokens_per_step"))
-        return (facts["rows"].value, facts["steps"].value) == (few.rows, steps + 1) and told
+        facts = {fact.name: fact for fact in rows_of(again, Fact)} if isinstance(again, Measurement) else {}
+        told = [fact for name, fact in facts.items() if name == "tokens_per_step"]
+        values = [facts[name].value for name in ("rows", "steps") if name in facts]
+        otherwise = told != before and varying in str(told)
+        return values == [few.rows, steps + 1] and (not source or otherwise)
 
     return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)
 
 
 def _telling(view: RunView) -> str:
-    """Name the column that alone changes what a step's tokens are told to be, if one does."""
+    """Return the column that alone changes what a step's tokens are told to be, if one does."""
     if "tokens" in view.cells:
         return "tokens"
     return "wall_ms" if declared_tokens(view) is None and _from_rate(view) is not None else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from weighbridge.model import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers import column_statistics as statistics
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import StepColumn
+from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.step_series import spread, stranger
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "step_columns"
@@ -24,23 +24,28 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         )
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     ranks, related = statistics.rank_correlations(columns), statistics.relations(columns)
-    rows = tuple({**_row(view, name, columns), **ranks[name], "relations": list(related[name])} for name in columns)
+    rows = tuple(
+        StepColumn(
+            column=name,
+            logged_as=view.logged_as[name] or name,
+            **statistics.counts(column, columns[STEP]),
+            **statistics.shape(column),
+            rank_correlation_root_n=ranks[name][0],
+            correlated_with=ranks[name][1],
+            relations=related[name],
+            order=statistics.order(column) if name == STEP else None,
+            rate=statistics.rate_agreement(columns) if name == "tokens_per_sec" else None,
+        )
+        for name, column in columns.items()
+    )
     return Measurement(
         quantity=QUANTITY,
         value=Rows("column", rows),
         by="step_columns/1",
         basis=dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED),
-        examined=sum(int(str(row[key])) for row in rows for key in ("samples", "missing", "unreadable")),
+        examined=sum(row.samples + row.missing + row.unreadable for row in rows),
         total=view.rows * len(rows),
     )
-
-
-def _row(view: RunView, name: str, columns: Mapping[str, statistics.Dense]) -> Fields:
-    named = {"column": name, "logged_as": view.logged_as[name] or name}
-    special = statistics.order(columns[STEP]) if name == STEP else {}
-    if name == "tokens_per_sec":
-        special = statistics.rate_agreement(columns)
-    return {**named, **statistics.counts(columns[name], columns[STEP]), **statistics.shape(columns[name]), **special}
 
 
 def _windowed(view: RunView, options: Fields) -> RunView:
@@ -70,11 +75,10 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     numbers = sum(state == 1 for state in laid.dense(name).state)
 
     def seen(again: Measurement | Unmeasured) -> bool:
-        if not isinstance(again, Measurement) or not isinstance(again.value, Rows):
+        if not isinstance(again, Measurement):
             return False
-        rows = {row["column"]: row for row in again.value.rows}
-        row = rows.get(name, {})
-        return len(rows) == len(few.column_names) and (row.get("max"), row.get("samples")) == (strange, numbers)
+        rows = {row.column: (row.max, row.samples) for row in rows_of(again, StepColumn)}
+        return len(rows) == len(few.column_names) and rows.get(name) == (strange, numbers)
 
     return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.comparison import bit_laws
+from weighbridge.comparison.casts import words
 from weighbridge.model import Fields, Measurement, SubjectKind
 from weighbridge.quantities.tensors import BitReading, TensorBits
-from weighbridge.verifiers import bit_laws, tensor_walk
-from weighbridge.verifiers.base import Verifier, Views
-from weighbridge.verifiers.casts import words
-from weighbridge.verifiers.damaged_bits import damage
+from weighbridge.verifiers import tensor_walk
+from weighbridge.verifiers.canary_bits import damage
+from weighbridge.verifiers.verifier import Verifier, Views
 from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from weighbridge.verifiers.casts import Words
+    from weighbridge.comparison.casts import Words
 
 QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
@@ -60,7 +61,7 @@ class Bits:
         self.at = (self.at - len(stored)) % self._stride
 
     def row(self) -> TensorBits:
-        """Describe the tensor: its precision from all words, and its looks, in either order of bytes, from the sample."""
+        """Describe the tensor: its precision from all words, its looks in either order of bytes from the sample."""
         dtype, stored = self.tensor.dtype, self._sample()
         unread: dict[str, Any] = dict.fromkeys(
             ("as_stored", "byte_swapped", "half_divergence", "half_entropy", "zeros", "or_word", "trailing_zero_bits")

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from weighbridge.comparison import block_scales, identical_tensors
+from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
 from weighbridge.model import Fields, Measurement, SubjectKind
 from weighbridge.quantities.tensors import TensorHealth
-from weighbridge.verifiers import block_scales, look_alikes, tensor_walk
-from weighbridge.verifiers.base import Verifier, Views
-from weighbridge.verifiers.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.verifiers.damaged_health import damage
+from weighbridge.verifiers import tensor_walk
+from weighbridge.verifiers.canary_health import damage
+from weighbridge.verifiers.verifier import Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Health:
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
     def row(self) -> TensorHealth:
-        """Describe the tensor; all tensors must be described in order."""
+        """Describe the tensor; all tensors must be describe_model in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
         return TensorHealth(
             name=tensor.name,
@@ -136,8 +137,8 @@ class Repeats:
         tensor = self.view.tensor(name)
         if not tensor.nbytes:
             return None
-        known = self._alike.setdefault(look_alikes.probe(self.view, name), [])
-        found = next((other for other in known if look_alikes.same((self.view, other), (self.view, name))), None)
+        known = self._alike.setdefault(identical_tensors.probe(self.view, name), [])
+        found = next((other for other in known if identical_tensors.same((self.view, other), (self.view, name))), None)
         if found is None:
             known.append(name)
         return found

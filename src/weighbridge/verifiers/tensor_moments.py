@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from weighbridge.comparison.casts import decode, numpy_dtype, words
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorMoments
 from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.base import Canary, NoCanary, Verifier, Views, two_of
-from weighbridge.verifiers.casts import decode, numpy_dtype, words
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 QUANTITY = "tensor_moments"

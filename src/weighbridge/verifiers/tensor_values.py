@@ -14,18 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from weighbridge.comparison import bytewise, hypotheses, identical_tensors, value_errors
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.block_values import BLOCKS
+from weighbridge.comparison.choose_mapping import planned
+from weighbridge.comparison.exact_casts import ExactCast, find_exact_cast
+from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.errors import SubjectError
-from weighbridge.mapping.plan import Plan
 from weighbridge.model import Fields, Measurement, SubjectKind
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.verifiers import abreast, bytewise, hypotheses, look_alikes, value_errors
-from weighbridge.verifiers.attribution import attributed, errors_otherwise
-from weighbridge.verifiers.base import HERE, Asked, Canary, Execution, NoCanary, Order, Verifier, Views, table
-from weighbridge.verifiers.block_values import BLOCKS
-from weighbridge.verifiers.damaged_values import damage
-from weighbridge.verifiers.laid_out import Laid
-from weighbridge.verifiers.lanes import Lane, lanes
-from weighbridge.verifiers.planned import planned
+from weighbridge.scheduling import threads
+from weighbridge.scheduling.job import HERE, Execution, JobSpec
+from weighbridge.verifiers.canary_values import damage
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.checkpoint import CheckpointView
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
@@ -58,14 +60,14 @@ def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tupl
             prepared.append(pair(views, options))
         except SubjectError as error:
             prepared.append(error)
-    works = [work for work in prepared if isinstance(work, _Pair)]
-    orders = [Order(pair, (work.source, work.candidate), options) for work in works]
-    found = iter(abreast.batch(list(zip(works, orders, strict=True)), execution))
-    return tuple(work if isinstance(work, SubjectError) else _told(work, next(found)) for work in prepared)
+    jobs = [job for job in prepared if isinstance(job, _Pair)]
+    specs = [JobSpec(pair, (job.source, job.candidate), options) for job in jobs]
+    found = iter(threads.run_jobs(list(zip(jobs, specs, strict=True)), execution))
+    return tuple(job if isinstance(job, SubjectError) else _told(job, next(found)) for job in prepared)
 
 
-def _told(work: _Pair, rows: tuple[Any, ...] | SubjectError) -> Measurement | SubjectError:
-    return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=work.plan.name, unit="elements")
+def _told(job: _Pair, rows: tuple[Any, ...] | SubjectError) -> Measurement | SubjectError:
+    return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
 
 
 def pair(views: Views, options: Fields) -> _Pair:
@@ -91,13 +93,13 @@ class _Pair:
         views = {True: self.candidate, False: self.source}
         return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
 
-    def near(self, place: Place) -> str:
+    def locality(self, place: Place) -> str:
         """Name the source's tensor that is read, or the candidate's where it has none."""
         name, new = place
         pairing = self.plan.pairings.get(name) if new else None
         return name if pairing is None else pairing.parts[0].source
 
-    def outline(self) -> str:
+    def fingerprint(self) -> str:
         """Digest the mapping and what there is to describe."""
         return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
 
@@ -119,7 +121,7 @@ class _Pair:
         if (
             other is not None
             and other in view.tensors
-            and (not self.contents or look_alikes.same((view, other), (view, name)))
+            and (not self.contents or identical_tensors.same((view, other), (view, name)))
         ):
             found["identical_to"] = other
         row = TensorPair(
@@ -135,31 +137,33 @@ class _Pair:
 
     def _made(self, name: str) -> TensorPair:
         pairing = self.plan.pairings[name]
-        laid = Laid(self.source, self.candidate, pairing)
-        new, old = laid.new, [self.source.tensor(part.source) for part in pairing.parts]
+        aligned = AlignedTensor(self.source, self.candidate, pairing)
+        new, old = aligned.new, [self.source.tensor(part.source) for part in pairing.parts]
         try:
             return TensorPair(
                 name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
-                source_dtype=laid.dtype, candidate_dtype=new.dtype, source_shape=pairing.shape,
+                source_dtype=aligned.dtype, candidate_dtype=new.dtype, source_shape=pairing.shape,
                 candidate_shape=new.shape, elements=new.elements,
                 nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
                 source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
-                **{**ABSENT, **(self._compared(laid) if self.contents else {})},
+                **{**ABSENT, **(self._compared(aligned) if self.contents else {})},
             )  # fmt: skip
         finally:
             self.candidate.forget(name)
 
-    def _compared(self, laid: Laid) -> dict[str, Any]:
-        new, pairing = laid.new, laid.pairing
+    def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
+        new, pairing = aligned.new, aligned.pairing
         found: dict[str, Any] = {}
         counts: dict[str, int] = {}
-        if pairing.shape == new.shape and laid.dtype:
-            found |= self._along(laid, lanes(laid.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts)
+        if pairing.shape == new.shape and aligned.dtype:
+            found |= self._along(
+                aligned, find_exact_cast(aligned.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts
+            )
         if found.get("lost_share") and new.dtype in BLOCKS:
-            found["errors_otherwise"] = errors_otherwise(laid, self.plan)
+            found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         explained = new.elements in counts.values() if new.elements else True
         if not explained:
-            tried, found["other"] = attributed(laid, self.plan, self.namesakes)
+            tried, found["other"] = attributed(aligned, self.plan, self.namesakes)
             counts |= tried
         old = self.source.tensor(pairing.parts[0].source)
         alike = len(pairing.parts) == 1 and pairing.parts[0].plain and old.nbytes == new.nbytes
@@ -167,17 +171,17 @@ class _Pair:
             found["differing_bytes"] = bytewise.differing((self.source, old.name), (self.candidate, new.name))
         return found | {"reproduced": counts}
 
-    def _along(self, laid: Laid, lane: Lane | None, counts: dict[str, int]) -> dict[str, Any]:
-        """Count what the plainest lane gives; where no lane is exact, or it is not, measure the errors."""
-        if lane is None:
-            told = value_errors.errors(laid, None, None)
+    def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Any]:
+        """Count what the plainest exact_cast gives; where no exact_cast is exact, or it is not, measure the errors."""
+        if exact_cast is None:
+            told = value_errors.errors(aligned, None, None)
             return told | {"compared": bool(told)}
-        counted = value_errors.count(laid, lane)
-        counts[lane.name] = counted.elements
-        if lane.name == "identical" and lane.cast:
+        counted = value_errors.count(aligned, exact_cast)
+        counts[exact_cast.name] = counted.elements
+        if exact_cast.name == "identical" and exact_cast.cast:
             counts["value-cast"] = counted.elements
-        exact = counted.elements == laid.new.elements
-        told = {} if exact else value_errors.errors(laid, lane, counted.first)
+        exact = counted.elements == aligned.new.elements
+        told = {} if exact else value_errors.errors(aligned, exact_cast, counted.first)
         return told | {"compared": True, "differing_bytes": counted.differing_bytes}
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from weighbridge.model import Fields, Measurement
-from weighbridge.verifiers.base import Asked, Execution, Views, table
+from weighbridge.scheduling.job import Execution
+from weighbridge.verifiers.verifier import Asked, Views, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache

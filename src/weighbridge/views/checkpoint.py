@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weighbridge.formats import dcp_directory, dcp_metadata, detect, onnx_file, pieces, sharded, strided
+from weighbridge.formats.contents import Checksum
+from weighbridge.formats.tensor import Tensor
 from weighbridge.model import Origin, Scalar
-from weighbridge.views import dcp_directory, dcp_metadata, formats, onnx_file, pieces, sharded, strided
-from weighbridge.views.folders import Folder, place_of
-from weighbridge.views.readable import ReadableFile, sha256
-from weighbridge.views.reading import Checksum
-from weighbridge.views.tensor import Tensor
+from weighbridge.storage.folder import Folder
+from weighbridge.storage.locate import locate
+from weighbridge.storage.readable import ReadableFile, sha256
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 
@@ -26,7 +27,7 @@ __all__ = ["CheckpointView", "Checksum", "Tensor", "open_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SidecarFiles:
     """Files beside a checkpoint, by name, and what was read from them, by what it is; each is opened and read once.
 
     Shared by all that is cut from one view or laid over it.
@@ -41,7 +42,7 @@ class CheckpointView:
     """A checkpoint as it lies on disk, or with damage laid over it.
 
     `tensors` is by name; `metadata` is the file's own, short values only; `files` are by name, and lie in `folder`;
-    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `beside`
+    `checksums` are those that the files carry of their own content, for `Checksum.found` to hold against it; `sidecars`
     is what was opened and read further, to know what the tensors mean; `url` is what it was opened by, where it lies
     elsewhere, credentials included: it is never shown.
     """
@@ -54,7 +55,7 @@ class CheckpointView:
     origin: Origin
     checksums: tuple[Checksum, ...] = ()
     patches: Mapping[str, tuple[tuple[int, bytes], ...]] = field(default_factory=dict)
-    beside: Beside = field(default_factory=Beside)
+    sidecars: SidecarFiles = field(default_factory=SidecarFiles)
     url: str = field(default="", repr=False)
 
     def names(self) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ class CheckpointView:
 
     def digest(self) -> dict[str, str]:
         """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
-        files = {**self.beside.files, **{Path(name).name: file for name, file in self.files.items()}}
+        files = {**self.sidecars.files, **{Path(name).name: file for name, file in self.files.items()}}
         return {name: sha256(file) for name, file in sorted(files.items())}
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
@@ -186,17 +187,17 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
     Raises:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
-    place = place_of(os.fspath(path))
+    place = locate(os.fspath(path))
     file = place.file or place.folder.open(sharded.checkpoint_in(place.folder))
     files = {file.name: file}
-    if formats.looks_like_json(file):
+    if detect.looks_like_json(file):
         found, files = sharded.parse(file, place.folder)
-    elif dcp_metadata.begins(head := bytes(file.read(0, formats.HEAD))):
+    elif dcp_metadata.begins(head := bytes(file.read(0, detect.HEAD))):
         found, files = dcp_directory.parse(file, place.folder)
-    elif formats.reader_of(head) is formats.onnx:  # which may keep data in files beside it
+    elif detect.reader_of(head) is detect.onnx:  # which may keep data in files beside it
         found, files = onnx_file.parse(file, place.folder)
     else:
-        found = formats.read(file)
+        found = detect.read(file)
     for each in files.values():
         each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import SubjectError
-from weighbridge.files import is_file
 from weighbridge.model import Origin
+from weighbridge.storage.local_files import is_file
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from weighbridge.errors import SubjectError
-from weighbridge.files import is_file
 from weighbridge.limits import nearest
+from weighbridge.storage.local_files import is_file
 
 
 @dataclass(frozen=True, slots=True)

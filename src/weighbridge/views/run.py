@@ -10,16 +10,16 @@ from itertools import compress
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
-from weighbridge.files import is_folder, local_path
 from weighbridge.model import Fields, Origin
+from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE, Cells
+from weighbridge.run_logs.column_names import standard_names
+from weighbridge.run_logs.csv_log import read_csv
+from weighbridge.run_logs.json_log import decode, read_jsonl, read_report
+from weighbridge.run_logs.log_file import open_regular
+from weighbridge.run_logs.log_table import Log
+from weighbridge.run_logs.recorded_run import read_run_directory
+from weighbridge.storage.local_files import is_folder, local_path
 from weighbridge.urls import bare
-from weighbridge.views.cells import MISSING, NUMBER, UNREADABLE, Cells
-from weighbridge.views.column_names import standard_names
-from weighbridge.views.csv_log import read_csv
-from weighbridge.views.json_log import decode, read_jsonl, read_report
-from weighbridge.views.log_file import open_regular
-from weighbridge.views.run_directory import read_run_directory
-from weighbridge.views.table import Log
 
 STEP = "step"
 _MAX_STEP = 2.0**53

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.model import Captured, Forward, Tokens
+from weighbridge.views.forward_subject import Captured, Forward, Tokens
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ import numpy as np
 import tiny_gpt
 from numpy.typing import NDArray
 
-from weighbridge.views.model import Captured, Forward, Tokens
+from weighbridge.views.forward_subject import Captured, Forward, Tokens
 
 Array = NDArray[np.float32]
 STORAGE = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}

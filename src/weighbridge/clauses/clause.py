@@ -1,0 +1,225 @@
+"""A judge as an ordered list of clauses. Each clause promises one thing, of every row or of the whole.
+
+Neighbouring clauses with one outcome form a stage, checked together; the first broken stage decides. How a clause is
+broken stands elsewhere (`faults`): derived from the limits, so that a clause that was dropped is still missed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from weighbridge.clauses.kind import Evidence, blocked, failed, passed, table_of
+from weighbridge.model import EMPTY, Fields, Offence, Outcome, Verdict
+
+L = TypeVar("L")
+R = TypeVar("R")
+HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "at most": operator.le, "at least": operator.ge, "below": operator.lt, "above": operator.gt,
+}  # fmt: skip
+OF_VERDICT = (
+    "measured",
+    "limit",
+    "unit",
+    "of",
+    "counted",
+    "enough",
+)  # fields of a verdict; other figures are its words'
+
+
+class Checked(NamedTuple):
+    """What checking one clause gave: where it is broken, where it looked, and figures for the verdict's words."""
+
+    offences: Sequence[Offence] = ()
+    looked: Sequence[str] = ()
+    figures: Fields = EMPTY
+
+
+class Clause(Protocol):
+    """One promise, and what breaking it comes to."""
+
+    @property
+    def code(self) -> str: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+    def check(self, evidence: Evidence) -> Checked: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseJudge(Generic[L]):
+    """A judge that checks clauses in order; `figures` adds what the verdict's words need.
+
+    With `one_a_place`, a place is told of its first offence only.
+    """
+
+    clauses: Callable[[L], Sequence[Clause]]
+    figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
+    one_a_place: bool = False
+
+    def __call__(self, evidence: Evidence, limits: L) -> Verdict:
+        """Return the verdict of the first broken stage, or a PASS."""
+        done: list[Checked] = []
+        for outcome, stage in itertools.groupby(self.clauses(limits), key=lambda clause: clause.outcome):
+            checked = [clause.check(evidence) for clause in stage]
+            done += checked
+            offences = [offence for one in checked for offence in one.offences]
+            if offences and outcome is Outcome.BLOCKED:
+                return blocked(offences[0].code, offences[0].figures)
+            if offences:
+                if self.one_a_place:
+                    offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
+                return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
+        return passed(looked=_looked(done), **_fields(done, self.figures(evidence, limits)))
+
+
+def _looked(done: Iterable[Checked]) -> list[str]:
+    return list(dict.fromkeys(place for checked in done for place in checked.looked))
+
+
+def _fields(done: Iterable[Checked], more: Fields) -> dict[str, Any]:
+    found = dict(more)
+    for checked in done:
+        found |= checked.figures
+    own = {key: value for key, value in found.items() if key in OF_VERDICT}
+    return {**own, "figures": {key: value for key, value in found.items() if key not in OF_VERDICT}}
+
+
+def listed(name: str, globs: Iterable[str]) -> bool:
+    """Return whether one of the globs names this."""
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def named(evidence: Evidence, need: str, row: type[R]) -> Iterator[tuple[str, R]]:
+    """Yield the rows of a table with their places."""
+    table = table_of(evidence, need, row)
+    return zip(table.places(), table.rows, strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Each(Generic[R]):
+    """Every row that `names` match and `exempt` do not is in order; `broken` returns the figures of what is wrong."""
+
+    code: str
+    need: str
+    row: type[R]
+    broken: Callable[[R], Fields | None]
+    names: tuple[str, ...] = ("*",)
+    exempt: tuple[str, ...] = ()
+    outcome: Outcome = Outcome.FAIL
+
+    def promised(self, evidence: Evidence) -> Iterator[tuple[str, R]]:
+        """Yield the rows that are promised, with their places."""
+        for place, row in named(evidence, self.need, self.row):
+            if listed(place, self.names) and not listed(place, self.exempt):
+                yield place, row
+
+    def check(self, evidence: Evidence) -> Checked:
+        """Return an offence for every promised row that is broken."""
+        rows = list(self.promised(evidence))
+        found = ((place, self.broken(row)) for place, row in rows)
+        offences = [Offence(place=place, code=self.code, figures=why) for place, why in found if why is not None]
+        return Checked(offences, [place for place, _ in rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded(Generic[R]):
+    """A figure of every row that `names` match is within a bound. What is no number is another clause's matter."""
+
+    code: str
+    need: str
+    row: type[R]
+    value: Callable[[R], float | None]
+    must: str
+    bound: float
+    names: tuple[str, ...] = ("*",)
+    exempt: tuple[str, ...] = ()
+    figures: Fields = field(default_factory=dict)
+    outcome: Outcome = Outcome.FAIL
+
+    def check(self, evidence: Evidence) -> Checked:
+        """Return an offence for every promised row whose figure is beyond the bound."""
+        return Each(
+            code=self.code, need=self.need, row=self.row, broken=self._beyond, names=self.names, exempt=self.exempt
+        ).check(evidence)
+
+    def _beyond(self, row: R) -> Fields | None:
+        value = self.value(row)
+        if not is_number(value) or HOLDS[self.must](value, self.bound):
+            return None
+        return {**self.figures, "value": value, "bound": self.bound}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requires:
+    """Without this nothing can be judged: `lacking` returns the figures of what is lacking, or None."""
+
+    code: str
+    lacking: Callable[[Evidence], Fields | None]
+    outcome: Outcome = Outcome.BLOCKED
+
+    def check(self, evidence: Evidence) -> Checked:
+        """Return what is lacking as the one offence."""
+        figures = self.lacking(evidence)
+        return Checked([] if figures is None else [Offence(place="", code=self.code, figures=figures)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words."""
+
+    code: str
+    place: Callable[[Evidence], str]
+    read: Callable[[Evidence], tuple[float, Fields]]
+    must: str
+    bound: float
+    figures: Fields = field(default_factory=dict)
+    outcome: Outcome = Outcome.FAIL
+
+    def check(self, evidence: Evidence) -> Checked:
+        """Return the figure, and an offence where it is beyond the bound."""
+        value, more = self.read(evidence)
+        figures, place = {**self.figures, **more}, self.place(evidence)
+        held = HOLDS[self.must](value, self.bound)
+        offences = [] if held else [Offence(place=place, code=self.code, figures=figures)]
+        if self.outcome is Outcome.BLOCKED:
+            return Checked(offences)
+        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **figures})
+
+
+def every_glob_names(code: str, need: str, row: type[Any], globs: Sequence[str]) -> Requires:
+    """Return the clause that every glob names a row: a typo is not a pass."""
+
+    def lacking(evidence: Evidence) -> Fields | None:
+        places = table_of(evidence, need, row).places()
+        idle = sorted({glob for glob in globs if not any(fnmatchcase(place, glob) for place in places)})
+        return {"globs": idle, "names": len(places)} if idle else None
+
+    return Requires(code=code, lacking=lacking)
+
+
+def every_figure_is_known(code: str, bounds: Sequence[Bounded[Any]]) -> Requires:
+    """Return the clause that there is a number wherever one is bounded."""
+
+    def lacking(evidence: Evidence) -> Fields | None:
+        values = [
+            (place, one.value(row))
+            for one in bounds
+            for place, row in named(evidence, one.need, one.row)
+            if listed(place, one.names) and not listed(place, one.exempt)
+        ]
+        unknown = sorted({place for place, value in values if not is_number(value)})
+        return {"tensors": len(unknown), "of": len(dict(values)), "first": unknown[0]} if unknown else None
+
+    return Requires(code=code, lacking=lacking)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a figure is a number, not NaN."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -1,0 +1,313 @@
+"""What every kind that judges one column of a run asks of it first, and how that is broken: said once for all of them.
+
+An invented, constant or derived column is never judged; a sample that is not finite is FAIL; steps that repeat or fall
+leave no "before".
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import statistics
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from typing import Annotated, Any
+
+from weighbridge.clauses import column_basis
+from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
+from weighbridge.clauses.column_basis import ColumnBasis, basis_of
+from weighbridge.clauses.faults import Injected, in_rows
+from weighbridge.clauses.kind import (
+    Damage,
+    Evidence,
+    Falsifier,
+    Kind,
+    Need,
+    NotApplicable,
+    rows_of,
+    series_of,
+    with_rows,
+    with_value,
+)
+from weighbridge.limits import Doc
+from weighbridge.model import EMPTY, Fields, Outcome, Series, SubjectKind
+from weighbridge.quantities.runs import StepColumn
+
+SAMPLES, COLUMNS = "samples", "columns"
+INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED)
+CUT = 4096  # samples that trials need of a long column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One thing asked of a column before it is judged: the clauses, their codes, and how they are broken."""
+
+    clauses: Callable[[], Iterator[Clause]]
+    codes: Mapping[str, Outcome]
+    falsifiers: tuple[Falsifier[Any], ...]
+
+
+def kind_of_column(
+    name: str, *, version: int, column: str, asks: Sequence[Asked], limits: type[Any],
+    clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
+    falsifiers: Sequence[Falsifier[Any]] = (), figures: Callable[[Evidence, Any], Fields] = lambda _e, _l: EMPTY,
+    **more: Any,
+) -> Kind[Any]:  # fmt: skip
+    """Return a kind that judges one column of a run: `column`, where the contract names no other."""
+    hint = Annotated[str, Doc("the column that is judged")]
+
+    def everything(held: Any) -> Sequence[Clause]:
+        return (*(clause for one in asks for clause in one.clauses()), *clauses(held))
+
+    return Kind(
+        name=name,
+        version=version,
+        roles={"run": SubjectKind.RUN},
+        needs={
+            SAMPLES: Need("step_series", of=("run",), options=("column",)),
+            COLUMNS: Need("step_columns", of=("run",)),
+        },
+        limits=limits,
+        measure=make_dataclass("Measure", [("column", hint, column)], frozen=True, kw_only=True),
+        codes={**codes, **{code: outcome for one in asks for code, outcome in one.codes.items()}},
+        judge=ClauseJudge(everything, figures),
+        falsifiers=(*(falsifier for one in asks for falsifier in one.falsifiers), *falsifiers),
+        cut=cut,
+        **more,
+    )
+
+
+def place(evidence: Evidence) -> str:
+    """Return the name of the column that is judged."""
+    return evidence[SAMPLES].at
+
+
+def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[list[int], list[float]]:
+    """Return the steps and samples of a window, both ends included."""
+    series = series_of(evidence, SAMPLES)
+    pairs = [pair for pair in zip(series.step, series.value, strict=True) if window[0] <= pair[0] <= window[1]]
+    return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:
+    """Return the evidence with steps and samples changed in place by `change`."""
+    series = series_of(evidence, SAMPLES)
+    steps, values = array("q", series.step), array("d", series.value)
+    change(steps, values)
+    return with_value(evidence, SAMPLES, Series(steps, values))
+
+
+def cut(evidence: Evidence, limits: Any) -> Evidence:
+    """Return the evidence with the samples of the limits' window, or the first ones, where the column is long."""
+    series = series_of(evidence, SAMPLES)
+    if len(series.step) <= 2 * CUT:
+        return evidence
+    window = getattr(limits, "steps", None)
+    start = bisect.bisect_left(series.step, window[0]) if window else 0
+    stop = bisect.bisect_right(series.step, window[1]) if window else start + CUT
+    kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
+    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept]))
+
+
+# --- What is asked ----------------------------------------------------------------------------------------------------
+
+
+def _row(evidence: Evidence) -> StepColumn | None:
+    return next((row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == place(evidence)), None)
+
+
+def _genuine() -> Iterator[Clause]:
+    yield Requires(code="no-basis", lacking=lambda evidence: None if _row(evidence) else {"column": place(evidence)})
+    for basis in INVENTED:
+        yield Requires(code=f"column-{basis}", lacking=lambda evidence, basis=basis: _invented(evidence, basis))  # type: ignore[misc]
+
+
+def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
+    row = _row(evidence)
+    if row is None or (found := basis_of(row)).basis is not basis:
+        return None
+    figures: Fields = {"column": row.column, "how": found.how, "partner": found.partner, "samples": row.finite}
+    return {**figures, "min": row.min, "max": row.max}
+
+
+def _rising() -> Iterator[Clause]:
+    def lacking(evidence: Evidence) -> Fields | None:
+        pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
+        return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
+
+    yield Requires(code="out-of-order", lacking=lacking)
+
+
+def _finite() -> Iterator[Clause]:
+    def read(evidence: Evidence) -> tuple[float, Fields]:
+        series = series_of(evidence, SAMPLES)
+        bad = [step for step, value in zip(series.step, series.value, strict=True) if not math.isfinite(value)]
+        return len(bad), {"not_finite": len(bad), "samples": len(series.value), "first_step": bad[0] if bad else None}
+
+    yield Whole(code="not-finite", place=place, read=read, must="at most", bound=0)
+
+
+def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Any]:
+    rows: Falsifier[Any] = in_rows(
+        name, f"column-{basis}", COLUMNS, StepColumn, lambda row, _: change(row),
+        why="no other column has the rank of this one", outcome=Outcome.BLOCKED,
+    )  # fmt: skip
+
+    def damage(evidence: Evidence, limits: object, _places: tuple[str, ...]) -> Damage | NotApplicable:
+        return rows.damage(evidence, limits, (place(evidence),))
+
+    return Falsifier(name, f"column-{basis}", damage, Outcome.BLOCKED)
+
+
+def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
+    left = [row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column != place(evidence)]
+    return Damage(with_rows(evidence, COLUMNS, left), frozenset())
+
+
+def _in_samples(
+    name: str, code: str, change: Callable[[array[int], array[float]], None], outcome: Outcome = Outcome.BLOCKED
+) -> Falsifier[Any]:
+    def damage(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
+        return Damage(changed(evidence, change), frozenset({place(evidence)}))
+
+    return Falsifier(name, code, damage, outcome)
+
+
+GENUINE = Asked(
+    clauses=_genuine,
+    codes={"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in INVENTED}},
+    falsifiers=(
+        Falsifier("no such column", "no-basis", _without_row, Outcome.BLOCKED),
+        _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
+        _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
+        _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
+        _of_basis("a derived column", ColumnBasis.DERIVED, column_basis.as_derived),
+        _of_basis("a derived column, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
+        _of_basis("a copy of another column", ColumnBasis.DERIVED, column_basis.as_copy),
+    ),
+)
+RISING = Asked(
+    clauses=_rising,
+    codes={"out-of-order": Outcome.BLOCKED},
+    falsifiers=(
+        _in_samples("the last step logged twice", "out-of-order", lambda steps, _: steps.__setitem__(-1, steps[-2])),
+        _in_samples(
+            "the second step before the first", "out-of-order", lambda steps, _: steps.__setitem__(1, steps[0] - 1)
+        ),
+    ),
+)
+FINITE = Asked(
+    clauses=_finite,
+    codes={"not-finite": Outcome.FAIL},
+    falsifiers=(
+        _in_samples("the last sample is NaN", "not-finite", lambda _, values: values.__setitem__(-1, math.nan), Outcome.FAIL),
+        _in_samples("the first sample is infinite", "not-finite", lambda _, values: values.__setitem__(0, math.inf), Outcome.FAIL),
+    ),
+)  # fmt: skip
+
+
+# --- What is held against the samples just before it ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trailing:
+    """The samples after warm-up, each with the `window` samples before it, those in order of size."""
+
+    window: int
+    warmup_steps: int
+
+    def each(self, evidence: Evidence) -> Iterator[tuple[int, float, list[float]]]:
+        """Yield step, sample and the samples before it; the list is one and the same throughout."""
+        series = series_of(evidence, SAMPLES)
+        start = bisect.bisect_left(series.step, self.warmup_steps)
+        before = sorted(series.value[start : start + self.window])
+        for index in range(start + self.window, len(series.value)):
+            yield series.step[index], series.value[index], before
+            del before[bisect.bisect_left(before, series.value[index - self.window])]
+            bisect.insort(before, series.value[index])
+
+    def counted(self, evidence: Evidence) -> int:
+        """Return how many samples have so many before them."""
+        steps = series_of(evidence, SAMPLES).step
+        return max(len(steps) - bisect.bisect_left(steps, self.warmup_steps) - self.window, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooFewFault:
+    """Fault of `min_samples` beside `window` and `warmup_steps`: the run ends too early, or warm-up too late."""
+
+    code: str = "too-few-samples"
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield a column with `value` samples that have a window before them."""
+        first = sum(step < limits.warmup_steps for step in series_of(evidence, SAMPLES).step) + limits.window
+
+        def ends(steps: array[int], values: array[float]) -> None:
+            del steps[first + value :], values[first + value :]
+
+        def warms_up(steps: array[int], _values: array[float]) -> None:
+            shift = steps[len(steps) - limits.window - value] - limits.warmup_steps
+            steps[:] = array("q", [step - shift for step in steps])
+
+        yield Injected("the run ends too early", self.code, changed(evidence, ends))
+        yield Injected("warm-up ends too late", self.code, changed(evidence, warms_up))
+
+
+# --- A statistic of the samples of a window ---------------------------------------------------------------------------
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in order of size: the mean of the two middle ones."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2
+
+
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "median": lambda values: middle(sorted(values)),
+    "mean": lambda values: math.fsum(values) / len(values),
+    "max": max,
+    "min": min,
+}
+# For faults: computed by the standard library, not by what judges.
+_REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "median": statistics.median, "mean": statistics.fmean, "max": max, "min": min,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticFault:
+    """Fault of an upper bound on a statistic of a window: as few samples as move it, at its end and at its beginning."""
+
+    code: str
+    steps: str = "steps"
+    statistic: str = "statistic"
+
+    def inject(
+        self, evidence: Evidence, held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield a column whose statistic is this value, or just beyond it."""
+        first, last = getattr(held, self.steps)
+        which = str(getattr(held, self.statistic))
+        at = [index for index, step in enumerate(series_of(evidence, SAMPLES).step) if first <= step <= last]
+        many = (len(at) + 1) // 2 if which == "median" else 1
+        for way, some in (("at the end", at[-many:]), ("at the beginning", at[:many])):
+
+            def move(_steps: array[int], values: array[float], some: Sequence[int] = some) -> None:
+                kept = [values[index] for index in at if index not in set(some)]
+                high = value
+                if which == "median" and len(at) % 2 == 0:
+                    high = max(value, 2 * value - max(kept))
+                elif which == "mean":
+                    high = value * len(at) - math.fsum(kept)
+                for doubling in range(20):  # rounding needs two or three
+                    for index in some:
+                        values[index] = high
+                    if _REFERENCE[which]([values[index] for index in at]) >= value:
+                        return
+                    high *= 1 + 2.0 ** (doubling - 53)
+
+            yield Injected(way, self.code, changed(evidence, move), frozenset({f"steps {first}..{last}"}))

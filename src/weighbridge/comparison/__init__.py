@@ -1,0 +1,1 @@
+"""How an import's tensors relate to its source's: name mappings, casts, alignments, hypotheses."""

@@ -1,0 +1,169 @@
+"""Walk over a source's values in the order in which a candidate's tensor is meant to hold them, beside that tensor.
+
+Gives stored words and computes what a mapping says is computed; never compares, never copies a whole tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.comparison.casts import decode, encode, numpy_dtype, words
+from weighbridge.comparison.mapping_plan import Pairing, Part
+from weighbridge.views.checkpoint import CheckpointView, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from weighbridge.comparison.casts import Words
+
+ELEMENTS = 1 << 19  # in one step; whole blocks
+BLOCK = 256  # elements: a multiple of every dtype's block
+BEHIND = 8 << 20  # bytes read before they are given back
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedTensor:
+    """One tensor of the candidate beside what it is meant to be made of."""
+
+    source: CheckpointView
+    candidate: CheckpointView
+    pairing: Pairing
+
+    @property
+    def new(self) -> Tensor:
+        """Describe the candidate's tensor."""
+        return self.candidate.tensor(self.pairing.candidate)
+
+    @property
+    def stored_dtype(self) -> str:
+        """Name the dtype that the sources are stored in; "" where they have several."""
+        found = {self.source.tensor(part.source).dtype for part in self.pairing.parts}
+        return found.pop() if len(found) == 1 else ""
+
+    @property
+    def dtype(self) -> str:
+        """Name the dtype of the words that `steps` gives: the stored one, or the one that is computed in."""
+        if not self.pairing.arithmetic:
+            return self.stored_dtype
+        return self.stored_dtype if self.stored_dtype in ("F16", "F64") else "F32"
+
+    def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
+        """Give the first element, the source's words and the candidate's bytes, a stretch at a time.
+
+        Raises:
+            SubjectError: `subject-changed`, when a file was written to meanwhile.
+        """
+        at, behind = 0, 0
+        new, (per, size) = self.new, self.new.unit
+        self.candidate.require_unchanged(new.name)
+        for stored, elements in self._stored():
+            stop = at + elements
+            yield at, stored, _bytes(self.candidate.read(new.name, at // per * size, stop // per * size))
+            at, behind = stop, behind + elements // per * size
+            if behind >= BEHIND:
+                self.candidate.forget(new.name)
+                behind = 0
+        self.candidate.forget(new.name)
+        self.candidate.require_unchanged(new.name)
+
+    def predicted(self) -> Iterator[Words]:
+        """Give the source's words alone, a stretch at a time."""
+        return (stored for stored, _ in self._stored())
+
+    def _stored(self) -> Iterator[tuple[Words, int]]:
+        for part in self.pairing.parts:
+            tensor = self.source.tensor(part.source)
+            for stored in _part(self.source, tensor, part):
+                per, size = tensor.unit
+                elements = stored.nbytes // size * per
+                yield self._computed(stored, tensor.dtype), elements
+
+    def _computed(self, stored: Words, dtype: str) -> Words:
+        """Compute what the mapping says, in float32, or in the source's own dtype where converters do so."""
+        import numpy as np
+
+        if not self.pairing.arithmetic:
+            return stored
+        kind = numpy_dtype(self.dtype)
+        with np.errstate(all="ignore"):
+            values = decode(stored, dtype).astype(kind, copy=False)
+            return encode(COMPUTED[self.pairing.arithmetic](values), self.dtype)
+
+
+def _plus_one(values: Any) -> Any:
+    return values + values.dtype.type(1)
+
+
+def _minus_exp(values: Any) -> Any:
+    import numpy as np
+
+    return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
+
+
+COMPUTED = {"+1": _plus_one, "+2": lambda values: _plus_one(_plus_one(values)), "-exp": _minus_exp}
+
+
+def _bytes(data: memoryview) -> NDArray[np.uint8]:
+    import numpy as np
+
+    return np.frombuffer(data, np.uint8)
+
+
+def _words(data: memoryview, dtype: str) -> Words:
+    return _bytes(data) if numpy_dtype(dtype) is None else words(data, dtype)
+
+
+def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+    per, size = tensor.unit
+    if part.plain:
+        # Never all of a tensor at once, so that an instrument that stops early is seen to do so; but whole blocks.
+        blocks = max(-(-tensor.elements // (4 * BLOCK)), 1)
+        step = min(ELEMENTS, blocks * BLOCK) // per * size
+        return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
+    return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
+
+
+def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+    """Gather rows, some at a time, each of them `width` elements."""
+    import numpy as np
+
+    shape = part.view or tensor.shape[:1]
+    rows = np.arange(math.prod(shape)).reshape(shape)
+    if part.take is not None:
+        axis, start, stop = part.take
+        rows = rows.take(np.arange(start, stop), axis)
+    order = rows.reshape(-1)
+    for _ in range(part.times if part.order else 0):
+        order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(math.prod(shape), -1)
+    step = max(ELEMENTS // data.shape[1], 1)
+    behind = 0
+    for start in range(0, len(order), step):
+        for left in range(0, data.shape[1], ELEMENTS):
+            taken = data[order[start : start + step], left : left + ELEMENTS].reshape(-1)
+            yield taken
+            behind += taken.nbytes
+            if behind >= BEHIND:
+                view.forget(tensor.name)
+                behind = 0
+    view.forget(tensor.name)
+
+
+def _transposed(view: CheckpointView, tensor: Tensor) -> Iterator[Words]:
+    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time."""
+    import numpy as np
+
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(-1, *tensor.shape[-2:])
+    rows, columns = data.shape[1:]
+    wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
+    for matrix in data:
+        for left in range(0, columns, wide):
+            turned = np.empty((min(wide, columns - left), rows), data.dtype)
+            for top in range(0, rows, high):
+                turned[:, top : top + high] = matrix[top : top + high, left : left + wide].T
+                view.forget(tensor.name)
+            yield turned.reshape(-1)

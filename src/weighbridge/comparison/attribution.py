@@ -1,0 +1,157 @@
+"""Try every hypothesis on a tensor that is not as it was meant to be, and count what each gives. Names no winner."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from weighbridge.comparison import hypotheses, value_errors
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.alternatives import alternatives
+from weighbridge.comparison.casts import numpy_dtype
+from weighbridge.comparison.exact_casts import find_exact_cast, two_step_casts
+from weighbridge.comparison.mapping_plan import Pairing, Plan
+
+if TYPE_CHECKING:
+    from weighbridge.comparison.casts import Words
+
+MAX_PARTS = 1 << 12
+MAX_TRIES = 64
+PROBE = 512  # bytes that another tensor is tried on first
+STACKED = "_exps."
+FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
+
+
+def attributed(
+    aligned: AlignedTensor, plan: Plan, namesakes: hypotheses.Namesakes
+) -> tuple[Mapping[str, int], str | None]:
+    """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
+
+    What was done element by element is counted; any other making is told only where it gives every element.
+    """
+    new, pairing = aligned.new, aligned.pairing
+    counts: dict[str, int] = {}
+    if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
+        old = dataclasses.replace(new, dtype=aligned.dtype)
+        counts |= value_errors.reproduced(aligned, hypotheses.elementwise(old, new))
+    counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
+    other = namesakes.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
+    if other is not None and other not in {part.source for part in pairing.parts}:
+        counts["other-tensor"] = new.elements
+        return counts, other
+    return counts, None
+
+
+def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
+    """Name the makings that give every element; each ends at the first element that it does not give."""
+    pairing, new = aligned.pairing, aligned.new
+    if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
+        yield from (
+            exact_cast.name
+            for exact_cast in two_step_casts(aligned.dtype, new.dtype)
+            if value_errors.explains(aligned, exact_cast)
+        )
+        if new.dtype in value_errors.PRECISION and value_errors.scaled(aligned):
+            yield "scaled"
+    back = find_exact_cast(new.dtype, aligned.dtype, computed=False) if aligned.dtype else None
+    plain = pairing.plain and pairing.shape == new.shape
+    if back is not None and aligned.dtype != new.dtype and plain and value_errors.explains_back(aligned, back):
+        yield "swapped"
+    yield from _otherwise(aligned, plan)
+    if pairing.shape == new.shape:
+        yield from _exchanged(aligned)
+
+
+def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
+    """Find the source tensor of another pairing that gives all of this tensor, through any change of dtype."""
+    import numpy as np
+
+    meant, tries = aligned.pairing, 0
+    head = np.frombuffer(
+        aligned.candidate.read(aligned.new.name, 0, PROBE // aligned.new.unit[1] * aligned.new.unit[1]), np.uint8
+    )
+    for other in plan.pairings.values():
+        if other.shape != meant.shape or other.candidate == meant.candidate or tries == MAX_TRIES:
+            continue
+        tries += 1
+        there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
+        exact_cast = (
+            find_exact_cast(there.dtype, aligned.new.dtype, computed=bool(other.arithmetic)) if there.dtype else None
+        )
+        if exact_cast is None:
+            continue
+        first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
+        if first == head.tobytes() and value_errors.explains(there, exact_cast):
+            return other.parts[0].source
+    return None
+
+
+def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
+    """Name the other makings of the tensor that give it, by the exact way between the dtypes."""
+    for name, made in alternatives(plan, aligned.pairing).items():
+        other = dataclasses.replace(aligned, pairing=made)
+        exact_cast = (
+            find_exact_cast(other.dtype, aligned.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
+        )
+        if exact_cast is not None and made.shape == aligned.new.shape and value_errors.explains(other, exact_cast):
+            yield name
+
+
+def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:
+    """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
+    found: dict[str, float | None] = {}
+    for name, made in alternatives(plan, aligned.pairing).items():
+        other = dataclasses.replace(aligned, pairing=made)
+        if other.dtype and made.shape == aligned.new.shape:
+            found[name] = value_errors.errors(other, None, None).get("relative_rmse")
+    return found
+
+
+def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
+    """Name what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
+    name, pieces = _pieces(aligned.pairing)
+    exact_cast = (
+        find_exact_cast(aligned.dtype, aligned.new.dtype, computed=bool(aligned.pairing.arithmetic))
+        if aligned.dtype
+        else None
+    )
+    per, size = aligned.new.unit
+    if exact_cast is None or not 1 < pieces <= MAX_PARTS or aligned.new.elements % (pieces * per):
+        return
+    each = aligned.new.elements // pieces // per * size
+    meant = _digests((exact_cast.predict(stored) for stored in aligned.predicted()), each)
+    there = [_read(aligned, at * each, (at + 1) * each) for at in range(pieces)]
+    if meant != there and sorted(meant) == sorted(there):
+        yield name
+
+
+def _pieces(pairing: Pairing) -> tuple[str, int]:
+    """Tell how many equal pieces a tensor is fused or stacked of, and what it is called when they are exchanged."""
+    if STACKED in pairing.candidate:
+        return "experts-swapped", pairing.shape[0] if pairing.shape else 0
+    of_name = (pieces for word, pieces in FUSED.items() if word in pairing.candidate or word in pairing.parts[0].source)
+    return "parts-swapped", next(of_name, len(pairing.parts))
+
+
+def _digests(predicted: Iterable[Words], each: int) -> list[bytes]:
+    """Digest each so many bytes of what is predicted."""
+    found, digest, left = [], hashlib.sha256(), each
+    for words in predicted:
+        data = memoryview(words.tobytes())
+        while data:
+            digest.update(data[:left])
+            left, data = left - min(left, len(data)), data[left:]
+            if not left:
+                found.append(digest.digest())
+                digest, left = hashlib.sha256(), each
+    return found
+
+
+def _read(aligned: AlignedTensor, start: int, stop: int) -> bytes:
+    digest = hashlib.sha256()
+    for at in range(start, stop, 8 << 20):
+        digest.update(aligned.candidate.read(aligned.new.name, at, min(at + (8 << 20), stop)))
+        aligned.candidate.forget(aligned.new.name)
+    return digest.digest()

@@ -1,0 +1,317 @@
+"""Count the elements that a cast or a hypothesis gives, and measure how far the others are off. Decides nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weighbridge.comparison import bytewise
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.block_values import BLOCKS
+from weighbridge.comparison.casts import INTEGERS, decode, numpy_dtype, shown
+from weighbridge.comparison.exact_casts import ExactCast, values
+from weighbridge.quantities.tensors import FirstDifference
+from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from weighbridge.comparison.casts import Words
+    from weighbridge.comparison.exact_casts import Bytes
+    from weighbridge.comparison.hypotheses import Hypothesis
+
+
+BITE = 1 << 15  # elements; whole blocks
+PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
+SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
+CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs
+ROUNDINGS = 4  # of a value and of the one that gives the factor, before multiplying and after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first unit that is not as predicted: its first element, the source's word, what was predicted, what is there.
+
+    `stored` is empty where the source's elements do not stand alone.
+    """
+
+    index: int
+    stored: bytes
+    predicted: bytes
+    found: bytes
+
+
+class Counted(NamedTuple):
+    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes."""
+
+    elements: int
+    first: Difference | None
+    differing_bytes: int | None
+
+
+def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
+    """Count the elements that an exact cast reproduces bit for bit, and find the first that it does not."""
+    import numpy as np
+
+    per, size = aligned.new.unit
+    wrong, differing, first, walk = 0, 0, None, _Walk(aligned, exact_cast)
+    for at, stored, predicted, there in walk.unequal():
+        same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
+        wrong += int(np.count_nonzero(~same)) * per
+        differing += int(np.count_nonzero(predicted != there)) if exact_cast.name == "identical" else 0
+        if first is None:
+            unit = int(same.argmin())
+            span = slice(unit * size, (unit + 1) * size)
+            word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
+            parts = predicted[span].tobytes(), there[span].tobytes()
+            first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
+    return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk over a tensor beside what a cast predicts; `looked` counts elements, so that none is right unseen."""
+
+    aligned: AlignedTensor
+    exact_cast: ExactCast
+    looked: int = 0
+
+    def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Give the stretches that differ: first element, the source's words, what they predict, what is there."""
+        bytes_alone = self.exact_cast.name == "identical" and self.aligned.pairing.plain
+        return self._bytes() if bytes_alone else self._steps()
+
+    def _bytes(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        """Decode nothing: bytes that are equal cost one look."""
+        import numpy as np
+
+        aligned, (part,), (per, size) = self.aligned, self.aligned.pairing.parts, self.aligned.new.unit
+        for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, aligned.new.name), size):
+            old, new = (np.frombuffer(side, np.uint8) for side in sides)
+            yield at // size * per, old.view(f"V{size}"), old, new
+        self.looked = aligned.new.elements
+
+    def _steps(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
+        import numpy as np
+
+        per, size = self.aligned.new.unit
+        for at, stored, there in self.aligned.steps():
+            predicted = np.ascontiguousarray(self.exact_cast.predict(stored)).reshape(-1).view(np.uint8)
+            if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
+                yield at, stored, predicted, there
+            self.looked += there.nbytes // size * per
+
+
+def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
+    """Tell whether an exact cast reproduces every element; the first that it does not ends the walk."""
+    walk = _Walk(aligned, exact_cast)
+    return next(walk.unequal(), None) is None and walk.looked == aligned.new.elements
+
+
+def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
+    """Tell whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
+    import numpy as np
+
+    found = numpy_dtype(aligned.new.dtype)
+    assert found is not None
+    for _, stored, there in aligned.steps():
+        predicted = np.ascontiguousarray(exact_cast.predict(there.view(f"<u{found.itemsize}")))
+        if predicted.nbytes != stored.nbytes or not bytewise.equal(predicted, stored):
+            return False
+    return aligned.new.elements > 0
+
+
+def scaled(aligned: AlignedTensor) -> bool:
+    """Tell whether all is the source's times one factor, but for the rounding of the narrower dtype.
+
+    The factor is the one that the first stretch's largest value has; values may have been rounded before they were
+    multiplied, and after, and so may that one. A factor that roundings alone could make is none.
+    """
+    import numpy as np
+
+    factor = None
+    narrow = ROUNDINGS * max(PRECISION.get(aligned.dtype, 0.0), PRECISION.get(aligned.new.dtype, 0.0))
+    least = SMALLEST.get(aligned.new.dtype, 0.0)
+    for _, stored, there in aligned.steps():
+        after = values(there, aligned.new.dtype)
+        if after is None or not narrow:
+            return False
+        with np.errstate(all="ignore"):
+            before = decode(stored, aligned.dtype).astype("f8")
+            if factor is None:
+                at = int(np.abs(before).argmax())
+                factor = float(after[at]) / float(before[at]) if before[at] else math.nan
+            wanted = before * factor
+            if not np.all(np.abs(after - wanted) <= narrow * np.abs(wanted) + ROUNDINGS * least):
+                return False
+    return factor is not None and factor != 0 and abs(factor - 1) > 2 * narrow
+
+
+def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
+    """Give the largest relative error of a small tensor against computed values; None where they cannot be held."""
+    import numpy as np
+
+    tensor = view.tensor(name)
+    if tensor.dtype != "F32" or tensor.elements != len(meant):
+        return None
+    found = np.frombuffer(view.read(name, 0, tensor.nbytes), "<f4").astype("f8")
+    wanted = np.array(meant)
+    with np.errstate(all="ignore"):
+        error = float(np.max(np.abs(found - wanted) / np.maximum(np.abs(wanted), 1e-300), initial=0.0))
+    return error if math.isfinite(error) else None
+
+
+def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[str, int]:
+    """Count the elements that each hypothesis reproduces bit for bit, in one walk."""
+    import numpy as np
+
+    counts = dict.fromkeys(tried, 0)
+    found = numpy_dtype(aligned.new.dtype)
+    if not tried or found is None:
+        return counts
+    for _, stored, there in aligned.steps():
+        words = there.view(f"<u{found.itemsize}")
+        for name, predict in tried.items():
+            counts[name] += int(np.count_nonzero(predict(stored) == words))
+    return counts
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What adds up over a tensor: squares of values and of errors, the largest error, blocks that are lost."""
+
+    squares: float = 0.0
+    errors: float = 0.0
+    lost: float = 0.0
+    largest: float = 0.0
+    ulps: int | None = None
+    prints: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, old: NDArray[np.float64], new: NDArray[np.float64], block: int) -> None:
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            off = old - new
+            squares, there, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, new, off))
+            products = (old * new).reshape(-1, block).sum(axis=1)
+            unlike = products <= CORRELATED * np.sqrt(squares * there)
+            self.squares += float(squares.sum())
+            self.errors += float(errors.sum())
+            self.lost += float(squares[unlike | (errors >= BEYOND * squares)].sum())
+            largest = float(np.abs(off).max(initial=0.0))
+        self.largest = largest if math.isnan(largest) else max(self.largest, largest)
+
+    def told(self) -> dict[str, Any]:
+        whole = self.squares if math.isfinite(self.squares) and self.squares > 0 else None
+        lost = None if whole is None or not math.isfinite(self.lost) else self.lost / whole
+        relative = None if whole is None or not math.isfinite(self.errors) else math.sqrt(self.errors / whole)
+        return {
+            "relative_rmse": 0.0 if whole is None and self.errors == 0 == self.squares else relative,
+            "lost_share": 0.0 if whole is None and self.squares == 0 else lost,
+            "max_error": self.largest if math.isfinite(self.largest) else None,
+            "max_ulps": self.ulps,
+        }
+
+
+def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Difference | None) -> dict[str, Any]:
+    """Measure how far a tensor is from its source, and whether it holds the same values in another order.
+
+    `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
+    the squared values in blocks that are not like theirs; null where they are not finite. With an importance matrix, a
+    block of two bits a value may err by more than its values and still be theirs, so a block is lost when it is at most
+    half correlated with its values, or when the sum of squared errors is four times that of the values.
+    """
+    import numpy as np
+
+    dtype, new = aligned.dtype, aligned.new
+    if numpy_dtype(dtype) is None:
+        return {} if first is None else {"first_difference": _difference(aligned, first)}
+    counted = exact_cast is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
+    sums, block = _Sums(ulps=0 if counted else None), new.unit[0]
+    for stored, there in _bites(aligned):
+        after = values(there, new.dtype)
+        if after is None:
+            return {}
+        with np.errstate(all="ignore"):
+            sums.add(decode(stored, dtype).astype("f8"), after.astype("f8"), block)
+        if exact_cast is not None and new.dtype not in BLOCKS:
+            _hold(sums, exact_cast.predict(stored), there)
+    same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None
+    return sums.told() | {"same_values": same, "first_difference": _difference(aligned, first)}
+
+
+def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
+    """Walk in steps whose float64 values stay in a cache; larger arrays cost more in page faults than in sums."""
+    per, size = aligned.new.unit
+    for _, stored, there in aligned.steps():
+        elements = there.nbytes // size * per
+        for at in range(0, elements, BITE):
+            stop = min(at + BITE, elements)
+            yield stored[at:stop], there[at // per * size : stop // per * size]
+
+
+def _hold(sums: _Sums, predicted: Words, there: NDArray[np.uint8]) -> None:
+    """Hold words against words: the largest distance in units of the last place, and order-free prints of both."""
+    import numpy as np
+
+    words = there.view(predicted.dtype)
+    if sums.ulps is not None:
+        far = np.abs(_ordered(predicted) - _ordered(words)).max(initial=0)
+        sums.ulps = max(sums.ulps, int(far))
+    for side, one in enumerate((predicted, words)):
+        sums.prints[side] = (sums.prints[side] + int(_mixed(one).sum(dtype=np.uint64))) % (1 << 64)
+
+
+def _ordered(words: Words) -> NDArray[np.int64]:
+    """Number words of at most four bytes in the order of their values."""
+    import numpy as np
+
+    half = 1 << (8 * words.itemsize - 1)
+    placed = words.astype(np.int64)
+    return np.where(placed < half, placed, half - placed)
+
+
+def _mixed(words: Words) -> NDArray[Any]:
+    """Mix words so that their sum tells a multiset (splitmix64's finaliser)."""
+    import numpy as np
+
+    mixed = words.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _difference(aligned: AlignedTensor, first: Difference | None) -> FirstDifference | None:
+    if first is None:
+        return None
+    new, (per, size) = aligned.new, aligned.new.unit
+    was, found = first.predicted, first.found
+    counted = per == 1 and aligned.dtype != new.dtype  # in whole words, because the source's have another size
+    inside = 0 if counted else next(i for i in range(size) if was[i] != found[i])
+    offset = first.index // per * size + inside
+    if per > 1:
+        was, found = was[inside : inside + 1], found[inside : inside + 1]
+    alone = first.stored or was
+    return FirstDifference(
+        offset=offset, file_offset=new.file_offset(offset), index=first.index,
+        source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
+        source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
+        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
+    )  # fmt: skip
+
+
+def _hex(word: bytes) -> str:
+    return "0x" + word[::-1].hex()
+
+
+def _counted_in_ulps(dtype: str) -> bool:
+    return numpy_dtype(dtype) is not None and dtype not in INTEGERS
+
+
+def _place(word: bytes) -> int:
+    """Number a word in the order of values: sign and magnitude become one line."""
+    value, half = int.from_bytes(word, "little"), 1 << (8 * len(word) - 1)
+    return value if value < half else half - value

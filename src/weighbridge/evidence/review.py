@@ -1,0 +1,222 @@
+"""Ask five questions of a bundle, apart, and answer each for itself; no answer stands in for another.
+
+Tamper-evident after sealing; not proof of honest measuring. Nothing here writes, measures, or changes a status.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from weighbridge.canonical import dumps, loads
+from weighbridge.contract.resolved import digests
+from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.evidence import layout
+from weighbridge.evidence.codec import finding_to_json, findings_from_json
+from weighbridge.evidence.rejudge import other_versions, rejudge
+from weighbridge.evidence.timestamps import CLOCK_SKEW_S, DAY_S, moment
+from weighbridge.evidence.unseal import Bundle, decode, open_bundle
+from weighbridge.model import Finding, Outcome, Severity
+
+
+class Held(enum.StrEnum):
+    """What an answer comes to."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    CANNOT_SAY = "cannot say"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer: what it comes to, in one line, with the places behind it."""
+
+    held: Held
+    says: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """The five answers about one bundle."""
+
+    id: str
+    integrity: Answer
+    rederivation: Answer
+    authenticity: Answer
+    freshness: Answer
+    coverage: Answer
+
+    @property
+    def exit_code(self) -> int:
+        """Give 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
+        if Held.BROKEN in (self.integrity.held, self.rederivation.held):
+            return 1
+        return 3 if self.rederivation.held is Held.CANNOT_SAY or self.integrity.held is Held.CANNOT_SAY else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What a bundle is held against beyond itself.
+
+    `recorded` are the ids that the ledger names; `contract` is the digest of the contract as it stands now. With
+    `anchored`, an id that the ledger does not name is a broken one.
+    """
+
+    now: datetime
+    recorded: Collection[str] | None = None
+    contract: str | None = None
+    anchored: bool = False
+
+
+UNREAD = Answer(held=Held.CANNOT_SAY, says="not asked: the bundle is not whole")
+
+
+def verify(path: Path, against: Against) -> Answers:
+    """Answer for a bundle's folder.
+
+    Raises:
+        BundleError: where there is no bundle to be read at all.
+    """
+    opened = open_bundle(path)
+    if opened.problems:
+        return _unread(opened.id, _broken(opened.problems))
+    try:
+        bundle = decode(opened)
+        problems = tuple(_contradictions(bundle))
+    except (WeighbridgeError, RecursionError) as problem:
+        return _unread(opened.id, _broken((problem,)))
+    return Answers(
+        id=bundle.id,
+        integrity=_broken(problems) if problems else _integrity(bundle, len(opened.files), against),
+        rederivation=rederivation(bundle),
+        authenticity=_authenticity(path),
+        freshness=freshness(bundle, against),
+        coverage=coverage(bundle.findings),
+    )
+
+
+def _unread(found: str, integrity: Answer) -> Answers:
+    return Answers(
+        id=found,
+        integrity=integrity,
+        rederivation=UNREAD,
+        authenticity=Answer(held=Held.NONE, says="NONE: the bundle is not whole"),
+        freshness=UNREAD,
+        coverage=UNREAD,
+    )
+
+
+# --- Integrity --------------------------------------------------------------------------------------------------------
+
+
+def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
+    shown = tuple(f"{p.where}: {p.what}" if isinstance(p, WeighbridgeError) else "nested too deep" for p in problems)
+    return Answer(held=Held.BROKEN, says=f"{len(shown)} problems; the first: {shown[0]}", details=shown)
+
+
+def _integrity(bundle: Bundle, files: int, against: Against) -> Answer:
+    whole = f"{files + 2} of {files + 2} files as sealed, id {bundle.id[:12]}"
+    if against.recorded is not None and bundle.id in against.recorded:
+        return Answer(held=Held.HOLDS, says=f"{whole}; the ledger names this id")
+    why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
+    held = Held.BROKEN if against.anchored else Held.HOLDS
+    return Answer(held=held, says=f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
+
+
+def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
+    """Hold the statement against what it states: the contract's identity and digests, and who was judged."""
+    stated, found = bundle.statement.contract, digests(bundle.contract)
+    for name in ("whole", "collect", "judge"):
+        if getattr(stated, name) != getattr(found, name):
+            yield BundleError(
+                "contract-digest", f"is not the contract stated ({name} part)", where=layout.CONTRACT_JSON
+            )
+    if (stated.id, stated.version) != (bundle.contract.id, bundle.contract.version):
+        yield BundleError("contract-digest", "has another id or version than stated", where=layout.CONTRACT_JSON)
+    wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
+    if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:
+        yield BundleError("findings", "do not stand for each gate on each instance, in order", where=layout.VERDICTS)
+
+
+# --- Re-derivation ----------------------------------------------------------------------------------------------------
+
+
+def rederivation(bundle: Bundle) -> Answer:
+    """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here."""
+    others = other_versions(bundle)
+    if others:
+        return Answer(
+            held=Held.CANNOT_SAY,
+            says=f"not re-derivable here: judged by {', '.join(others)}, which this version does not have",
+            details=(f"judge it with weighbridge {bundle.statement.tool.version}",),
+        )
+    try:
+        again = rejudge(bundle)
+    except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
+        what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"
+        return Answer(held=Held.BROKEN, says=f"cannot be judged again: {what}")
+    count = len(bundle.findings)
+    if again == bundle.verdicts:
+        return Answer(held=Held.HOLDS, says=f"judged again: {count} of {count} verdicts follow, byte for byte")
+    changed = tuple(_changed(bundle, again))
+    return Answer(
+        held=Held.BROKEN,
+        says=f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements",
+        details=changed,
+    )
+
+
+def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
+    for sealed, now in zip(bundle.findings, findings_from_json(loads(again)), strict=False):
+        old, new = finding_to_json(sealed), finding_to_json(now)
+        fields = [key for key in old if dumps(old[key]) != dumps(new[key])]
+        if fields:
+            sealed_as = f"{sealed.verdict.outcome} ({sealed.verdict.code})"
+            judged = f"{now.verdict.outcome} ({now.verdict.code})"
+            yield f"{sealed.gate}[{sealed.instance}]: sealed {sealed_as}, judged again {judged}; {', '.join(fields)}"
+
+
+# --- Authenticity, freshness, coverage --------------------------------------------------------------------------------
+
+
+def _authenticity(path: Path) -> Answer:
+    unread = sum(1 for _ in (path / "signatures").glob("*")) if (path / "signatures").is_dir() else 0
+    if unread:
+        return Answer(held=Held.NONE, says=f"NONE: {unread} signature files, which this version does not check")
+    return Answer(held=Held.NONE, says="NONE: not signed; who measured is not shown")
+
+
+def freshness(bundle: Bundle, against: Against) -> Answer:
+    """Say how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
+    age_s = (against.now - moment(bundle.statement.finished)).total_seconds()
+    if age_s < -CLOCK_SKEW_S:
+        return Answer(held=Held.BROKEN, says=f"finished {bundle.statement.finished}, which is in the future")
+    days = age_s / DAY_S
+    stale = tuple(
+        f"{gate.id}: at most {gate.max_age_days:g} days old, is {days:.1f}"
+        for gate in bundle.contract.gates
+        if gate.max_age_days is not None and days > gate.max_age_days
+    )
+    if against.contract is not None and against.contract != bundle.statement.contract.whole:
+        stale = ("the contract has changed since", *stale)
+    if stale:
+        return Answer(held=Held.BROKEN, says=f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
+    unknown = "" if against.contract is not None else "; whether the contract changed since was not asked"
+    return Answer(held=Held.HOLDS, says=f"{days:.1f} days old{unknown}")
+
+
+def coverage(findings: Collection[Finding]) -> Answer:
+    """Say how many of the required gates were counted, PASS or FAIL, and which were not."""
+    required = [finding for finding in findings if finding.severity is Severity.REQUIRED]
+    missed = [finding for finding in required if finding.verdict.outcome not in (Outcome.PASS, Outcome.FAIL)]
+    shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
+    says = f"{len(required) - len(missed)} of {len(required)} required gates counted"
+    if not required:
+        return Answer(held=Held.BROKEN, says="0 of 0 required gates: nothing was shown")
+    held = Held.BROKEN if missed else Held.HOLDS
+    return Answer(held=held, says=f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)

@@ -1,0 +1,1 @@
+"""Readers of checkpoint formats, and of what they are written in."""

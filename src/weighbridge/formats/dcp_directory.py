@@ -1,0 +1,131 @@
+"""Read a PyTorch distributed checkpoint: what `.metadata` promises must be what the .distcp files hold, byte by byte.
+
+Each item of a .distcp file is an archive of torch.save; tensors are mapped where they lie. A file's name is untrusted:
+only one that lies in the checkpoint's own directory is ever opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats import dcp_metadata, torch_file
+from weighbridge.formats.contents import Checksum, Reading
+from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
+from weighbridge.formats.pickle_machine import MAX_PICKLE
+from weighbridge.formats.tensor import Piece, Pieces, Tensor, quoted
+from weighbridge.formats.torch_pickle import WHOLE, in_values
+from weighbridge.storage import zip_archive
+from weighbridge.storage.folder import Folder
+from weighbridge.storage.readable import Excerpt, ReadableFile
+from weighbridge.storage.zip_archive import Member
+
+FORMAT = "torch-dcp"
+UNWEIGHED = "dcp.unweighed_items"
+COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of one save"
+COPY_FILES = "copy the files themselves into the directory (cp -L)"
+
+
+def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read what a checkpoint holds: its tensors, a note of what is no tensor, and the files by name.
+
+    Raises:
+        SubjectError: `dcp-…`, or what the pickle or an item's archive is refused with.
+    """
+    contents = dcp_metadata.read(metadata)
+    homes = {name: _open(name, folder, metadata) for name in sorted({item.file for item in contents.items.values()})}
+    for name, items in _by_file(contents.items):
+        _require_cover(items, homes[name])
+    tensors, checksums = dict[str, Tensor](), list[Checksum]()
+    for name in contents.tensors:
+        tensors[name] = _tensor(name, contents, homes, checksums)
+    return Reading(
+        format=FORMAT,
+        tensors=tensors,
+        metadata={UNWEIGHED: len(contents.others)} if contents.others else {},
+        checksums=tuple(checksums),
+    ), {file.name: file for file in (metadata, *homes.values())}
+
+
+def _open(name: str, folder: Folder, metadata: ReadableFile) -> ReadableFile:
+    if not folder.holds(name):
+        _refuse_copy("file", f"{quoted(name)}, which {dcp_metadata.NAME} names, is not beside it", metadata)
+    if folder.leads_out(name):
+        what = f"{quoted(name)} is a link that leads out of the directory"
+        raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
+    return folder.open(name)
+
+
+def _by_file(items: Mapping[Key, Item]) -> Iterator[tuple[str, list[tuple[Item, Key]]]]:
+    placed = sorted(((item, key) for key, item in items.items()), key=lambda each: each[0])
+    for name, group in itertools.groupby(placed, key=lambda each: each[0].file):
+        yield name, list(group)
+
+
+def _require_cover(items: list[tuple[Item, Key]], file: ReadableFile) -> None:
+    """Require that the items of a file follow each other to its end: no byte in two of them, and none in no item."""
+    cursor = 0
+    for item, key in items:
+        if item.start < cursor:
+            _refuse_copy("overlap", f"{shown(key)} begins {cursor - item.start} bytes before the end of another", file)
+        if item.start > cursor:
+            _refuse_copy("hole", f"{item.start - cursor} bytes from byte {cursor} on belong to no item", file)
+        if item.nbytes > file.size - cursor:
+            what = f"{shown(key)} takes {item.nbytes} bytes from byte {cursor} on, {file.size - cursor} are left"
+            _refuse_copy("truncated", what, file)
+        cursor += item.nbytes
+    if cursor < file.size:
+        _refuse_copy("trailing", f"{file.size - cursor} bytes follow the last item", file)
+
+
+def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], checksums: list[Checksum]) -> Tensor:
+    """Put a tensor together from its pieces, noting the checksums of each."""
+    saved = contents.tensors[name]
+    pieces = []
+    for at, sizes in sorted(saved.blocks):
+        item = contents.items[name, at]
+        found, told = _piece((name, at), item, homes[item.file])
+        checksums += told
+        if (found.dtype, found.shape) != (saved.dtype, in_values(saved.dtype, sizes)):
+            what = f"{shown((name, at))} holds {found.dtype} {list(found.shape)[:8]}"
+            refuse("piece", f"{what}, the metadata says {saved.dtype} {list(sizes)[:8]}", homes[item.file])
+        pieces.append(Piece(at=at, sizes=sizes, stored=found))
+    held = [piece for piece in pieces if piece.stored.nbytes] or pieces[:1]
+    first = held[0].stored
+    shape, nbytes = in_values(saved.dtype, saved.sizes), sum(piece.stored.nbytes for piece in pieces)
+    tiled = Pieces(shape=saved.sizes, blocks=tuple(held)) if len(held) > 1 else None
+    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled)
+
+
+def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
+    """Read the one tensor of an item, as it lies in its file, and the checksums of its storages."""
+    part = Excerpt(file, item.start, item.start + item.nbytes)
+    if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
+        refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)
+    members = zip_archive.members(part)
+    root = torch_file.root_of(members)
+    tensors = torch_file.parse(part, members, root).tensors if root is not None else {}
+    if root is None or list(tensors) != [WHOLE]:
+        refuse("item", f"{shown(key)} at byte {item.start} is {len(tensors)} tensors by name, not one without", file)
+    found, told = tensors[WHOLE], _checksums(key, item, part, members, root + torch_file.DATA)
+    part.release(0, part.size)
+    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), told
+
+
+def _checksums(key: Key, item: Item, part: Excerpt, members: Mapping[str, Member], data: str) -> list[Checksum]:
+    """List the checksums of the storages, counted from the start of the file; hold all other members against theirs."""
+    told = []
+    for member in members.values():
+        if not member.name.startswith(data):
+            zip_archive.content(part, member, MAX_PICKLE)
+            continue
+        place, parts = f"{key[0]} at byte {item.start}", ((item.start + member.start, item.start + member.stop),)
+        told.append(Checksum(place=place, file=part.whole.name, parts=parts, stored=member.crc))
+    return told
+
+
+def _refuse_copy(code: str, what: str, file: ReadableFile) -> NoReturn:
+    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=COPY_AGAIN)

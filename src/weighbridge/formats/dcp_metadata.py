@@ -1,0 +1,230 @@
+"""Understand `.metadata`, the pickle of a PyTorch distributed checkpoint: its tensors, their pieces, where each lies.
+
+The pickle is read as data by `pickle_machine`; torch is never imported. Opens no other file, and believes no path:
+what it gives as a file's name is a plain name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
+from weighbridge.formats.tensor import quoted, span
+from weighbridge.formats.tiling import Block, doubled
+from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, in_values, whole
+from weighbridge.storage.readable import ReadableFile
+
+NAME, SUFFIX = ".metadata", ".distcp"
+MODULE = "torch.distributed.checkpoint.metadata"
+MAGIC = MODULE.encode()[:19]  # what of it lies among the first bytes, behind protocol and frame
+OLDER = "torch.distributed._shard.sharded_tensor.metadata"  # of PyTorch before 2.4
+STORAGE = "torch.distributed.checkpoint.filesystem._StorageInfo"
+SAVED = f"{MODULE}.Metadata"
+TENSOR, BYTES = f"{MODULE}.TensorStorageMetadata", f"{MODULE}.BytesStorageMetadata"
+CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
+PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
+PATHS = "PosixPath", "WindowsPath"
+MAX_FIELDS = 64
+BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
+VOCABULARY = Vocabulary(
+    calls=frozenset({
+        "torch.Size", "torch.serialization._get_layout", f"{MODULE}._MEM_FORMAT_ENCODING",
+        f"{OLDER}.MEM_FORMAT_ENCODING",
+        "builtins.getattr",  # how Python 3.11.0 to 3.11.4 pickled an enumeration's member; called no more than the rest
+        *(f"{module}.{name}" for module in ("pathlib", "pathlib._local") for name in PATHS),
+    }),
+    containers=frozenset({"collections.OrderedDict"}),
+    classes=frozenset({SAVED, TENSOR, BYTES, CHUNK, INDEX, *PROPERTIES, STORAGE, f"{MODULE}.StorageMeta"}),
+    names=frozenset(BY_NAME),
+)  # fmt: skip
+SAVE_AGAIN = "load it with PyTorch and save it again, with torch.distributed.checkpoint or as safetensors"
+REMEDIES = {
+    "transformed": "save it without _extensions: what is compressed or encrypted cannot be looked at in place",
+    "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
+}
+
+Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
+
+
+class Item(NamedTuple):
+    """Where one item lies: a plain file name, its first byte there, and how many there are."""
+
+    file: str
+    start: int
+    nbytes: int
+
+
+class Saved(NamedTuple):
+    """A tensor as it was saved: its sizes count stored words, of which an F4 one holds two elements."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+    blocks: tuple[Block, ...]
+
+
+class Contents(NamedTuple):
+    """All that a checkpoint says it holds; `items` has exactly one for every piece and everything that is no tensor."""
+
+    tensors: Mapping[str, Saved]
+    others: tuple[str, ...]
+    items: Mapping[Key, Item]
+
+
+def begins(head: bytes) -> bool:
+    """Tell whether a file begins as the pickle of a distributed checkpoint does, whatever its protocol."""
+    return head.startswith(b"\x80") and MAGIC in head
+
+
+def read(file: ReadableFile) -> Contents:
+    """Read what the checkpoint holds.
+
+    Raises:
+        SubjectError: `dcp-…` or `pickle-…` with the tensor and the reason.
+    """
+    if file.size > MAX_PICKLE:
+        refuse("size", f"has {file.size} bytes, more than the {MAX_PICKLE} that are read", file)
+    described, behind = read_pickle(file, 0, file.size, VOCABULARY)
+    if behind != file.size:
+        refuse("trailing", f"{file.size - behind} bytes follow the pickle", file)
+    return _Reader(file).contents(described)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    file: ReadableFile
+
+    def refuse(self, code: str, what: str) -> NoReturn:
+        refuse(code, what, self.file)
+
+    def contents(self, described: object) -> Contents:
+        saved = self.state(described, SAVED)
+        stored = self.entries(saved.get("storage_data"))
+        tensors, others, left = dict[str, Saved](), dict[str, None](), len(stored)
+        for name, told in self.entries(saved.get("state_dict_metadata")):
+            if not isinstance(name, str):
+                self.refuse("metadata", "a name is no text")
+            if name in tensors or name in others:
+                self.refuse("twice", f"{quoted(name)} is described twice")
+            if isinstance(told, Made) and told.callee == BYTES:
+                others[name] = None
+            else:
+                tensors[name] = self.tensor(name, self.state(told, TENSOR), left)
+                left -= len(tensors[name].blocks)
+        items = self.items(stored)
+        expected = {(name, at) for name, tensor in tensors.items() for at, _ in tensor.blocks}
+        self.require_items(expected | {(name, None) for name in others}, items)
+        return Contents(tensors, tuple(others), items)
+
+    def state(self, value: object, callee: str) -> dict[str, object]:
+        """Take the fields of an object of this class; many objects may share one dictionary of them, so it is short."""
+        if not isinstance(value, Made) or value.callee != callee:
+            self.refuse("metadata", f"no {callee.rpartition('.')[2]} where one belongs")
+        fields = self.entries(value.state)
+        if len(fields) > MAX_FIELDS:
+            self.refuse("metadata", f"a {callee.rpartition('.')[2]} has {len(fields)} fields")
+        return {key: field for key, field in fields if isinstance(key, str)}
+
+    def entries(self, value: object) -> list[tuple[object, object]]:
+        if not isinstance(value, Made) or value.callee != DICTIONARY:
+            self.refuse("metadata", "no dictionary where one belongs")
+        return value.pairs
+
+    def tensor(self, name: str, told: Mapping[str, object], most: int) -> Saved:
+        """Read a tensor of at most so many pieces; many tensors may share one list of them."""
+        dtype = self.dtype(name, told.get("properties"))
+        sizes = whole(told.get("size"))
+        if sizes is None or len(sizes) > MAX_RANK:
+            self.refuse("shape", f"{quoted(name)}: its size is not at most {MAX_RANK} whole numbers")
+        if span(dtype, in_values(dtype, sizes)) is None:
+            self.refuse("shape", f"{quoted(name)}: {dtype} {list(sizes)[:8]} has more elements than can be counted")
+        chunks = told.get("chunks")
+        if not isinstance(chunks, list):
+            self.refuse("metadata", f"{quoted(name)} has no list of pieces")
+        if len(chunks) > most:
+            self.refuse("item", f"{quoted(name)} has {len(chunks)} pieces, and {most} items are left to hold them")
+        blocks = tuple(self.block(name, self.state(chunk, CHUNK), sizes) for chunk in chunks)
+        self.require_tiled(name, sizes, blocks)
+        return Saved(dtype, sizes, blocks)
+
+    def dtype(self, name: str, properties: object) -> str:
+        told = properties.state if isinstance(properties, Made) and properties.callee in PROPERTIES else None
+        first = told[0] if isinstance(told, tuple) and told and isinstance(told[0], Global) else Global("")
+        if first.name not in BY_NAME:
+            self.refuse("metadata", f"{quoted(name)} has no dtype")
+        return BY_NAME[first.name]
+
+    def block(self, name: str, told: Mapping[str, object], shape: tuple[int, ...]) -> Block:
+        at, sizes = whole(told.get("offsets")), whole(told.get("sizes"))
+        if at is None or sizes is None or not len(at) == len(sizes) == len(shape):
+            self.refuse("piece", f"{quoted(name)}: offsets and sizes of a piece are not {len(shape)} whole numbers")
+        if any(start + size > all_ for start, size, all_ in zip(at, sizes, shape, strict=True)):
+            what = f"a piece of {list(sizes)[:8]} at {list(at)[:8]} lies outside {list(shape)[:8]}"
+            self.refuse("piece", f"{quoted(name)}: {what}")
+        return at, sizes
+
+    def require_tiled(self, name: str, shape: tuple[int, ...], blocks: tuple[Block, ...]) -> None:
+        """Require that every element is in exactly one piece."""
+        held, elements = sum(math.prod(sizes) for _, sizes in blocks), math.prod(shape)
+        if held != elements or not blocks:
+            what = f"its {len(blocks)} pieces hold {held} elements together, it has {elements}"
+            self.refuse("overlap" if held > elements else "hole", f"{quoted(name)}: {what}")
+        try:
+            twice = doubled(shape, blocks) if len(blocks) > 1 else None
+        except ValueError as problem:
+            self.refuse("pieces", f"{quoted(name)}: its {len(blocks)} pieces cut it into {problem}")
+        if twice is not None:
+            self.refuse("overlap", f"{quoted(name)}: two of its {len(blocks)} pieces hold element {list(twice)[:8]}")
+
+    def items(self, stored: list[tuple[object, object]]) -> dict[Key, Item]:
+        found: dict[Key, Item] = {}
+        for index, storage in stored:
+            fields = self.state(index, INDEX)
+            name, offset = fields.get("fqn"), fields.get("offset")
+            at = None if offset is None else whole(offset)
+            if not isinstance(name, str) or (at is None) != (offset is None):
+                self.refuse("metadata", "an item belongs to no name, or to no whole numbers as its place")
+            if (name, at) in found:
+                self.refuse("twice", f"{shown((name, at))} is stored twice")
+            found[name, at] = self.item((name, at), self.state(storage, STORAGE))
+        return found
+
+    def item(self, key: Key, told: Mapping[str, object]) -> Item:
+        path, start, nbytes = told.get("relative_path"), told.get("offset"), told.get("length")
+        if not isinstance(path, str) or path in ("", ".", "..") or any(sign in path for sign in "/\\\0"):
+            said = quoted(path) if isinstance(path, str) else "no text"
+            self.refuse("path", f"{shown(key)} is said to lie in {said}, which is not a plain file name")
+        if type(start) is not int or type(nbytes) is not int or start < 0 or nbytes <= 0:
+            self.refuse("metadata", f"{shown(key)}: offset and length are not whole numbers")
+        transforms = told.get("transform_descriptors")
+        if transforms not in (None, [], ()):
+            by = transforms[0] if isinstance(transforms, (list, tuple)) else transforms
+            how = quoted(by) if isinstance(by, str) else "a transform"
+            self.refuse("transformed", f"{shown(key)} is stored through {how}, not as torch.save wrote it")
+        return Item(path, start, nbytes)
+
+    def require_items(self, expected: set[Key], items: Mapping[Key, Item]) -> None:
+        missing, unread = expected - items.keys(), items.keys() - expected
+        if missing:
+            self.refuse("item", f"{shown(min(missing, key=repr))} is stored nowhere; {len(missing)} such items")
+        if unread:
+            what = "is stored, but neither a piece of a tensor nor named"
+            self.refuse("unread", f"{shown(min(unread, key=repr))} {what}; {len(unread)} such items")
+
+
+def shown(key: Key) -> str:
+    """Show a piece, or an item that is no tensor, in a message."""
+    name, at = key
+    return f"{quoted(name)} from {list(at)[:8]} on" if at else quoted(name)
+
+
+def refuse(code: str, what: str, file: ReadableFile) -> NoReturn:
+    """Refuse a distributed checkpoint.
+
+    Raises:
+        SubjectError: `dcp-…`.
+    """
+    raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=REMEDIES.get(code, SAVE_AGAIN))

@@ -1,0 +1,267 @@
+"""Read a GGUF header (versions 2 and 3) in milliseconds, whatever its vocabulary, and never trust a count in it.
+
+Parses untrusted bytes: every count is held against the bytes that are left before anything is allocated or looped over.
+Vocabularies are stepped over, not decoded. Nothing is read from the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.tensor import GGUF_TYPES, Tensor, quoted, span
+from weighbridge.model import Scalar
+from weighbridge.storage.readable import ReadableFile
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 20
+MAX_DIMENSIONS = 8
+MAX_STRINGS = 1 << 24  # in one array; the largest vocabularies have 2^18
+MAX_NAME = 1 << 16
+STRETCH = 1 << 20  # bytes of a vocabulary looked at together
+MAX_KEPT = 1 << 10  # longer texts (chat templates, licences) are stepped over
+MAX_DEPTH = 4
+STRING, ARRAY, UINT32 = 8, 9, 4
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+LEAST_KEY, LEAST_TENSOR, LEAST_STRING, LEAST_ARRAY = 13, 24, 8, 12  # bytes
+WRITE_AGAIN = "convert the model again, or fetch it again and compare its size with the source's"
+
+
+class _Info(NamedTuple):
+    """What the header says about one tensor; `relative` counts from the start of the data, `at` is the entry's own."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    relative: int
+    at: int
+
+
+def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+    """Read the tensors by name, in header order, and the short metadata (None for arrays and long texts).
+
+    Raises:
+        SubjectError: `gguf-…` with the byte offset and the reason.
+    """
+    reader = _Reader(file)
+    tensor_count, key_count = _counts(reader)
+    metadata, _ = _metadata(reader, key_count)
+    infos = _infos(reader, tensor_count)
+    alignment = _alignment(reader, metadata)
+    tensors = _placed(reader, infos, -(-reader.at // alignment) * alignment, alignment)
+    file.release(0, reader.at)
+    return tensors, metadata
+
+
+def places(file: ReadableFile) -> dict[str, int]:
+    """Find the byte at which each key's type stands, its value after it; every length on the way is checked.
+
+    Raises:
+        SubjectError: as `parse` does.
+    """
+    reader = _Reader(file)
+    _, key_count = _counts(reader)
+    return _metadata(reader, key_count)[1]
+
+
+class _Reader:
+    """A place in the header; every step is checked against the end of the file."""
+
+    __slots__ = ("at", "file")
+
+    def __init__(self, file: ReadableFile) -> None:
+        self.file = file
+        self.at = len(MAGIC)
+
+    def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
+        where = f"{self.file.name} at byte {self.at if at is None else at}"
+        raise SubjectError(f"gguf-{code}", what, where=where, remedy=WRITE_AGAIN)
+
+    def skip(self, size: int, what: str) -> int:
+        """Step over `size` bytes and give where they start."""
+        start = self.at
+        if size > self.file.size - start:
+            self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - start} are left")
+        self.at = start + size
+        return start
+
+    def number(self, code: str, what: str) -> int:
+        value: int = struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+        return value
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Step over `size` bytes and look at them."""
+        start = self.skip(size, what)
+        return self.file.read(start, self.at)
+
+    def count(self, what: str, least: int, most: int) -> int:
+        """Read a count of things that take at least `least` bytes each."""
+        at = self.at
+        value = self.number("Q", f"the number of {what}")
+        left = self.file.size - self.at
+        if value > left // least:
+            self.refuse("count", f"{value} {what} cannot fit into the {left} bytes that are left", at)
+        if value > most:
+            self.refuse("count", f"{value} {what}, more than the {most} that are read", at)
+        return value
+
+    def text(self, what: str) -> str:
+        """Read a name or key."""
+        at = self.at
+        length = self.number("Q", f"the length of {what}")
+        if length > MAX_NAME:
+            self.refuse("length", f"{what} is {length} bytes long, at most {MAX_NAME} are read", at)
+        start = self.at
+        try:
+            return str(self.take(length, what), "utf-8")
+        except UnicodeDecodeError:
+            self.refuse("text", f"{what} is not UTF-8", start)
+
+
+def _counts(reader: _Reader) -> tuple[int, int]:
+    """Read the version, and the numbers of tensors and keys."""
+    version = reader.number("I", "the version")
+    if version not in VERSIONS:
+        big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
+        reader.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
+    tensors = reader.count("tensors", LEAST_TENSOR, MAX_TENSORS)
+    return tensors, reader.count("keys", LEAST_KEY, MAX_KEYS)
+
+
+def _metadata(reader: _Reader, count: int) -> tuple[dict[str, Scalar], dict[str, int]]:
+    metadata: dict[str, Scalar] = {}
+    where: dict[str, int] = {}
+    for _ in range(count):
+        at = reader.at
+        key = reader.text("a key")
+        if key in metadata:
+            reader.refuse("twice", f"the key {quoted(key)} is given twice", at)
+        where[key] = reader.at
+        kind = reader.number("I", "a type")
+        if key == ALIGNMENT and kind != UINT32:
+            reader.refuse("alignment", f"{ALIGNMENT} is not a 32-bit whole number", at)
+        metadata[key] = _value(reader, kind, key)
+    return metadata, where
+
+
+def _value(reader: _Reader, kind: int, key: str) -> Scalar:
+    if kind == ARRAY:
+        _skip_array(reader, key, 1)
+        return None
+    if kind == STRING:
+        return _short_text(reader, key)
+    if kind not in SCALARS:
+        reader.refuse("type", f"{quoted(key)} has the unknown type {kind}", reader.at - 4)
+    code = "<" + SCALARS[kind]
+    value: Scalar = struct.unpack(code, reader.take(struct.calcsize(code), quoted(key)))[0]
+    return value
+
+
+def _short_text(reader: _Reader, key: str) -> str | None:
+    length = reader.number("Q", f"the length of {quoted(key)}")
+    if length > MAX_KEPT:
+        reader.skip(length, quoted(key))
+        return None
+    return str(reader.take(length, quoted(key)), "utf-8", "replace")
+
+
+def _skip_array(reader: _Reader, key: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        reader.refuse("depth", f"{quoted(key)} nests arrays more than {MAX_DEPTH} deep")
+    kind = reader.number("I", "a type")
+    what = f"elements of {quoted(key)}"
+    if kind in SCALARS:
+        size = struct.calcsize("<" + SCALARS[kind])
+        reader.skip(reader.count(what, size, reader.file.size) * size, what)
+    elif kind == STRING:
+        _skip_strings(reader, reader.count(what, LEAST_STRING, MAX_STRINGS), what)
+    elif kind == ARRAY:
+        for _ in range(reader.count(what, LEAST_ARRAY, MAX_STRINGS)):
+            _skip_array(reader, key, depth + 1)
+    else:
+        reader.refuse("type", f"{quoted(key)} is an array of the unknown type {kind}", reader.at - 4)
+
+
+def _skip_strings(reader: _Reader, count: int, what: str) -> None:
+    """Step over a vocabulary, a stretch of the file at a time."""
+    end = reader.file.size
+    while count:
+        passed, taken = _strings_in(reader.file.read(reader.at, min(reader.at + STRETCH, end)), count)
+        if not passed or reader.at + taken > end:
+            reader.refuse("truncated", f"{what} run beyond the end of the file")
+        reader.at += taken
+        count -= passed
+
+
+def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
+    """Count the strings that begin in a stretch, and the bytes they take; bare, as a vocabulary has 2^18 of them."""
+    length_at, at, last = struct.Struct("<Q").unpack_from, 0, len(stretch) - 8
+    for passed in range(most):
+        if at > last:
+            return passed, at
+        at += 8 + length_at(stretch, at)[0]
+    return most, at
+
+
+def _infos(reader: _Reader, count: int) -> dict[str, _Info]:
+    infos: dict[str, _Info] = {}
+    for _ in range(count):
+        at = reader.at
+        name = reader.text("a tensor's name")
+        if name in infos:
+            reader.refuse("twice", f"the tensor {quoted(name)} is given twice", at)
+        infos[name] = _Info(*_layout(reader, name), reader.number("Q", "an offset"), at)
+    return infos
+
+
+def _layout(reader: _Reader, name: str) -> tuple[str, tuple[int, ...], int]:
+    """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
+    at = reader.at
+    rank = reader.number("I", "the number of dimensions")
+    if rank > MAX_DIMENSIONS:
+        reader.refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", at)
+    # GGUF writes the fastest dimension first.
+    shape = tuple(reader.number("Q", "a dimension") for _ in range(rank))[::-1]
+    kind = reader.number("I", "a type")
+    if kind not in GGUF_TYPES:
+        reader.refuse("type", f"{quoted(name)} has the unknown type {kind}", reader.at - 4)
+    dtype, block, _ = GGUF_TYPES[kind]
+    size = span(dtype, shape)
+    if size is None or (shape[-1] if shape else 1) % block:
+        what = f"{quoted(name)}: {dtype} {list(shape)} takes more than can be counted, or rows are not whole blocks"
+        reader.refuse("shape", what, at)
+    return dtype, shape, size
+
+
+def _alignment(reader: _Reader, metadata: dict[str, Scalar]) -> int:
+    alignment = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
+    assert isinstance(alignment, int)
+    if alignment <= 0 or alignment & (alignment - 1):
+        reader.refuse("alignment", f"{ALIGNMENT} is {alignment}, not a power of two")
+    return alignment
+
+
+def _placed(reader: _Reader, infos: dict[str, _Info], start: int, alignment: int) -> dict[str, Tensor]:
+    """Place the tensors in the file, each at the first aligned byte after the one before it."""
+    size, cursor = reader.file.size, start
+    tensors: dict[str, Tensor] = {}
+    for name, info in sorted(infos.items(), key=lambda item: (item[1].relative, item[1].nbytes)):
+        offset = start + info.relative
+        if offset != cursor:
+            code = "overlap" if offset < cursor else "hole"
+            reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", info.at)
+        end = offset + info.nbytes
+        if end > size:
+            reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {size}", offset)
+        cursor = -(-end // alignment) * alignment
+        tensors[name] = Tensor(
+            name=name, dtype=info.dtype, shape=info.shape, nbytes=info.nbytes, offset=offset, file=reader.file.name
+        )
+    if size > max(cursor, reader.at):
+        reader.refuse("trailing", f"{size - cursor} bytes after the last tensor", cursor)
+    return {name: tensors[name] for name in infos}

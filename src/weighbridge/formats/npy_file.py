@@ -1,0 +1,137 @@
+"""Read NumPy's .npy file, and the .npz archive of several: headers are matched, never evaluated, data is mapped.
+
+Parses untrusted bytes. Object arrays are pickles and are refused, as is what has lost its dtype on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from typing import NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.contents import Reading
+from weighbridge.formats.tensor import Tensor, quoted, row_major, span, strides_of
+from weighbridge.storage import zip_archive
+from weighbridge.storage.readable import ReadableFile
+from weighbridge.storage.zip_archive import Member
+
+MAGIC = b"\x93NUMPY"
+SUFFIX = ".npy"
+WHOLE = "tensor"  # the name of a lone array, as of a lone tensor in a PyTorch file
+LENGTHS = {1: "<H", 2: "<I", 3: "<I"}  # by version
+MAX_HEADER = 1 << 16
+MAX_RANK = 32  # NumPy before 2 reads no more
+SAVE_AGAIN = "save it again with numpy.save as a plain little-endian array, or as safetensors"
+DTYPES = {
+    "b1": "BOOL", "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64",
+    "f2": "F16", "f4": "F32", "f8": "F64", "c8": "C64",
+}  # fmt: skip
+ITEM = re.compile(
+    r"""\s*(['"])(?P<key>descr|fortran_order|shape)\1\s*:\s*"""
+    r"""(?P<value>'[^'\\]*'|"[^"\\]*"|True|False|\((?:\s*\d{1,19}L?\s*,)*(?:\s*\d{1,19}L?)?\s*\)|\[)\s*(?P<more>,?)"""
+)
+KEYS = {"descr", "fortran_order", "shape"}
+
+
+def read(file: ReadableFile) -> Reading:
+    """Read a lone array.
+
+    Raises:
+        SubjectError: `npy-…` with the byte offset and the reason.
+    """
+    return Reading(format="npy", tensors={WHOLE: _array(file, 0, file.size, WHOLE)})
+
+
+def holds_arrays(members: dict[str, Member]) -> bool:
+    """Tell whether an archive is one of arrays, by the names of its members."""
+    return bool(members) and all(name.endswith(SUFFIX) for name in members)
+
+
+def parse(file: ReadableFile, members: dict[str, Member]) -> Reading:
+    """Read the arrays of an .npz archive by name.
+
+    Raises:
+        SubjectError: `npy-…` with the byte offset and the reason.
+    """
+    arrays = {name.removesuffix(SUFFIX): member for name, member in members.items()}
+    return Reading(
+        format="npz",
+        tensors={name: _array(file, member.start, member.stop, name) for name, member in arrays.items()},
+        checksums=zip_archive.checksums(file, members),
+    )
+
+
+def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
+    """Describe the array that lies between two bytes of the file, which it must fill."""
+    text, data = _header(file, start, stop, name)
+    told = _items(text, file, start, name)
+    dtype = _dtype(told["descr"], file, start, name)
+    shape = tuple(int(number) for number in re.findall(r"\d+", told["shape"]))
+    if len(shape) > MAX_RANK:
+        _refuse("shape", f"{quoted(name)} has {len(shape)} dimensions, at most {MAX_RANK} are read", file, start)
+    size = span(dtype, shape)
+    if size != stop - data:
+        needed = "more bytes than can be counted" if size is None else f"{size} bytes"
+        what = f"{quoted(name)}: {dtype} {list(shape)[:8]} takes {needed}, there are {stop - data}"
+        _refuse("span", what, file, data)
+    tensor = Tensor(name=name, dtype=dtype, shape=shape, nbytes=size, offset=data, file=file.name)
+    if told["fortran_order"] == "False":
+        return tensor
+    return dataclasses.replace(tensor, strides=strides_of(shape, row_major(shape[::-1])[::-1]))
+
+
+def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, int]:
+    """Take the header's text, and find where the data begins."""
+    lead = start + len(MAGIC)
+    if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
+        _refuse("header", f"{quoted(name)} is no array: it does not begin with NumPy's mark", file, start)
+    version = file.read(lead, lead + 1)[0]
+    form = LENGTHS.get(version)
+    if form is None:
+        _refuse("header", f"{quoted(name)} has version {version}; versions 1 to 3 are read", file, lead)
+    begin = lead + 2 + struct.calcsize(form)
+    if begin > stop:
+        _refuse("header", f"{quoted(name)} ends inside the length of its header", file, lead)
+    (length,) = struct.unpack(form, file.read(lead + 2, begin))
+    if length > min(stop - begin, MAX_HEADER):
+        what = f"{quoted(name)} has a header of {length} bytes; {stop - begin} are left, at most {MAX_HEADER} are read"
+        _refuse("header", what, file, lead + 2)
+    return str(file.read(begin, begin + length), "latin-1"), begin + length
+
+
+def _items(text: str, file: ReadableFile, at: int, name: str) -> dict[str, str]:
+    """Match the header's three items, each once, in any order, and nothing else."""
+    found: dict[str, str] = {}
+    opening = re.match(r"\s*\{", text)
+    place, more = (opening.end() if opening else 0), bool(opening)
+    while more and (item := ITEM.match(text, place)) and item["key"] not in found:
+        if item["value"] == "[":
+            _refuse("dtype", f"{quoted(name)} is an array of records, not of numbers", file, at)
+        found[item["key"]] = item["value"].strip("'\"")
+        place, more = item.end(), bool(item["more"])
+    kinds = {key: value[:1] for key, value in found.items()}
+    fits = kinds.keys() == KEYS and kinds["shape"] == "(" and found["fortran_order"] in ("True", "False")
+    if not fits or text[place:].strip() != "}":
+        _refuse("header", f"{quoted(name)} has a header that is not NumPy's three items", file, at)
+    return found
+
+
+def _dtype(descr: str, file: ReadableFile, at: int, name: str) -> str:
+    """Translate NumPy's name of a dtype."""
+    order, kind = descr[:1], descr[1:]
+    if kind.startswith("O"):
+        _refuse("dtype", f"{quoted(name)} is an array of Python objects, which is a pickle", file, at)
+    if kind.startswith("V"):
+        what = f"{quoted(name)} has the dtype {quoted(descr)}, bytes without a meaning:"
+        _refuse("dtype", f"{what} numpy.save writes bfloat16 as V2 and 8-bit floats as V1", file, at)
+    if kind not in DTYPES:
+        _refuse("dtype", f"{quoted(name)} has the dtype {quoted(descr)}, which is not read here", file, at)
+    if order != "<" and not (order == "|" and kind.endswith("1")):
+        _refuse("byteorder", f"{quoted(name)} has the dtype {quoted(descr)}, which is not little-endian", file, at)
+    return DTYPES[kind]
+
+
+def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
+    raise SubjectError(f"npy-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)

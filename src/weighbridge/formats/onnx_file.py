@@ -1,0 +1,261 @@
+"""Read the initializers of an ONNX model where they lie, in the file or in files beside it; onnx is never imported.
+
+Parses untrusted bytes, through `protobuf`. The name of a file beside the model is untrusted too: only a plain file name
+is ever opened. Constants inside nodes are no initializers: they are counted, and not compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from weighbridge.formats.contents import Reading
+from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
+from weighbridge.formats.tensor import Tensor, quoted, span
+from weighbridge.model import Scalar
+from weighbridge.storage.folder import Folder
+from weighbridge.storage.readable import ReadableFile
+
+FORMAT = "onnx"
+MAX_TENSORS = 1 << 20
+MAX_RANK = 32
+MAX_DEPTH = 16  # of graphs inside nodes
+MAX_KEPT = 1 << 10  # longer texts of metadata are stepped over
+# TensorProto.DataType
+DTYPES: Mapping[int, str] = {
+    1: "F32", 2: "U8", 3: "I8", 4: "U16", 5: "I16", 6: "I32", 7: "I64", 9: "BOOL", 10: "F16", 11: "F64", 12: "U32",
+    13: "U64", 14: "C64", 16: "BF16", 17: "F8_E4M3", 18: "F8_E4M3FNUZ", 19: "F8_E5M2", 20: "F8_E5M2FNUZ", 23: "F4",
+    24: "F8_E8M0", 27: "F6_E2M3", 28: "F6_E3M2",
+}  # fmt: skip
+UNREAD: Mapping[int, str] = {8: "STRING", 15: "COMPLEX128", 21: "UINT4", 22: "INT4", 25: "UINT2", 26: "INT2"}
+TEXT, NUMBER = (LENGTH,), (VARINT,)
+PACKED = (VARINT, LENGTH)
+# Fields by number, with the wire types that they may have, as onnx.proto gives them.
+MODEL = {1: NUMBER, 2: TEXT, 3: TEXT, 5: NUMBER, 7: TEXT, 8: TEXT, 14: TEXT, 20: TEXT, 25: TEXT}
+NAMED = {1: "ir_version", 2: "producer_name", 3: "producer_version", 5: "model_version"}
+GRAPH = {1: TEXT, 5: TEXT, 15: TEXT}
+NODE = {5: TEXT}
+ATTRIBUTE = {5: TEXT, 6: TEXT, 10: TEXT, 11: TEXT, 22: TEXT, 23: TEXT}
+TRAINING = {1: TEXT, 2: TEXT}
+FUNCTION = {7: TEXT, 11: TEXT}
+ENTRY = {1: TEXT, 2: TEXT}
+DIMS, DATA_TYPE, SEGMENT, NAME, RAW, EXTERNAL, LOCATION = 1, 2, 3, 8, 9, 13, 14
+TENSOR = {
+    DIMS: PACKED, DATA_TYPE: NUMBER, SEGMENT: TEXT, 4: (FIXED32, LENGTH), 5: PACKED, 6: TEXT, 7: PACKED, NAME: TEXT,
+    RAW: TEXT, 10: (FIXED64, LENGTH), 11: PACKED, EXTERNAL: TEXT, LOCATION: NUMBER,
+}  # fmt: skip
+# Typed fields whose packed bytes are the tensor's own, by the dtypes that they are for; varints are not.
+IN_PLACE = {4: ("F32", "C64"), 10: ("F64",)}
+TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
+
+
+def begins(head: bytes) -> bool:
+    """Tell whether a file begins as a model does: with its IR version, and a field that may come next."""
+    return len(head) > 4 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in b"\x12\x1a\x22\x28\x32\x3a"
+
+
+def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read the initializers by name, the short metadata, and the files by name; without a folder, none beside it.
+
+    Raises:
+        SubjectError: `onnx-…` with the byte offset and the reason.
+    """
+    model = Message(file, 0, file.size, [0], FORMAT)
+    found = model.collected(MODEL, once=(*NAMED, 7))
+    if not found[7] or not found[8]:
+        model.refuse("model", f"no {'graph' if not found[7] else 'opset_import'}: the file is not a whole model")
+    held = _Held(model, folder)
+    for graph in found[7]:
+        held.graph(model.within(graph), 0)
+    for training in found[20]:
+        inner = model.within(training)
+        for graph in inner.fields(TRAINING):
+            held.graph(inner.within(graph), 0)
+    for function in found[25]:
+        held.function(model.within(function))
+    _require_apart(model, held.tensors.values())
+    reading = Reading(format=FORMAT, tensors=held.tensors, metadata=_metadata(model, found) | held.counted())
+    return reading, held.files
+
+
+@dataclass(slots=True)
+class _Held:
+    """What was found so far; constants are tensors that are values of nodes."""
+
+    model: Message
+    folder: Folder | None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    files: dict[str, ReadableFile] = field(default_factory=dict)
+    beside: dict[str, ReadableFile] = field(default_factory=dict)
+    constants: int = 0
+    constant_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.files[self.model.file.name] = self.model.file
+
+    def counted(self) -> dict[str, Scalar]:
+        """Say how much lies in constants."""
+        return {"onnx.constants": self.constants, "onnx.constant_bytes": self.constant_bytes}
+
+    def graph(self, graph: Message, depth: int) -> None:
+        """Take the initializers of a graph, and of those inside its nodes."""
+        if depth > MAX_DEPTH:
+            graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
+        for item in graph.fields(GRAPH):
+            if item.number == 15:
+                graph.refuse("sparse", "an initializer is sparse; dense ones are read", item.at)
+            elif item.number == 5:
+                self.initializer(graph.within(item))
+            else:
+                self.node(graph.within(item), depth)
+
+    def function(self, function: Message) -> None:
+        """Look at the nodes of a function, and at the default values of its attributes."""
+        for item in function.fields(FUNCTION):
+            if item.number == 7:
+                self.node(function.within(item), 0)
+            else:
+                self.attribute(function.within(item), 0)
+
+    def node(self, node: Message, depth: int) -> None:
+        """Look at the attributes of a node."""
+        for attribute in node.fields(NODE):
+            self.attribute(node.within(attribute), depth)
+
+    def attribute(self, attribute: Message, depth: int) -> None:
+        """Count the tensors of an attribute, and look into its graphs."""
+        for item in attribute.fields(ATTRIBUTE):
+            if item.number in (6, 11):
+                self.graph(attribute.within(item), depth + 1)
+            else:
+                self.constants += 1
+                self.constant_bytes += item.stop - item.start
+
+    def initializer(self, message: Message) -> None:
+        """Place one initializer."""
+        found = message.collected(TENSOR, once=(DATA_TYPE, SEGMENT, NAME, RAW, LOCATION))
+        name = message.text(found[NAME][0], "a name") if found[NAME] else ""
+        if not name or name in self.tensors:
+            message.refuse("name", f"the initializer {quoted(name)} is given twice" if name else "one has no name")
+        if len(self.tensors) >= MAX_TENSORS:
+            message.refuse("size", f"more than {MAX_TENSORS} initializers")
+        if found[SEGMENT]:
+            message.refuse("segment", f"{quoted(name)} is only a segment of a tensor")
+        dtype, shape, nbytes = _layout(message, found, name)
+        if found[LOCATION] and found[LOCATION][0].value:
+            file, offset = self.elsewhere(message, found, name, nbytes)
+        else:
+            file, offset = message.file, _place(message, found, name, dtype, nbytes)
+        self.tensors[name] = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=file.name)
+
+    def elsewhere(
+        self, message: Message, found: dict[int, list[Field]], name: str, nbytes: int
+    ) -> tuple[ReadableFile, int]:
+        """Find the bytes of a tensor in a file beside the model."""
+        inside = next((number for number in (RAW, *TYPED) if found[number]), None)
+        if inside is not None:
+            message.refuse("external", f"{quoted(name)} has data in the model and beside it", found[inside][0].at)
+        if nbytes == 0:
+            return message.file, message.start  # a file without bytes, which onnx writes for it, needs no look
+        told = _entries(message, found[EXTERNAL])
+        offset, length = (_decimal(message, told, key, name) for key in ("offset", "length"))
+        file = self.opened(message, told.get("location", ""), name)
+        if length is not None and length != nbytes:
+            message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are told to be beside the model")
+        end = (offset or 0) + nbytes
+        if end > file.size:
+            what = f"{quoted(name)} ends at byte {end} of {quoted(told['location'])}, the file at byte {file.size}"
+            message.refuse("truncated", what)
+        return file, offset or 0
+
+    def opened(self, message: Message, location: str, name: str) -> ReadableFile:
+        """Open a file beside the model, once."""
+        if location in ("", ".", "..") or any(sign in location for sign in "/\\\0"):
+            message.refuse("external", f"{quoted(name)} is in {quoted(location)}, which is not a plain file name")
+        if location not in self.beside:
+            if self.folder is None or not self.folder.holds(location):
+                message.refuse("missing", f"{quoted(location)}, which holds {quoted(name)}, is not beside the model")
+            file = self.folder.open(location)
+            self.beside[location] = self.files[file.name] = file
+        return self.beside[location]
+
+
+def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple[str, tuple[int, ...], int]:
+    """Read dtype and shape, and the bytes they take."""
+    code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
+    if code not in DTYPES:
+        what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
+        message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
+    if sum(field.stop - field.start for field in found[DIMS]) > MAX_RANK * 10:
+        message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
+    shape = tuple(message.numbers(found[DIMS]))
+    dtype = DTYPES[code]
+    nbytes = span(dtype, shape)
+    if len(shape) > MAX_RANK or nbytes is None or any(side >> 63 for side in shape):
+        what = f"{quoted(name)}: {dtype} {list(shape)[:8]} has too many dimensions or elements, or fills no whole bytes"
+        message.refuse("shape", what)
+    return dtype, shape, nbytes
+
+
+def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: str, nbytes: int) -> int:
+    """Find the bytes of a tensor in the model itself."""
+    used = [number for number in (RAW, *TYPED) if found[number]]
+    if found[EXTERNAL] or len(used) > 1:
+        message.refuse("external" if found[EXTERNAL] else "twice", f"{quoted(name)} has its data in two places")
+    if not used and nbytes == 0:
+        return message.start
+    if not used:
+        message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, and has none")
+    number, first = used[0], found[used[0]][0]
+    if number != RAW and dtype not in IN_PLACE.get(number, ()):
+        what = f"{quoted(name)} is {dtype} in {TYPED[number]}, whose numbers do not lie as they are"
+        message.refuse("typed", f"{what}; store it as raw_data (onnx.numpy_helper.from_array does)", first.at)
+    if first.wire != LENGTH or len(found[number]) > 1:
+        message.refuse("typed", f"{quoted(name)} has its numbers in several fields, not packed into one", first.at)
+    if first.stop - first.start != nbytes:
+        message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {first.stop - first.start} are there", first.at)
+    return first.start
+
+
+def _entries(message: Message, fields: Iterable[Field]) -> dict[str, str]:
+    """Read pairs of texts, no key twice."""
+    found: dict[str, str] = {}
+    for item in fields:
+        inner = message.within(item)
+        pair = inner.collected(ENTRY, once=ENTRY)
+        key, value = (inner.text(pair[number][0], "an entry") if pair[number] else "" for number in ENTRY)
+        if key in found:
+            inner.refuse("twice", f"the key {quoted(key)} is given twice")
+        found[key] = value
+    return found
+
+
+def _decimal(message: Message, told: Mapping[str, str], key: str, name: str) -> int | None:
+    text = told.get(key)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        message.refuse("external", f"{quoted(name)} has the {key} {quoted(text)}, which is no whole number")
+    return int(text)
+
+
+def _require_apart(model: Message, tensors: Iterable[Tensor]) -> None:
+    """Refuse two tensors that share some of their bytes; the very same bytes may have two names."""
+    placed = sorted((one for one in tensors if one.nbytes), key=lambda one: (one.file, one.extent))
+    for behind, tensor in itertools.pairwise(placed):
+        shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
+        if shared and behind.extent != tensor.extent:
+            what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
+            model.refuse("overlap", what, tensor.offset)
+
+
+def _metadata(model: Message, found: dict[int, list[Field]]) -> dict[str, Scalar]:
+    told: dict[str, Scalar] = {
+        f"onnx.{name}": field.value if field.wire == VARINT else model.text(field, name)
+        for number, name in NAMED.items()
+        for field in found[number]
+    }
+    kept = [item for item in found[14] if item.stop - item.start <= MAX_KEPT]
+    return {**_entries(model, kept), **told}

@@ -1,0 +1,146 @@
+"""Walk over the fields of a protobuf message in a file: numbers, wire types and where their bytes lie. Knows no schema.
+
+Parses untrusted bytes: every length is held against the message that it lies in before anything is looked at, numbers
+have at most ten bytes, and all walks over a file share one budget of fields. Nothing is copied but numbers and texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.storage.readable import ReadableFile
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which ONNX has none of
+FIXED: Mapping[int, int] = {FIXED64: 8, FIXED32: 4}
+MAX_NUMBER = 10  # bytes
+MAX_FIELDS = 1 << 21  # a model of 100,000 nodes has about a million
+MAX_TEXT = 1 << 16
+FETCH_AGAIN = "export the model again, or fetch it again and compare its size with the original's"
+
+
+class Field(NamedTuple):
+    """One field: its number, wire type and value (0 where it is none), the bytes it fills, and where its tag begins."""
+
+    number: int
+    wire: int
+    value: int
+    start: int
+    stop: int
+    at: int
+
+
+@dataclass(slots=True)
+class Message:
+    """A message between two bytes of a file; `spent` counts the fields that were walked over, in it and its like.
+
+    `form` begins the codes of what is refused.
+    """
+
+    file: ReadableFile
+    start: int
+    stop: int
+    spent: list[int]
+    form: str
+
+    def within(self, field: Field) -> Message:
+        """Take the bytes of a field as a message."""
+        return Message(self.file, field.start, field.stop, self.spent, self.form)
+
+    def fields(self, wanted: Mapping[int, Collection[int]]) -> Iterator[Field]:
+        """Walk over the fields of these numbers, each of one of its wire types; all others are stepped over.
+
+        Raises:
+            SubjectError: `…-wire`, `…-truncated` or `…-size`.
+        """
+        at = self.start
+        while at < self.stop:
+            field = self._field(at)
+            at = field.stop
+            if field.number in wanted:
+                if field.wire not in wanted[field.number]:
+                    what = f"the field {field.number} has the wire type {field.wire}"
+                    self.refuse("wire", what, field.at)
+                yield field
+
+    def collected(self, wanted: Mapping[int, Collection[int]], once: Collection[int]) -> dict[int, list[Field]]:
+        """Collect fields by number; those of `once` may be there once only, as readers differ about which they take.
+
+        Raises:
+            SubjectError: `…-twice` too.
+        """
+        found: dict[int, list[Field]] = {number: [] for number in wanted}
+        for field in self.fields(wanted):
+            found[field.number].append(field)
+            if field.number in once and len(found[field.number]) > 1:
+                self.refuse("twice", f"the field {field.number} is given twice", field.at)
+        return found
+
+    def numbers(self, fields: Collection[Field]) -> list[int]:
+        """Read whole numbers, packed into one field or one in each, as unsigned 64-bit ones."""
+        found: list[int] = []
+        for field in fields:
+            if field.wire == VARINT:
+                found.append(field.value)
+                continue
+            at = field.start
+            while at < field.stop:
+                number, at = self._varint(at, field.stop)
+                found.append(number)
+        return found
+
+    def text(self, field: Field, what: str) -> str:
+        """Read a text.
+
+        Raises:
+            SubjectError: `…-text`.
+        """
+        length = field.stop - field.start
+        if length > MAX_TEXT:
+            self.refuse("text", f"{what} is {length} bytes long, at most {MAX_TEXT} are read", field.at)
+        try:
+            return str(self.file.read(field.start, field.stop), "utf-8")
+        except UnicodeDecodeError:
+            self.refuse("text", f"{what} is not UTF-8", field.start)
+
+    def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
+        """Refuse the file at this byte."""
+        where = f"{self.file.name} at byte {self.start if at is None else at}"
+        raise SubjectError(f"{self.form}-{code}", what, where=where, remedy=FETCH_AGAIN)
+
+    def _field(self, at: int) -> Field:
+        self.spent[0] += 1
+        if self.spent[0] > MAX_FIELDS:
+            self.refuse("size", f"more than {MAX_FIELDS} fields", at)
+        tag, behind = self._varint(at, self.stop)
+        number, wire = tag >> 3, tag & 7
+        if number == 0 or number >> 29:
+            self.refuse("wire", f"no field has the number {number}", at)
+        if wire == VARINT:
+            value, stop = self._varint(behind, self.stop)
+            return Field(number, wire, value, behind, stop, at)
+        if wire in FIXED:
+            size = FIXED[wire]
+        elif wire == LENGTH:
+            size, behind = self._varint(behind, self.stop)
+        else:
+            self.refuse("wire", f"the field {number} has the wire type {wire}", at)
+        if size > self.stop - behind:
+            self.refuse("truncated", f"the field {number} takes {size} bytes, {self.stop - behind} are left", at)
+        return Field(number, wire, 0, behind, behind + size, at)
+
+    def _varint(self, at: int, stop: int) -> tuple[int, int]:
+        """Read a number of seven bits a byte, the lowest first, and give the byte behind it."""
+        looked = self.file.read(at, min(at + MAX_NUMBER, stop))
+        if looked and looked[0] < 0x80:
+            return looked[0], at + 1  # nearly all tags and lengths
+        value = 0
+        for place, byte in enumerate(looked):
+            value |= (byte & 0x7F) << 7 * place
+            if byte < 0x80 and not value >> 64:
+                return value, at + place + 1
+        if len(looked) < MAX_NUMBER:
+            self.refuse("truncated", "a number has no end", at)
+        return self.refuse("wire", "a number has more than 64 bits", at)

@@ -1,0 +1,100 @@
+"""Read a safetensors header, strictly: what the library lets through (doubled names) is refused here as well.
+
+Parses untrusted bytes: every length is bounded before anything is allocated, and nothing is read from the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.strict_json import strict_json
+from weighbridge.formats.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
+from weighbridge.storage.readable import ReadableFile
+
+PREFIX = 8
+MAX_HEADER = 16 << 20
+METADATA = "__metadata__"
+WRITE_AGAIN = "write the file again, or fetch it again and compare its size with the source's"
+
+
+def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors, by name in file order of the header, and the metadata of one safetensors file.
+
+    Raises:
+        SubjectError: `safetensors-…` with the byte offset and the reason.
+    """
+    header, start = _header(file)
+    metadata = _metadata(header.pop(METADATA, {}), file)
+    tensors = {name: _tensor(name, entry, start, file) for name, entry in header.items()}
+    _require_cover(tensors.values(), start, file)
+    file.release(0, start)
+    return tensors, metadata
+
+
+def _header(file: ReadableFile) -> tuple[dict[str, object], int]:
+    if file.size < PREFIX:
+        _refuse("truncated", f"{file.size} bytes cannot hold the header's length (8 bytes)", file, 0)
+    (length,) = struct.unpack("<Q", file.read(0, PREFIX))
+    if length > file.size - PREFIX:
+        _refuse("truncated", f"the header says {length} bytes, the file has {file.size - PREFIX} after it", file, 0)
+    if length > MAX_HEADER:
+        _refuse("header", f"the header says {length} bytes, more than the {MAX_HEADER} that are read", file, 0)
+    header = strict_json(file.read(PREFIX, PREFIX + length), "safetensors-header", file, PREFIX)
+    if not isinstance(header, dict):
+        _refuse("header", "the header is not a JSON object", file, PREFIX)
+    return header, PREFIX + length
+
+
+def _metadata(value: object, file: ReadableFile) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        _refuse("header", f"{METADATA} is not a mapping of texts", file, PREFIX)
+    return value
+
+
+def _tensor(name: str, entry: object, start: int, file: ReadableFile) -> Tensor:
+    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
+        _refuse("header", f"{quoted(name)} has no dtype, shape and data_offsets", file, PREFIX)
+    dtype = entry["dtype"]
+    if not isinstance(dtype, str) or dtype not in SAFETENSORS_UNITS:
+        shown = quoted(dtype) if isinstance(dtype, str) else "not a text"
+        _refuse("dtype", f"{quoted(name)} has dtype {shown}, which safetensors does not define", file, PREFIX)
+    shape = _whole_numbers(entry["shape"])
+    offsets = _whole_numbers(entry["data_offsets"])
+    if shape is None or offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
+        _refuse("header", f"{quoted(name)}: shape or data_offsets are not whole numbers in order", file, PREFIX)
+    size = span(dtype, shape)
+    if size is None or size != offsets[1] - offsets[0]:
+        needed = "more than can be counted, or no whole bytes" if size is None else f"{size} bytes"
+        what = f"{quoted(name)}: {dtype} {list(shape)[:8]} takes {needed}, data_offsets span {offsets[1] - offsets[0]}"
+        _refuse("span", what, file, start + offsets[0])
+    return Tensor(name=name, dtype=dtype, shape=shape, nbytes=size, offset=start + offsets[0], file=file.name)
+
+
+def _whole_numbers(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        return None
+    return tuple(value)
+
+
+def _require_cover(tensors: Iterable[Tensor], start: int, file: ReadableFile) -> None:
+    """Require that the tensors cover the payload: no hole, no overlap, nothing after the last."""
+    cursor = start
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset > cursor:
+            _refuse("hole", f"{tensor.offset - cursor} bytes before {quoted(tensor.name)} belong to none", file, cursor)
+        if tensor.offset < cursor:
+            what = f"{quoted(tensor.name)} begins at byte {tensor.offset}, the tensor before it ends at {cursor}"
+            _refuse("overlap", what, file, tensor.offset)
+        cursor = tensor.offset + tensor.nbytes
+        if cursor > file.size:
+            what = f"{quoted(tensor.name)} ends at byte {cursor}, the file at byte {file.size}"
+            _refuse("truncated", what, file, tensor.offset)
+    if cursor < file.size:
+        _refuse("trailing", f"{file.size - cursor} bytes after the last tensor", file, cursor)
+
+
+def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
+    raise SubjectError(f"safetensors-{code}", what, where=f"{file.name} at byte {at}", remedy=WRITE_AGAIN)

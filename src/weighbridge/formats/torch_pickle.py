@@ -1,0 +1,318 @@
+"""Understand what a PyTorch pickle describes: storages, and the tensors that look into them, under dotted names.
+
+Knows where each storage lies from its caller. Holds every size, step and offset against the storage before a tensor
+is believed. Never imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
+from weighbridge.formats.tensor import UNITS, Tensor, quoted, span, strides_of
+from weighbridge.model import Scalar
+from weighbridge.storage.readable import ReadableFile
+
+WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
+MAX_RANK = 32  # NumPy before 2 reads no more
+MAX_SIZES = 1 << 10
+MAX_DEPTH = 64
+MAX_VISITS = 1 << 20  # of dictionaries, lists and their entries, each as often as it is referred to
+MAX_ELEMENTS = 1 << 24  # of lists, likewise
+MAX_KEY = 1 << 16  # characters
+MAX_NAMES = 1 << 26  # characters in all names together
+MAX_TEXT = 1 << 10
+MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
+
+STORAGES = {
+    "Bool": "BOOL", "Byte": "U8", "Char": "I8", "Short": "I16", "Int": "I32", "Long": "I64", "Half": "F16",
+    "BFloat16": "BF16", "Float": "F32", "Double": "F64", "ComplexFloat": "C64",
+}  # fmt: skip
+DTYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32",
+    "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
+}  # fmt: skip
+BY_GLOBAL = {
+    **{f"torch.{name}Storage": dtype for name, dtype in STORAGES.items()},
+    **{f"torch.cuda.{name}Storage": dtype for name, dtype in STORAGES.items()},
+    **{f"torch.{name}": dtype for name, dtype in DTYPES.items()},
+}
+UNTYPED = "torch.storage.UntypedStorage"
+V1, V2, V3 = (f"torch._utils._rebuild_tensor{suffix}" for suffix in ("", "_v2", "_v3"))
+PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
+FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
+ORDERED = "collections.OrderedDict"
+VOCABULARY = Vocabulary(
+    calls=frozenset({
+        V1, V2, V3, *PARAMETERS, FROM_TYPE, "torch.Size", "torch.device", "_codecs.encode", "__builtin__.set",
+        "builtins.set", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype",
+    }),
+    containers=frozenset({ORDERED, "collections.Counter"}),
+    classes=frozenset({"numpy.dtype"}),
+    names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
+)  # fmt: skip
+
+
+class Storage(NamedTuple):
+    """Where a storage lies: its first byte in the file, and how many there are."""
+
+    start: int
+    nbytes: int
+
+
+class Reference(NamedTuple):
+    """What a pickle says about a storage: its key, dtype ("" for untyped) and size in bytes."""
+
+    key: str
+    dtype: str
+    nbytes: int
+
+
+Find = Callable[[str], Storage | None]
+
+
+def references(root: object, file: ReadableFile) -> Iterator[Reference]:
+    """Walk over the references to storages in what a pickle describes."""
+    reader = _Walk(file=file, find=lambda _: None)
+    for made in reader.everything(root):
+        if made.callee == REFERENCE:
+            yield reader.reference(made)
+
+
+def tensors_of(root: object, file: ReadableFile, find: Find) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+    """Name the tensors in what a pickle describes, and the scalars beside them (None for everything longer).
+
+    Raises:
+        SubjectError: `torch-…` with the tensor and the reason.
+    """
+    walk = _Walk(file=file, find=find)
+    walk.visit((), root, 0)
+    shown = sum(tensor.nbytes for tensor in walk.tensors.values())
+    if shown > MAX_REPEATS * file.size:
+        what = f"{shown} bytes of tensors look into a file of {file.size}, more than {MAX_REPEATS} times over"
+        walk.refuse("expanded", what)
+    return walk.tensors, walk.metadata
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    file: ReadableFile
+    find: Find
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    metadata: dict[str, Scalar] = field(default_factory=dict)
+    visits: int = 0
+    elements: int = 0
+    characters: int = 0
+
+    def refuse(self, code: str, what: str) -> NoReturn:
+        raise SubjectError(f"torch-{code}", what, where=self.file.name, remedy=SAVE_AGAIN)
+
+    def everything(self, root: object) -> Iterator[Made]:
+        """Walk over every object once, whoever refers to it."""
+        waiting, seen = [root], set[int]()
+        while waiting:
+            value = waiting.pop()
+            if not isinstance(value, (list, tuple, Made)) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, Made):
+                yield value
+                waiting += [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
+            else:
+                waiting += value
+
+    def visit(self, path: tuple[str, ...], value: object, depth: int) -> None:
+        """Note the tensors and scalars at and under one place."""
+        self.visits += 1
+        if depth > MAX_DEPTH or self.visits > MAX_VISITS:
+            self.refuse("nested", f"is nested more than {MAX_DEPTH} deep, or refers to itself, at {_shown(path)}")
+        if isinstance(value, Made):
+            self._visit_made(path, value, depth)
+        elif isinstance(value, (list, tuple)) and not isinstance(value, Global):
+            self.elements += len(value)
+            if self.elements > MAX_ELEMENTS:
+                self.refuse("nested", f"lists refer to more than {MAX_ELEMENTS} elements, at {_shown(path)}")
+            for at, part in enumerate(value):
+                if isinstance(part, (Made, list, tuple)):
+                    self.visit((*path, str(at)), part, depth + 1)
+
+    def _visit_made(self, path: tuple[str, ...], made: Made, depth: int) -> None:
+        if made.callee in (DICTIONARY, *VOCABULARY.containers):
+            for key, value in (*self._given(made), *made.pairs):
+                self._visit_entry((*path, self._key(key, path)), value, depth)
+        elif made.callee in (V1, V2, V3):
+            self._add(path, self._tensor(path, made))
+        elif made.callee == REFERENCE:
+            self._add(path, self._bare(path, made))
+        elif made.callee in PARAMETERS or made.callee == FROM_TYPE:
+            self._visit_wrapped(path, made, depth)
+        else:
+            self.visit(path, made.args, depth + 1)
+        self.visit(path, made.state, depth + 1)
+
+    def _visit_entry(self, path: tuple[str, ...], value: object, depth: int) -> None:
+        if not isinstance(value, Made) or value.callee not in (DICTIONARY, *VOCABULARY.containers):
+            before = len(self.tensors)
+            self.visit(path, value, depth + 1)
+            if len(self.tensors) == before:
+                self.metadata[self._named(path)] = _scalar(value)
+        else:
+            self.visit(path, value, depth + 1)
+
+    def _visit_wrapped(self, path: tuple[str, ...], made: Made, depth: int) -> None:
+        """Visit what a parameter, or a tensor with attributes, is made from, and then its attributes."""
+        args = made.args
+        if made.callee == FROM_TYPE:
+            function = args[0] if len(args) == 4 else None
+            if not isinstance(function, Global) or not isinstance(args[2], tuple):
+                self.refuse("tensor", f"{_shown(path)} is made in a way that is not known")
+            inner, rest = Made(function.name, args[2]), args[3:]
+        else:
+            if not args or not isinstance(args[0], Made):
+                self.refuse("tensor", f"{_shown(path)} is a parameter without a tensor")
+            inner, rest = args[0], args[3:]
+        self.visit(path, inner, depth + 1)
+        for attributes in rest:
+            self.visit(path, attributes, depth + 1)
+
+    def _given(self, made: Made) -> list[tuple[object, object]]:
+        """Take the entries that a dictionary is called with."""
+        given = made.args[0] if made.args else ()
+        if isinstance(given, Made) and given.callee == DICTIONARY:
+            return given.pairs
+        if len(made.args) > 1 or not isinstance(given, (list, tuple)):
+            self.refuse("tensor", "a dictionary is made from what is no list of pairs")
+        pairs = [tuple(pair) for pair in given if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        if len(pairs) != len(given):
+            self.refuse("tensor", "a dictionary is made from what is no list of pairs")
+        return [(key, value) for key, value in pairs]
+
+    def _key(self, key: object, path: tuple[str, ...]) -> str:
+        if not isinstance(key, (str, int, float, bool)) and key is not None:
+            self.refuse("name", f"a key under {_shown(path)} is neither text nor number")
+        if isinstance(key, str) and len(key) > MAX_KEY:
+            self.refuse("name", f"a key under {_shown(path)} has {len(key)} characters, more than {MAX_KEY}")
+        return str(key)
+
+    def _named(self, path: tuple[str, ...]) -> str:
+        name = ".".join(path) if path else WHOLE
+        self.characters += len(name)
+        if self.characters > MAX_NAMES:
+            self.refuse("name", f"the names together have more than {MAX_NAMES} characters")
+        return name
+
+    def _add(self, path: tuple[str, ...], tensor: Tensor) -> None:
+        if tensor.name in self.tensors:
+            self.refuse("twice", f"two tensors are called {quoted(tensor.name)} once names are joined with dots")
+        self.tensors[tensor.name] = tensor
+
+    def reference(self, made: Made) -> Reference:
+        """Read `("storage", type, key, location, size, [view])`."""
+        told = made.args[0]
+        if (
+            not isinstance(told, tuple)
+            or len(told) not in (5, 6)
+            or told[0] != "storage"
+            or told[5:] not in ((), (None,))
+        ):
+            self.refuse("storage", "a reference is to no storage, or to a part of one as PyTorch before 0.4 wrote it")
+        kind, key, size = told[1], told[2], told[4]
+        if not isinstance(kind, Global) or not isinstance(key, str) or type(size) is not int or size < 0:
+            self.refuse("storage", "a reference to a storage has no type, key and size")
+        dtype = "" if kind.name == UNTYPED else BY_GLOBAL.get(kind.name, "?")
+        if dtype == "?":
+            self.refuse("dtype", f"{quoted(kind.name)} is no storage")
+        return Reference(key, dtype, size * (UNITS[dtype][1] if dtype else 1))
+
+    def _located(self, path: tuple[str, ...], value: object) -> tuple[str, Storage]:
+        if not isinstance(value, Made) or value.callee != REFERENCE:
+            self.refuse("storage", f"{_shown(path)} looks into no storage")
+        reference = self.reference(value)
+        storage = self.find(reference.key)
+        if storage is None:
+            self.refuse("storage", f"{_shown(path)} looks into the storage {quoted(reference.key)}, which is not there")
+        if storage.nbytes != reference.nbytes:
+            what = f"{_shown(path)}: the storage {quoted(reference.key)} has {storage.nbytes} bytes"
+            self.refuse("span", f"{what}, its reference says {reference.nbytes}")
+        return reference.dtype, storage
+
+    def _bare(self, path: tuple[str, ...], made: Made) -> Tensor:
+        """Take a storage that was saved by itself as one dimension."""
+        dtype, storage = self._located(path, made)
+        count = storage.nbytes // UNITS[dtype or "U8"][1]
+        return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
+
+    def _tensor(self, path: tuple[str, ...], made: Made) -> Tensor:
+        args = made.args
+        least = {V1: 4, V2: 6, V3: 7}[made.callee]
+        if len(args) not in (least, least + (made.callee != V1)):
+            self.refuse("tensor", f"{_shown(path)} is made from {len(args)} arguments")
+        dtype, storage = self._located(path, args[0])
+        if made.callee == V3:
+            dtype = BY_GLOBAL.get(args[6].name, "") if isinstance(args[6], Global) else ""
+        if not dtype:
+            self.refuse("dtype", f"{_shown(path)} has a dtype that is not known")
+        marks = args[least] if len(args) > least else None
+        if isinstance(marks, Made) and any(value for _, value in marks.pairs):
+            self.refuse("tensor", f"{_shown(path)} is a view with its sign or imaginary part turned, not plain values")
+        shape, steps, first = whole(args[2]), whole(args[3]), args[1]
+        if shape is None or steps is None or len(shape) != len(steps) or type(first) is not int or first < 0:
+            self.refuse("tensor", f"{_shown(path)}: size, stride or offset are not whole numbers")
+        if len(shape) > MAX_RANK:
+            self.refuse("tensor", f"{_shown(path)} has {len(shape)} dimensions, at most {MAX_RANK} are read")
+        return self._placed(path, dtype, storage, first, (shape, steps))
+
+    def _placed(
+        self, path: tuple[str, ...], dtype: str, storage: Storage, first: int, layout: tuple[tuple[int, ...], ...]
+    ) -> Tensor:
+        """Place a view in its storage, which must hold all of it."""
+        shape, steps = layout
+        size = UNITS[dtype][1]  # PyTorch's elements are whole bytes: one of float4_e2m1fn_x2 holds two values
+        strides = strides_of(shape, steps)
+        if dtype == "F4":
+            if strides is not None or not shape:
+                self.refuse("tensor", f"{_shown(path)} is a view of packed 4-bit values that are not in order")
+            shape = in_values(dtype, shape)
+        nbytes = span(dtype, shape)
+        reach = 0 if 0 in shape else (strides.reach if strides else math.prod(layout[0]))
+        if nbytes is None or (nbytes and (first + reach) * size > storage.nbytes):
+            what = f"{_shown(path)}: {dtype} {list(shape)[:8]} at element {first}, steps {list(steps)[:8]}"
+            self.refuse("span", f"{what}, reaches beyond its storage of {storage.nbytes} bytes")
+        if nbytes > self.file.size:
+            what = f"{_shown(path)}: {nbytes} bytes out of a storage of {storage.nbytes}"
+            self.refuse("expanded", f"{what}: an expanded view, whose elements are not stored")
+        name = self._named(path)
+        offset = storage.start + (first * size if nbytes else 0)
+        tensor = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name)
+        return dataclasses.replace(tensor, strides=strides) if strides else tensor
+
+
+def in_values(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Count values where PyTorch counts bytes: one element of its float4_e2m1fn_x2 holds two."""
+    return (*shape[:-1], shape[-1] * 2) if dtype == "F4" and shape else shape
+
+
+def whole(value: object) -> tuple[int, ...] | None:
+    """Read a tuple of whole numbers from 0 on, as a torch.Size or bare; None where it is none."""
+    if isinstance(value, Made) and value.callee == "torch.Size" and value.args:
+        value = value.args[0]
+    if not isinstance(value, tuple) or len(value) > MAX_SIZES:  # many tensors may share one
+        return None
+    return value if all(type(item) is int and item >= 0 for item in value) else None
+
+
+def _scalar(value: object) -> Scalar:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None
+
+
+def _shown(path: tuple[str, ...]) -> str:
+    return quoted(".".join(path) if path else WHOLE)

@@ -1,0 +1,243 @@
+"""Show bundles to the ledger: what would move, what moves, and the entries that need a person's reason."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from weighbridge.errors import LedgerError
+from weighbridge.evidence.rejudge import other_versions, rejudge
+from weighbridge.evidence.statement import BoundSubject
+from weighbridge.evidence.timestamps import moment, utc
+from weighbridge.evidence.unseal import Bundle
+from weighbridge.judging import DEFAULT
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
+from weighbridge.ledger.store import Ledger, digest_of, illegal
+from weighbridge.model import Finding, GateDecl, Origin, Outcome, Status
+
+SHORTEST_REASON = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What one finding does to a status: `after` equals `before` where it moves nothing, and `code` says why not."""
+
+    place: Place
+    before: Status | None
+    after: Status | None
+    code: str
+    says: str
+    entries: tuple[str, ...] = ()
+
+    @property
+    def moved(self) -> bool:
+        """Tell whether an entry is earned."""
+        return self.code == ""
+
+
+def propose(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
+    """Say what recording a bundle would move; writes nothing.
+
+    `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
+    """
+    moves = []
+    for finding in bundle.findings:
+        place = place_of(bundle, finding)
+        moves.append(_move(place, fold(ledger.read(place)), bundle_evidence(bundle, finding), now, contract_digest))
+    return tuple(moves)
+
+
+def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
+    """Append what a bundle earns; recording it again appends nothing. A gate's first record declares it.
+
+    Raises:
+        LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.
+        BundleError: `disk`, or an entry of the ledger that is not whole.
+    """
+    _demand_rederivable(bundle)
+    moves = []
+    for finding in bundle.findings:
+        place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
+        made: list[Move] = []
+
+        def decide(
+            entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen, made: list[Move] = made
+        ) -> Sequence[Entry]:
+            standing = fold(entries)
+            made.append(_move(place, standing, seen, now, contract_digest))
+            return _earned(place, standing, seen, now, contract_digest)
+
+        digests = ledger.append(place, decide)
+        moves.append(dataclasses.replace(made[0], entries=digests))
+    return tuple(moves)
+
+
+def _demand_rederivable(bundle: Bundle) -> None:
+    """Judge again before believing a verdict: sealed is not the same as true."""
+    if other_versions(bundle):
+        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
+    if rejudge(bundle) != bundle.verdicts:
+        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
+
+
+def place_of(bundle: Bundle, finding: Finding) -> Place:
+    """Name the place that a finding is about."""
+    return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+
+
+def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
+    """Take from a bundle what matters to one gate's status."""
+    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    return BundleEvidence(
+        bundle=bundle.id,
+        outcome=finding.verdict.outcome,
+        live=is_live(gate, finding.instance, bundle.statement.subjects),
+        trials=finding.trials,
+        at=moment(bundle.statement.finished),
+        contract_digest=bundle.statement.contract.whole,
+        dirty=bundle.statement.tool.dirty,
+        overridden=bundle.statement.overridden,
+        max_age_days=gate.max_age_days,
+    )
+
+
+def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
+    """Tell whether every subject of a gate on an instance is live; a gate without subjects never is."""
+    origins = {(subject.name, subject.instance): subject.origin for subject in subjects}
+    mine = [origins.get((name, instance), origins.get((name, DEFAULT))) for name in gate.subjects.values()]
+    return bool(mine) and all(origin is Origin.LIVE for origin in mine)
+
+
+def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:
+    try:
+        _, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+    except LedgerError as refused:
+        after = standing.status or Status.DRAFT
+        return Move(place=place, before=standing.status, after=after, code=refused.code, says=refused.what)
+    return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
+
+
+def _earned(
+    place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str
+) -> Sequence[Entry]:
+    entries: list[Entry] = []
+    if standing.status is None:
+        declared = _declared(place, contract_digest, now)
+        entries.append(declared)
+        standing = fold({digest_of(declared): declared})
+    try:
+        step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+    except LedgerError:
+        return entries
+    evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
+    entries.append(_next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence))
+    return entries
+
+
+def _declared(place: Place, digest: str, now: datetime) -> Entry:
+    """Declare a gate: the pre-registration of its contract's digest, and when."""
+    return _next(place, Standing(), Step.DECLARE, Status.DRAFT, now, cause=digest, contract_digest=digest)
+
+
+def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: object) -> Entry:
+    return Entry(
+        step=step,
+        place=place,
+        seq=standing.seq + 1,
+        parents=standing.heads,
+        before=standing.status,
+        after=after,
+        recorded_at=utc(now),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+# --- Entries that need a reason ---------------------------------------------------------------------------------------
+
+
+def reconcile(ledger: Ledger, place: Place, *, reason: str, now: datetime) -> str:
+    """Join two heads into one, at the lower status; reconciling again gives the entry that did.
+
+    Raises:
+        LedgerError: `no-reason`; `not-diverged`, where there is nothing to join.
+    """
+    _demand_reason(reason)
+
+    def decide(entries: Mapping[str, Entry]) -> Sequence[Entry]:
+        standing = fold(entries)
+        if not standing.diverged:
+            if standing.heads and entries[standing.heads[0]].step is Step.RECONCILE:
+                return ()
+            raise LedgerError("not-diverged", f"{place} has {len(standing.heads)} newest entries, nothing to join")
+        assert standing.status is not None
+        joined = _next(
+            place,
+            standing,
+            Step.RECONCILE,
+            standing.status,
+            now,
+            cause="+".join(head[:12] for head in standing.heads),
+            contract_digest=standing.contract_digest,
+            reason=reason,
+        )
+        return (joined,)
+
+    appended = ledger.append(place, decide)
+    return appended[0] if appended else fold(ledger.read(place)).heads[0]
+
+
+def retire(ledger: Ledger, place: Place, *, reason: str, cause: str, now: datetime) -> str:
+    """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either.
+
+    Raises:
+        LedgerError: `no-reason`, `no-cause`, `diverged`, or `illegal-edge` where it was never declared.
+    """
+    _demand_reason(reason)
+    if not cause:
+        raise LedgerError("no-cause", "retiring needs the counter-evidence's bundle id or the successor's gate id")
+    return _append_one(ledger, place, Step.RETIRE, RETIRED, now, reason=reason, cause=cause)
+
+
+def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: str, reason: str, now: datetime) -> str:
+    """Discharge an ACTIVE gate: a landed amendment cites a live PASS that has just been judged again identically.
+
+    Raises:
+        LedgerError: `not-rederivable`, `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or
+            `illegal-edge` where it is not ACTIVE.
+    """
+    _demand_rederivable(bundle)
+    place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
+    standing = fold(ledger.read(place))
+    if not amendment:
+        raise LedgerError("no-amendment", "discharging needs a landed amendment that cites this bundle")
+    if seen.outcome is not Outcome.PASS:
+        raise LedgerError("not-passed", f"{place} is {seen.outcome} in bundle {bundle.id[:12]}")
+    if not seen.live or seen.overridden or seen.dirty:
+        raise LedgerError("not-live", f"{place} passed without live evidence of a clean tool")
+    if standing.failed_at is not None and seen.at <= standing.failed_at:
+        raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL")
+    evidence = {"evidence_at": utc(seen.at), "outcome": seen.outcome}
+    return _append_one(ledger, place, Step.DISCHARGE, DISCHARGED, now, reason=reason, cause=amendment, **evidence)
+
+
+def _append_one(ledger: Ledger, place: Place, step: Step, after: Status, now: datetime, **more: object) -> str:
+    def decide(entries: Mapping[str, Entry]) -> Sequence[Entry]:
+        standing = fold(entries)
+        if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:
+            return ()
+        entry = _next(place, standing, step, after, now, contract_digest=standing.contract_digest, **more)
+        refused = None if not standing.diverged else LedgerError("diverged", f"{place} has two newest entries")
+        refused = refused or illegal(entry, entries)
+        if refused is not None:
+            raise refused
+        return (entry,)
+
+    appended = ledger.append(place, decide)
+    return appended[0] if appended else fold(ledger.read(place)).heads[0]
+
+
+def _demand_reason(reason: str) -> None:
+    if len(reason.strip()) < SHORTEST_REASON:
+        raise LedgerError("no-reason", f"a reason of at least {SHORTEST_REASON} letters is needed")

@@ -1,0 +1,233 @@
+"""The ledger on disk: one immutable file a move, under `CONTRACT/GATE/INSTANCE/SEQ-DIGEST.json`.
+
+Appending is locked from reading the heads to linking the entry; correctness across machines and branches does not rest
+on the lock but on each entry naming its parents by digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
+from weighbridge.evidence.disk import FOLDER, LINK, disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.timestamps import moment
+from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Step, fold, rank
+from weighbridge.model import Outcome
+from weighbridge.structure import build, plain
+
+MAX_ENTRY = 64 << 10
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"(?P<seq>\d{6,})-(?P<digest>[0-9a-f]{64})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a ledger, and the file it is in."""
+
+    code: str
+    what: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A ledger's folder, `evidence/ledger`."""
+
+    root: Path
+
+    def folder(self, place: Place) -> Path:
+        """Name the folder of a place's entries."""
+        return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
+
+    def places(self) -> tuple[Place, ...]:
+        """List every place that has entries.
+
+        Raises:
+            BundleError: with the first thing that is wrong, anywhere: a status left out would be a status made up.
+        """
+        return tuple(sorted({entry.place for entry in self._whole()}))
+
+    def read(self, place: Place) -> dict[str, Entry]:
+        """Read the entries of a place, by digest.
+
+        Raises:
+            BundleError: with the first entry that is not whole or not legal.
+        """
+        entries, problems = self._load(self.folder(place))
+        _refuse(problems)
+        return entries
+
+    def problems(self) -> tuple[Problem, ...]:
+        """List everything wrong with the ledger: files, names, parents, numbers, and moves that the table refuses."""
+        inside = (problem for folder in self._folders() for problem in self._load(folder)[1])
+        return (*self._strangers(), *inside)
+
+    def causes(self) -> frozenset[str]:
+        """List every bundle, amendment and contract that an entry names.
+
+        Raises:
+            BundleError: with the first thing that is wrong.
+        """
+        return frozenset(entry.cause for entry in self._whole())
+
+    def append(self, place: Place, decide: Callable[[Mapping[str, Entry]], Sequence[Entry]]) -> tuple[str, ...]:
+        """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
+
+        Raises:
+            BundleError: `disk`, where it refuses: the entry is there whole or not there.
+        """
+        folder = self.folder(place)
+        try:
+            make_folders(folder)
+            with _locked(folder):
+                _sweep(folder)
+                return tuple(_link(folder, entry) for entry in decide(self.read(place)))
+        except OSError as problem:
+            raise disk_error(problem, "the ledger entry", folder) from None
+
+    def _whole(self) -> Iterator[Entry]:
+        _refuse(tuple(self._strangers()))
+        for folder in self._folders():
+            entries, problems = self._load(folder)
+            _refuse(problems)
+            yield from entries.values()
+
+    def _strangers(self) -> Iterator[Problem]:
+        """Find whatever stands above the entries and is no folder; a hidden file, as `.gitkeep`, is nobody's entry."""
+        for path in sorted(path for depth in ("*", "*/*", "*/*/*") for path in self.root.glob(depth)):
+            if (path.is_symlink() or not path.is_dir()) and not path.name.startswith("."):
+                yield Problem("extra-file", "is no folder of a ledger", path.relative_to(self.root).as_posix())
+
+    def _folders(self) -> Iterator[Path]:
+        yield from sorted(path for path in self.root.glob("*/*/*") if path.is_dir() and not path.is_symlink())
+
+    def _load(self, folder: Path) -> tuple[dict[str, Entry], tuple[Problem, ...]]:
+        entries: dict[str, Entry] = {}
+        problems: list[Problem] = []
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.name.startswith(LINK):
+                continue  # a writer died before it linked this: it never became an entry
+            shown = path.relative_to(self.root).as_posix()
+            try:
+                digest, entry = _read(path, shown)
+            except WeighbridgeError as problem:
+                problems.append(Problem(problem.code, problem.what, shown))
+                continue
+            if self.folder(entry.place) != folder:
+                problems.append(Problem("misplaced", f"is of {entry.place}", shown))
+            entries[digest] = entry
+        return entries, (*problems, *self._illegal(folder, entries))
+
+    def _illegal(self, folder: Path, entries: Mapping[str, Entry]) -> Iterator[Problem]:
+        shown = folder.relative_to(self.root).as_posix()
+        for digest, entry in entries.items():
+            what = illegal(entry, entries)
+            if what is not None:
+                yield Problem(what.code, what.what, f"{shown}/{file_name(entry.seq, digest)}")
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        first = problems[0]
+        raise BundleError(first.code, first.what, where=first.path, remedy="run: weighbridge ledger check")
+
+
+def segment(name: str) -> str:
+    """Turn a name into a folder's name; one that is no safe name becomes its digest."""
+    return name if SAFE.fullmatch(name) else f"_{sha256(name.encode())[:16]}"
+
+
+def file_name(seq: int, digest: str) -> str:
+    """Name the file of an entry."""
+    return f"{seq:06d}-{digest}.json"
+
+
+def digest_of(entry: Entry) -> str:
+    """Digest an entry as it is written."""
+    return sha256(dumps(plain(entry)))
+
+
+def illegal(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
+    """Say why an entry may not stand among the others, or None where it may."""
+    missing = [parent for parent in entry.parents if parent not in entries]
+    if missing:
+        return LedgerError("missing-parent", f"names the parent {missing[0][:12]}, which is not there")
+    parents = [entries[parent] for parent in entry.parents]
+    if entry.seq != 1 + max((parent.seq for parent in parents), default=0):
+        return LedgerError("seq", f"has the number {entry.seq}, its parents call for another")
+    if len(set(entry.parents)) != len(entry.parents) or (len(parents) > 1) != (entry.step is Step.RECONCILE):
+        return LedgerError("parents", f"is a {entry.step} with {len(parents)} parents")
+    before = min((parent.after for parent in parents), key=rank, default=None)
+    if entry.before is not before or (before, entry.after) not in EDGES[entry.step]:
+        came = f"{entry.step} from {before or 'nothing'} (it says {entry.before or 'nothing'})"
+        return LedgerError("illegal-edge", f"no {came} leads to {entry.after}")
+    return _unearned(entry, entries)
+
+
+def _unearned(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
+    earned = Outcome.FAIL if entry.after is REGRESSED else Outcome.PASS
+    wanted = earned if entry.step in (Step.MOVE, Step.RENEW, Step.DISCHARGE) else None
+    if entry.outcome is not wanted or (wanted is not None) != bool(entry.evidence_at):
+        return LedgerError("unearned", f"a {entry.step} to {entry.after} on {entry.outcome or 'no verdict'}")
+    if entry.before is REGRESSED and entry.after is ACTIVE:
+        failed_at = fold(_ancestors(entry, entries)).failed_at
+        if failed_at is not None and moment(entry.evidence_at) <= failed_at:
+            return LedgerError("older-than-fail", "a PASS that is not later than the last FAIL")
+    return None
+
+
+def _ancestors(entry: Entry, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    waiting = list(entry.parents)
+    while waiting:
+        digest = waiting.pop()
+        if digest not in found and digest in entries:
+            found[digest] = entries[digest]
+            waiting.extend(entries[digest].parents)
+    return found
+
+
+def _read(path: Path, shown: str) -> tuple[str, Entry]:
+    named = NAME.fullmatch(path.name)
+    if named is None:
+        raise BundleError("extra-file", "is no entry of a ledger", where=shown)
+    data = read_regular(path, shown, MAX_ENTRY)
+    digest = sha256(data)
+    if digest != named["digest"]:
+        raise BundleError("altered", f"has sha256 {digest[:12]}…, its name says {named['digest'][:12]}…", where=shown)
+    entry = build(Entry, loads(data, where=shown))
+    if entry.schema != SCHEMA or dumps(plain(entry)) != data or path.name != file_name(entry.seq, digest):
+        raise BundleError("not-canonical", f"is not {SCHEMA} in its one form", where=shown)
+    for text in filter(None, (entry.evidence_at, entry.recorded_at)):
+        moment(text)
+    return digest, entry
+
+
+def _link(folder: Path, entry: Entry) -> str:
+    digest = digest_of(entry)
+    link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
+    return digest
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder itself locked; no lock file is left for git to find."""
+    handle = os.open(folder, FOLDER)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that died left; under the lock nobody else is writing here."""
+    for path in folder.glob(f"{LINK}*"):
+        path.unlink()

@@ -1,0 +1,1 @@
+"""What a checkpoint says of its model: configuration, tokenizer, sidecar files."""

@@ -1,0 +1,164 @@
+"""What a loader takes where a configuration says nothing, and which fields two formats cannot be compared in. Pure.
+
+A default is only ever held against what the other side states; where neither side states a field, nothing is compared.
+Sources: the defaults of transformers' configuration classes, and those of llama.cpp's loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from weighbridge.model import Json
+from weighbridge.model_config.model_fields import GGUF, Model, Stated
+from weighbridge.model_config.model_keys import head_dim
+
+PLAIN: Mapping[str, Json] = {
+    "rope_base": 10000.0, "rope_scaling": "none", "rope_scaling_factor": 1.0, "sliding_window": 0,
+    "attn_logit_softcap": 0.0, "final_logit_softcap": 0.0, "expert_count": 0, "expert_used_count": 0,
+}  # fmt: skip
+# By `model_type`, of transformers' classes, and by `general.architecture`, of llama.cpp's loader.
+OF_MODEL_TYPE: Mapping[str, Mapping[str, Json]] = {
+    "falcon": {"context_length": 2048},
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256, "attn_logit_softcap": 50.0, "final_logit_softcap": 30.0},
+    "gemma3_text": {"head_dim": 256, "rope_base": 1_000_000.0},
+    "mixtral": {"rope_base": 1_000_000.0},
+    "qwen3": {"head_dim": 128},
+    "t5": {"context_length": 512},
+}
+OF_ARCHITECTURE: Mapping[str, Mapping[str, Json]] = {
+    "gemma2": {"attn_logit_softcap": 50.0, "final_logit_softcap": 30.0},
+    "gemma3": {"rope_base_local": 10000.0},
+}
+FOUR_TIMES_AS_WIDE = ("gpt2", "falcon", "bloom", "gptj", "codegen", "gpt_bigcode", "starcoder")
+# By the tokenizer's kind: GGUF's name of it, or the class in tokenizer_config.json.
+SENTENCEPIECE: Mapping[str, Json] = {"add_bos_token": True, "add_eos_token": False}
+OF_TOKENIZER: Mapping[str, Mapping[str, Json]] = {
+    "llama": {"bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0, **SENTENCEPIECE},
+    "t5": {"eos_token_id": 1, "unk_token_id": 2, "pad_token_id": 0, "add_bos_token": False, "add_eos_token": True},
+    **dict.fromkeys(("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"), SENTENCEPIECE),
+}
+# Activations that llama.cpp computes, whatever the configuration says, by its name of the architecture.
+COMPUTED: Mapping[str, str] = {
+    **dict.fromkeys(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "phi3", "mamba", "mamba2"), "silu"),
+    **dict.fromkeys(("olmo", "olmo2", "olmoe", "stablelm", "command-r", "cohere2", "deepseek", "deepseek2"), "silu"),
+    **dict.fromkeys(("minicpm", "granite", "granitemoe", "internlm2", "exaone", "glm4", "xverse", "baichuan"), "silu"),
+    **dict.fromkeys(("gpt2", "gptneox", "falcon", "bloom", "bert", "nomic-bert", "starcoder", "starcoder2"), "gelu"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "phi2", "mpt", "codeshell"), "gelu"),
+}
+SAME_FAMILY = {
+    "swish": "silu", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu_python": "gelu",
+}  # fmt: skip
+ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "t5encoder")  # they have no head that could be tied
+
+PLACEHOLDER = "the import holds a placeholder, which no loader of this architecture reads"
+STATE_SPACE = dict.fromkeys(("context_length", "feed_forward_length", "head_count", "head_count_kv"), PLACEHOLDER)
+COMPRESSED = "the import's attention is laid out compressed, with one key-value head of another size"
+NOT_MEANT: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7"), STATE_SPACE),
+    "deepseek2": {"head_count_kv": COMPRESSED, "head_dim": COMPRESSED},
+    "gemma3": {"vocab_size": "converters cut the rows beyond the tokenizer's; the tensors tell"},
+}
+IN_TENSORS = "the factors are a tensor of the import, and compared as one"
+
+
+def default(name: str, model: Model) -> Stated | None:
+    """Say what a loader takes for a field that this side does not state, or None where that is not known."""
+    if model.form == GGUF and name in GGUF_ONLY:
+        return GGUF_ONLY[name](model)
+    by_architecture = OF_ARCHITECTURE if model.form == GGUF else OF_MODEL_TYPE
+    for table, key in ((by_architecture, model.architecture), (OF_TOKENIZER, model.tokenizer)):
+        if name in table.get(key, {}):
+            return _taken(table[key][name], f"the default of {key}")
+    if name in COMPUTED_FROM:
+        value, how = COMPUTED_FROM[name](model)
+        return None if value is None else _taken(value, how)
+    return _taken(PLAIN[name], "the default") if name in PLAIN else None
+
+
+def _taken(value: Json, how: str) -> Stated:
+    return Stated(value=value, read=f"nothing said; {how}", basis="default")
+
+
+def _value(model: Model, name: str) -> Json:
+    stated = model.fields.get(name)
+    return None if stated is None else stated.value
+
+
+def _head_dim(model: Model) -> tuple[Json, str]:
+    own = OF_MODEL_TYPE.get(model.architecture, {}).get("head_dim") if model.form != GGUF else None
+    if own is not None and "head_dim" not in model.fields:
+        return own, f"the default of {model.architecture}"
+    return head_dim(model.fields), "embedding_length / head_count"
+
+
+def _feed_forward(model: Model) -> tuple[Json, str]:
+    width = _value(model, "embedding_length")
+    fits = model.architecture in FOUR_TIMES_AS_WIDE and isinstance(width, int)
+    return (4 * width if fits and isinstance(width, int) else None), "4 x embedding_length"
+
+
+COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
+    "head_dim": _head_dim,
+    "rope_dimensions": _head_dim,
+    "head_count_kv": lambda model: (_value(model, "head_count"), "head_count"),
+    "rope_original_context": lambda model: (_value(model, "context_length"), "context_length"),
+    "feed_forward_length": _feed_forward,
+}
+
+
+def _tied(model: Model) -> Stated | None:
+    if "output.weight" in model.tensors or model.architecture in ENCODERS:
+        return None
+    return Stated(value=True, read="no tensor output.weight", basis="default")
+
+
+def _computed(model: Model) -> Stated | None:
+    kind = COMPUTED.get(model.architecture)
+    return (
+        None
+        if kind is None
+        else Stated(value=kind, read=f"what a loader of {model.architecture} computes", basis="default")
+    )
+
+
+GGUF_ONLY: Mapping[str, Callable[[Model], Stated | None]] = {"tied_embeddings": _tied, "activation": _computed}
+
+
+def family(value: Json) -> Json:
+    """Name an activation as loosely as GGUF's loaders know it: all approximations of GELU are one."""
+    return SAME_FAMILY.get(str(value), value)
+
+
+def incomparable(name: str, source: Model, candidate: Model) -> str:
+    """Say why a field of these two sides cannot be compared, or nothing."""
+    if name == "architecture":
+        return "" if source.form == candidate.form else "the two formats name architectures differently"
+    if source.form == candidate.form:
+        return ""
+    file, other = (candidate, source) if candidate.form == GGUF else (source, candidate)
+    if file.form != GGUF:
+        return ""
+    if name in NOT_MEANT.get(file.architecture, {}):
+        return NOT_MEANT[file.architecture][name]
+    if name in ("rope_scaling_factor", "rope_original_context") and _value(file, "rope_scaling") in (
+        "table",
+        "longrope",
+    ):
+        return IN_TENSORS if name not in file.fields else ""
+    if name in GGUF_ONLY and name in other.fields and name not in file.fields and default(name, file) is None:
+        return SAID_BY_NONE[name]
+    return _outside(name, other, file)
+
+
+SAID_BY_NONE = {
+    "tied_embeddings": "a head of its own, or none at all: the tensors tell",
+    "activation": "GGUF does not say it, and what a loader computes is not known here",
+}
+
+
+def _outside(name: str, other: Model, file: Model) -> str:
+    """Tell an id that no token has; a converter leaves it out."""
+    value, size = _value(other, name), _value(other, "vocab_size")
+    outside = name.endswith("_token_id") and isinstance(value, int) and isinstance(size, int) and value >= size
+    return "the id lies outside the vocabulary" if outside and name not in file.fields else ""

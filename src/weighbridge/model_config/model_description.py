@@ -1,0 +1,167 @@
+"""Read what a checkpoint's side says of its model: the fields of its configuration, its vocabulary, its chat template.
+
+A GGUF or APR file says it itself; any other format leaves it to the files beside it. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.formats.gguf_values import LongValues
+from weighbridge.model import Json
+from weighbridge.model_config.config_json import CONFIG, MAX_CONFIG, config_beside
+from weighbridge.model_config.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
+from weighbridge.model_config.model_keys import gguf_keys, of_config, of_gguf, of_post_processor, of_tokenizer
+from weighbridge.model_config.sidecar_files import json_beside, text_beside
+from weighbridge.model_config.vocabulary import (
+    MAX_TOKENIZER,
+    TOKENIZER,
+    Vocabulary,
+    of_directory,
+)
+from weighbridge.model_config.vocabulary import (
+    of_gguf as vocabulary_of_gguf,
+)
+from weighbridge.views.checkpoint import CheckpointView
+
+DESCRIBED = "described"
+TEMPLATE = "tokenizer.chat_template"
+TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """One side's model; `home` is the folder that says it, where the checkpoint's own file does not."""
+
+    model: Model
+    vocabulary: Vocabulary | None
+    home: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Tell whether this side says nothing at all."""
+        return not self.model.fields and self.vocabulary is None
+
+
+def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
+    """Read one side, once.
+
+    Raises:
+        SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
+    """
+    if isinstance(view, ModelDescription):
+        return view
+    known: ModelDescription = view.sidecars.read.get(DESCRIBED) or _read(view)
+    view.sidecars.read[DESCRIBED] = known
+    return known
+
+
+def _read(view: CheckpointView) -> ModelDescription:
+    if view.format == "gguf":
+        return _of_gguf(view)
+    if view.format == "apr":
+        name = str(view.metadata.get("architecture") or "")
+        return ModelDescription(
+            model=Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata")), vocabulary=None
+        )
+    return _of_directory(view)
+
+
+def _of_gguf(view: CheckpointView) -> ModelDescription:
+    architecture = str(view.metadata.get("general.architecture") or "")
+    values = LongValues(next(iter(view.files.values())))
+    wanted = [key for keys in gguf_keys(architecture).values() for key in keys]
+    metadata: dict[str, Json] = {**view.metadata}
+    metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
+    fields = of_gguf(metadata, frozenset(view.tensors))
+    template = values.text(TEMPLATE)
+    if template is not None:
+        fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
+    model = Model(
+        form=GGUF, architecture=architecture, fields=fields, tensors=frozenset(view.tensors),
+        tokenizer=str(metadata.get("tokenizer.ggml.model") or ""),
+    )  # fmt: skip
+    vocabulary = vocabulary_of_gguf(values)
+    if vocabulary is not None and "vocab_size" not in fields:
+        read = f"entries of {vocabulary.read}"
+        fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
+    return ModelDescription(model=model, vocabulary=vocabulary)
+
+
+def _of_directory(view: CheckpointView) -> ModelDescription:
+    config = config_beside(view) or {}
+    generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
+    settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
+    tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
+    vocabulary = of_directory(view, tokenizer, settings)
+    fields = of_config(config, CONFIG) | of_tokenizer(config, generation, settings, _known(tokenizer, settings))
+    if tokenizer is not None:
+        fields |= of_post_processor(tokenizer.get("post_processor"), _framing(settings))
+    template = _template(view, settings)
+    if template is not None:
+        fields["chat_template"] = template
+    return ModelDescription(
+        model=Model(
+            form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
+            tokenizer=str(settings.get("tokenizer_class") or ""),
+        ),
+        vocabulary=vocabulary, home=view.folder.home,
+    )  # fmt: skip
+
+
+def _known(tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Number the added tokens by their content."""
+    decoder = settings.get("added_tokens_decoder")
+    named = decoder.items() if isinstance(decoder, Mapping) else ()
+    found = {
+        entry["content"]: int(at)
+        for at, entry in named
+        if at.isdecimal() and len(at) < 12 and isinstance(entry, Mapping) and isinstance(entry.get("content"), str)
+    }
+    for entry in (tokenizer or {}).get("added_tokens") or []:
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
+            found[entry["content"]] = entry["id"]
+    return found
+
+
+def _framing(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Name the texts of the tokens that begin and end a text."""
+    found = {}
+    for token, stand_in in (("bos", "cls"), ("eos", "sep")):
+        entry = settings.get(f"{token}_token") or settings.get(f"{stand_in}_token")
+        content = entry.get("content") if isinstance(entry, Mapping) else entry
+        found[token] = content if isinstance(content, str) else ""
+    return found
+
+
+def _template(view: CheckpointView, settings: Mapping[str, Any]) -> Stated | None:
+    """Read the chat template, the default one where there are several; what another file says is kept beside."""
+    alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
+    older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
+    places = (
+        (settings.get("chat_template"), "tokenizer_config.json"),
+        (alone, TEMPLATE_FILE),
+        (older, "chat_template.json"),
+    )
+    told = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
+    if not told:
+        return None
+    (value, read), *also = told
+    return Stated(value=value, read=read, also=tuple(pair for pair in also if pair[0] != value))
+
+
+def _default(template: Any) -> Json:
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, Mapping)}
+        return named.get("default", next(iter(named.values()), None))
+    return template  # type: ignore[no-any-return]
+
+
+def digest(template: Json) -> Json:
+    """Give the digest of a template's text; what is no text is told as it is."""
+    if not isinstance(template, str):
+        return canonical(template, Kind.WORD)
+    return f"sha256:{hashlib.sha256(template.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,0 +1,263 @@
+"""Under which keys a Hugging Face directory, an APR file and a GGUF file state the fields of a model's configuration.
+
+Pure: takes plain values that were parsed already. What is null states nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from weighbridge.model import Json
+from weighbridge.model_config.model_fields import FIELDS, Fields, Kind, Stated, canonical, text
+
+# Keys of config.json, the first that is there; those of APR's metadata are among them.
+CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
+    "architecture": ("model_type", "architecture"),
+    "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
+    "feed_forward_length": ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
+    "context_length": ("max_position_embeddings", "n_ctx", "n_positions", "max_sequence_length", "max_seq_len"),
+    "vocab_size": ("vocab_size",),
+    "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
+    "head_dim": ("head_dim", "d_kv"),
+    "rope_base": ("rope_theta", "rotary_emb_base", "global_rope_theta"),
+    "rope_base_local": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
+    "rope_dimensions": ("rotary_dim", "qk_rope_head_dim"),
+    "rope_original_context": ("original_max_position_embeddings",),
+    "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+    "activation": ("hidden_activation", "hidden_act", "activation_function", "dense_act_fn", "activation"),
+    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
+    "sliding_window": ("sliding_window",),
+    "attn_logit_softcap": ("attn_logit_softcapping",),
+    "final_logit_softcap": ("final_logit_softcapping",),
+    "tied_embeddings": ("tie_word_embeddings",),
+}
+# By `model_type`, where another key counts.
+OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
+    "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
+}
+PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
+ROPE_KEYS = {
+    "rope_base": "rope_theta",
+    "rope_scaling_factor": "factor",
+    "rope_original_context": "original_max_position_embeddings",
+}
+SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
+TOKENS = ("bos", "eos", "pad", "unk")
+
+
+def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Read the fields that a config.json, or the metadata of an APR file, states."""
+    other = OTHER_KEYS.get(str(config.get("model_type")), {})
+    found: dict[str, Stated] = {}
+    for name, keys in CONFIG_KEYS.items():
+        key = next((key for key in other.get(name, keys) if config.get(key) is not None), None)
+        if key is not None:
+            found[name] = Stated(value=canonical(config[key], FIELDS[name]), read=f"{place} {key}")
+    found |= _rope(config, place)
+    found |= _partial(config, place, found)
+    if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
+        found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
+    if config.get("use_sliding_window") is False:
+        found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
+    return found
+
+
+def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
+    """Find what is said of rotary positions: the newer place, before the older one."""
+    name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
+    rope = config.get(name)
+    inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
+    return name, inner if isinstance(inner, Mapping) else rope
+
+
+def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    name, rope = _rope_of(config)
+    read = f"{place} {name}"
+    if not isinstance(rope, Mapping):
+        return {} if rope is None else {"rope_scaling": Stated(value=text(rope), read=read)}
+    found = {
+        field: Stated(value=canonical(rope[key], FIELDS[field]), read=f"{read}.{key}")
+        for field, key in ROPE_KEYS.items()
+        if rope.get(key) is not None
+    }
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind is not None:
+        found["rope_scaling"] = Stated(value=_scaling(kind), read=f"{read} {canonical(kind, Kind.WORD)}")
+    local = config[name].get("sliding_attention")
+    if isinstance(local, Mapping) and local.get("rope_theta") is not None:
+        base = canonical(local["rope_theta"], Kind.NUMBER)
+        found["rope_base_local"] = Stated(value=base, read=f"{place} {name}.sliding_attention.rope_theta")
+    return found
+
+
+def _scaling(kind: Json) -> Json:
+    """Name a kind of rope scaling as GGUF does; `table` is one whose factors are a tensor."""
+    word = canonical(kind, Kind.WORD)
+    return SCALINGS.get(str(word).lower(), word)
+
+
+def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
+    """Compute how many dimensions of a head turn, where a share of them is stated."""
+    _, rope = _rope_of(config)
+    places = (
+        [(rope, "rope_parameters.partial_rotary_factor", "partial_rotary_factor")] if isinstance(rope, Mapping) else []
+    )
+    places += [(config, key, key) for key in PARTIAL]
+    for where, told, key in places:
+        share, size = where.get(key), head_dim(found)
+        if isinstance(share, (int, float)) and 0 < share <= 1 and size is not None:
+            value = int(float(share) * size)
+            return {"rope_dimensions": Stated(value=value, read=f"{place} {told}", basis="derived")}
+    return {}
+
+
+def head_dim(found: Fields) -> int | None:
+    """Give the size of a head: stated, or the width over the count of heads."""
+    stated, width, heads = (
+        found[name].value if name in found else None for name in ("head_dim", "embedding_length", "head_count")
+    )
+    if isinstance(stated, int):
+        return stated
+    if not isinstance(width, int) or not isinstance(heads, int) or heads < 1 or width % heads:
+        return None
+    return width // heads
+
+
+# --- Special tokens and what is put around a text ---------------------------------------------------------------------
+
+
+def of_tokenizer(
+    config: Mapping[str, Any], generation: Mapping[str, Any], tokenizer: Mapping[str, Any], known: Mapping[str, int]
+) -> dict[str, Stated]:
+    """Read ids of special tokens and switches; `known` gives the ids of added tokens by their content.
+
+    tokenizer_config.json names tokens, which tokenizer.json numbers, and comes before config.json and
+    generation_config.json, which number them; what these say else is kept beside.
+    """
+    found = {}
+    for token in TOKENS:
+        told = list(_ids(token, config, generation, tokenizer, known))
+        if told:
+            (value, read), *also = told
+            others = tuple((one, where) for one, where in also if one != value)
+            found[f"{token}_token_id"] = Stated(value=value, read=read, also=others)
+    for token in ("bos", "eos"):
+        value = tokenizer.get(f"add_{token}_token")
+        if value is not None:
+            read = f"tokenizer_config.json add_{token}_token"
+            found[f"add_{token}_token"] = Stated(value=canonical(value, Kind.SWITCH), read=read)
+    return found
+
+
+STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
+
+
+def _ids(
+    token: str, config: Mapping[str, Any], generation: Mapping[str, Any], tokenizer: Mapping[str, Any],
+    known: Mapping[str, int],
+) -> Iterator[tuple[Json, str]]:  # fmt: skip
+    for name in (token, STANDS_FOR.get(token, "")):
+        entry = tokenizer.get(f"{name}_token")
+        content = entry.get("content") if isinstance(entry, Mapping) else entry
+        if isinstance(content, str) and content in known:
+            yield known[content], f"tokenizer_config.json {name}_token"
+            break
+    for place, where in (("config.json", config), ("generation_config.json", generation)):
+        value = where.get(f"{token}_token_id")
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                yield canonical(one, Kind.COUNT), f"{place} {token}_token_id"
+
+
+def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
+    """Read from a tokenizer.json whether a text begins and ends with special tokens.
+
+    `special` gives the texts of the tokens that stand for `bos` and `eos`.
+    """
+    nested = processor.get("processors") if isinstance(processor, Mapping) else None
+    found: dict[str, Stated] = {}
+    for one in nested if isinstance(nested, list) else [processor]:
+        kind = one.get("type") if isinstance(one, Mapping) else None
+        if kind == "ByteLevel":
+            found = {**_added(bos=False, eos=False, kind=kind), **found}
+        elif kind == "RobertaProcessing":
+            found |= _added(bos=True, eos=True, kind=kind)
+        elif kind == "TemplateProcessing":
+            found |= _of_template(one.get("single"), special)
+    return found
+
+
+def _added(*, kind: str, **switches: bool) -> dict[str, Stated]:
+    read = f"tokenizer.json post_processor {kind}"
+    return {f"add_{token}_token": Stated(value=value, read=read) for token, value in switches.items()}
+
+
+def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]:
+    """Read the first and the last piece of a template; one that is the text itself adds nothing."""
+    if not isinstance(template, list) or len(template) < 2:
+        return {}
+    switches = {}
+    for token, piece in (("bos", template[0]), ("eos", template[-1])):
+        inner = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
+        if isinstance(inner, Mapping):
+            switches[token] = inner.get("id") == special.get(token)
+    return _added(kind="TemplateProcessing", **switches)
+
+
+# --- GGUF -------------------------------------------------------------------------------------------------------------
+
+
+def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
+    """Give GGUF's keys of each field, the first that is there."""
+    from gguf.constants import Keys
+
+    llm, attention, rope, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.Tokenizer
+    found = {
+        "architecture": (Keys.General.ARCHITECTURE,),
+        "block_count": (llm.BLOCK_COUNT,),
+        "embedding_length": (llm.EMBEDDING_LENGTH,),
+        "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
+        "context_length": (llm.CONTEXT_LENGTH,),
+        "vocab_size": (llm.VOCAB_SIZE,),
+        "head_count": (attention.HEAD_COUNT,),
+        "head_count_kv": (attention.HEAD_COUNT_KV,),
+        "head_dim": (attention.KEY_LENGTH,),
+        "rope_base": (rope.FREQ_BASE,),
+        "rope_base_local": (rope.FREQ_BASE_SWA,),
+        "rope_dimensions": (rope.DIMENSION_COUNT,),
+        "rope_scaling": (rope.SCALING_TYPE,),
+        "rope_scaling_factor": (rope.SCALING_FACTOR,),
+        "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
+        "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
+        "activation": ("{arch}.hidden_activation",),
+        "expert_count": (llm.EXPERT_COUNT,),
+        "expert_used_count": (llm.EXPERT_USED_COUNT,),
+        "sliding_window": (attention.SLIDING_WINDOW,),
+        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,),
+        "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
+        "bos_token_id": (tokenizer.BOS_ID,),
+        "eos_token_id": (tokenizer.EOS_ID,),
+        "pad_token_id": (tokenizer.PAD_ID,),
+        "unk_token_id": (tokenizer.UNK_ID,),
+        "add_bos_token": (tokenizer.ADD_BOS,),
+        "add_eos_token": (tokenizer.ADD_EOS,),
+    }
+    return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
+
+
+def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:
+    """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
+    found = {}
+    for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
+        key = next((key for key in keys if metadata.get(key) is not None), None)
+        if key is not None:
+            found[name] = Stated(value=canonical(metadata[key], FIELDS[name]), read=key)
+    for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
+        if tensor in tensors:
+            found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
+    return found

@@ -1,0 +1,214 @@
+"""The vocabulary of a model: which piece of text each token id stands for, and the merges, in order.
+
+Read from a Hugging Face directory (tokenizer.json, vocab.txt, vocab.json, or a sentencepiece model) or from a GGUF
+header. Untrusted: an id is bounded before a place is kept for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.gguf_values import LongValues
+from weighbridge.model_config import sentencepiece_file
+from weighbridge.model_config.sentencepiece_file import pieces
+from weighbridge.model_config.sidecar_files import json_beside, open_sidecar, refuse, text_beside
+from weighbridge.views.checkpoint import CheckpointView
+
+TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
+MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
+MAX_ID = 1 << 22
+TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+
+Walk = Callable[[int], Iterator[bytes | None]]  # from an id on; None where no piece has an id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """Pieces by id, and merges by rank; `count` is one more than the highest id.
+
+    `special` ids stand for control tokens, `added` ones for texts that a user added. Comparing begins at `first` and
+    `first_merge`. `why` says what keeps the pieces from being read, where they are there.
+    """
+
+    read: str
+    count: int
+    walk: Walk
+    merges: Walk
+    merge_count: int
+    special: frozenset[int] = frozenset()
+    added: frozenset[int] = frozenset()
+    first: int = 0
+    first_merge: int = 0
+    why: str = ""
+
+
+def of_gguf(values: LongValues) -> Vocabulary | None:
+    """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
+    count = values.count(TOKENS)
+    if count is None:
+        return None
+
+    def walk(key: str) -> Walk:
+        return lambda start: values.strings(key, start)
+
+    return Vocabulary(
+        read=TOKENS, count=count, walk=walk(TOKENS), merges=walk(MERGES), merge_count=values.count(MERGES) or 0
+    )
+
+
+def of_directory(
+    view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
+) -> Vocabulary | None:
+    """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json.
+
+    Raises:
+        SubjectError: `config`, when a file is there and cannot be read.
+    """
+    if tokenizer is not None:
+        return _of_tokenizer(view, tokenizer)
+    lines = text_beside(view, "vocab.txt", MAX_MODEL)
+    if lines is not None:
+        named = {content for key in config if key.endswith("_token") and (content := _content(config[key]))}
+        return _of_lines(lines.split("\n"), named or BERT)
+    table = json_beside(view, "vocab.json", MAX_TOKENIZER)
+    if table is not None:
+        merges = text_beside(view, "merges.txt", MAX_TOKENIZER) or ""
+        ranked = [
+            line.strip().encode() for line in merges.split("\n") if line.strip() and not line.startswith("#version")
+        ]
+        return _told("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
+    return _of_sentencepiece(view, config)
+
+
+BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+
+
+def _content(entry: Any) -> str:
+    found = entry.get("content") if isinstance(entry, Mapping) else entry
+    return found if isinstance(found, str) else ""
+
+
+def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabulary:
+    model = tokenizer.get("model")
+    table = model.get("vocab") if isinstance(model, Mapping) else None
+    if isinstance(table, list):  # a unigram model: pieces with their scores, by id
+        if not all(isinstance(entry, list) and entry and isinstance(entry[0], str) for entry in table):
+            _refuse(view, TOKENIZER, "model.vocab is not a list of pieces and scores")
+        table = {entry[0]: at for at, entry in enumerate(table)}
+    if not isinstance(table, Mapping):
+        _refuse(view, TOKENIZER, "model.vocab is neither a mapping nor a list of pieces")
+    assert isinstance(model, Mapping)
+    assert isinstance(table, Mapping)
+    return _told(
+        TOKENIZER, _by_id(view, TOKENIZER, table), _added_tokens(view, tokenizer), _merges(view, model.get("merges"))
+    )
+
+
+def _merges(view: CheckpointView, merges: Any) -> list[bytes]:
+    """List merges as GGUF writes them: a space between both parts, and no other."""
+    found = []
+    for merge in merges if isinstance(merges, list) else []:
+        pair = merge.split(" ", 1) if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+            _refuse(view, TOKENIZER, "model.merges holds what is no pair of pieces")
+        found.append(" ".join(part.replace(" ", SPACE) for part in pair).encode())
+    return found
+
+
+SPACE = chr(ord(" ") + 256)
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Tokens that were added to a vocabulary: the piece of each id, and which are special."""
+
+    pieces: Mapping[int, bytes]
+    special: frozenset[int]
+
+
+def _added_tokens(view: CheckpointView, tokenizer: Mapping[str, Any]) -> _Added:
+    entries = tokenizer.get("added_tokens") or []
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        _refuse(view, TOKENIZER, "added_tokens is not a list of tokens")
+    return _added((_id(view, TOKENIZER, entry.get("id")), entry) for entry in entries)
+
+
+def _added(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> _Added:
+    kept = dict(entries)
+    found = {at: _content(entry).encode() for at, entry in kept.items()}
+    return _Added(found, frozenset(at for at, entry in kept.items() if entry.get("special") is True))
+
+
+def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
+    """Read what an older tokenizer adds: added_tokens.json, and added_tokens_decoder in tokenizer_config.json."""
+    name = "added_tokens.json"
+    contents = json_beside(view, name, MAX_MODEL) or {}
+    plain = {_id(view, name, at): {"content": content} for content, at in contents.items()}
+    decoder = config.get("added_tokens_decoder")
+    named = decoder.items() if isinstance(decoder, Mapping) else ()
+    name = "tokenizer_config.json"
+    told = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
+    return _added({**plain, **{at: entry for at, entry in told.items() if isinstance(entry, Mapping)}}.items())
+
+
+def _of_lines(lines: list[str], special: set[str]) -> Vocabulary:
+    kept = [line.removesuffix("\r") for line in lines]
+    while kept and not kept[-1]:
+        kept.pop()
+    added = {at: line.encode() for at, line in enumerate(kept) if line in special}
+    return _told("vocab.txt", [line.encode() for line in kept], _Added(added, frozenset(added)), [])
+
+
+def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
+    for name in MODELS:
+        file = open_sidecar(view, name, MAX_MODEL)
+        if file is None:
+            continue
+        try:
+            found: list[bytes | None] = [*pieces(file)]
+        except SubjectError as problem:
+            if not problem.code.startswith(sentencepiece_file.FORMAT):
+                raise
+            why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
+            return _told(name, [], _Added({}, frozenset()), [], why=why)
+        file.require_unchanged()
+        return _told(name, found, _added_beside(view, config), [])
+    return None
+
+
+def _by_id(view: CheckpointView, name: str, table: Mapping[str, Any]) -> list[bytes | None]:
+    ids = [_id(view, name, at) for at in table.values()]
+    found: list[bytes | None] = [None] * (max(ids, default=-1) + 1)
+    for piece, at in zip(table, ids, strict=True):
+        if found[at] is not None:
+            _refuse(view, name, f"two pieces have the id {at}")
+        found[at] = piece.encode()
+    return found
+
+
+def _id(view: CheckpointView, name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < MAX_ID:
+        _refuse(view, name, f"a token's id is no whole number from 0 to {MAX_ID - 1}")
+    assert isinstance(value, int)
+    return value
+
+
+def _refuse(view: CheckpointView, name: str, what: str) -> None:
+    refuse(what, view.sidecars.files[name])
+
+
+def _told(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
+    """Lay added tokens over the pieces."""
+    more = max(added.pieces, default=-1) + 1 - len(found)
+    found = [*found, *([None] * more)]
+    for at, piece in added.pieces.items():
+        found[at] = piece
+    return Vocabulary(
+        read=read, count=len(found), walk=lambda start: itertools.islice(found, start, None),
+        merges=lambda start: itertools.islice(merges, start, None), merge_count=len(merges),
+        special=added.special, added=frozenset(added.pieces) - added.special, why=why,
+    )  # fmt: skip

@@ -1,0 +1,42 @@
+"""What is measured of a command that was run once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from weighbridge.limits import Doc
+from weighbridge.quantities.base import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover(Row):
+    """One thing that a command left in the folder that it ran in."""
+
+    path: Annotated[str, Doc("relative path")]
+    what: Annotated[str, Doc("run-directory, directory or file")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOutcome(Row):
+    """How a command ended, what it said, and what it left; accelerators were hidden from it."""
+
+    exit_code: Annotated[
+        int | None, Doc("exit code, negative for the signal that killed it; null where it was stopped", typical=3)
+    ]
+    timed_out: Annotated[bool, Doc("it was stopped at its time limit", typical=False)]
+    timeout_s: Annotated[float, Doc("time limit", unit="s", typical=30.0)]
+    wall_seconds: Annotated[float, Doc("time from its start to its end", unit="s", typical=2.0)]
+    stdout: Annotated[str, Doc("last 64 KiB of its standard output", typical="")]
+    stderr: Annotated[str, Doc("last 64 KiB of its standard error", typical="DEVICE_UNAVAILABLE\n")]
+    stdout_bytes: Annotated[int, Doc("length of its standard output", unit="bytes", typical=0)]
+    stderr_bytes: Annotated[int, Doc("length of its standard error", unit="bytes", typical=19)]
+    left: Annotated[tuple[Leftover, ...], Doc("what it left, run directories first, at most 1000", typical=())]
+    left_total: Annotated[int, Doc("number of things that it left", typical=0)]
+    hidden: Annotated[
+        tuple[str, ...],
+        Doc(
+            "environment variables that hid the accelerators",
+            typical=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        ),
+    ]

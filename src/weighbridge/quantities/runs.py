@@ -1,0 +1,212 @@
+"""What is measured of the log of a run: its columns, its way through the corpus, and the device that it was on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from weighbridge.limits import Doc
+from weighbridge.quantities.base import Row
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation(Row):
+    """How closely a column follows from another one."""
+
+    kind: Annotated[str, Doc("product, quotient or linear")]
+    partner: Annotated[str, Doc("the other column")]
+    earlier: Annotated[bool, Doc("the other column is logged before this one")]
+    over: Annotated[int, Doc("rows over which the relation was measured", unit="rows")]
+    deviation: Annotated[
+        float, Doc("(max - min) / (|max| + |min|) of the product or quotient; largest residual over the line's range")
+    ]
+    constant: Annotated[float, Doc("middle of the product or quotient, slope of the line")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrder(Row):
+    """What is out of order in the steps, and where first."""
+
+    steps: Annotated[int, Doc("different steps")]
+    first_step: Annotated[int | float | None, Doc("least step", unit="step")]
+    last_step: Annotated[int | float | None, Doc("greatest step", unit="step")]
+    fractional: Annotated[int, Doc("steps that are no whole number", unit="rows")]
+    repeated_steps: Annotated[int, Doc("steps that are logged more than once")]
+    first_repeated_step: Annotated[int | float | None, Doc("the least of them", unit="step")]
+    backward_steps: Annotated[int, Doc("rows whose step is less than that of the row before", unit="rows")]
+    first_backward_step: Annotated[int | float | None, Doc("step of the first of them", unit="step")]
+    largest_gap: Annotated[int | float, Doc("largest distance from one step to the next", unit="steps")]
+    largest_gap_after_step: Annotated[int | float | None, Doc("step after which it lies", unit="step")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateAgreement(Row):
+    """How a logged rate agrees with the logged tokens and times."""
+
+    rows: Annotated[int, Doc("rows that have tokens_per_sec, wall_ms and tokens", unit="rows")]
+    over_tokens: Annotated[float, Doc("median of tokens_per_sec × wall_ms / 1000 / tokens over them")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepColumn(Row):
+    """Raw statistics of one numeric column; √n is of its finite numbers."""
+
+    column: Annotated[str, Doc("standard name", typical="loss")]
+    logged_as: Annotated[str, Doc("name in the log", typical="loss")]
+    rows: Annotated[int, Doc("rows of the log", unit="rows", typical=120)]
+    samples: Annotated[int, Doc("cells that hold a number", unit="rows", typical=120)]
+    missing: Annotated[int, Doc("empty cells", unit="rows", typical=0)]
+    unreadable: Annotated[int, Doc("cells that hold something else", unit="rows", typical=0)]
+    nan: Annotated[int, Doc("samples that are NaN", unit="rows", typical=0)]
+    infinite: Annotated[int, Doc("samples that are infinite", unit="rows", typical=0)]
+    first_nan_step: Annotated[int | float | None, Doc("step of the first NaN", unit="step", typical=None)]
+    first_non_finite_step: Annotated[
+        int | float | None, Doc("step of the first NaN or infinity", unit="step", typical=None)
+    ]
+    first_unreadable_step: Annotated[
+        int | float | None, Doc("step of the first unreadable cell", unit="step", typical=None)
+    ]
+    steps_missing: Annotated[int, Doc("steps of which no row holds a number", unit="steps", typical=0)]
+    first_missing_step: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    finite: Annotated[int, Doc("samples that are finite", unit="rows", typical=120)]
+    distinct: Annotated[int, Doc("different finite numbers", typical=120)]
+    min: Annotated[float | None, Doc("least finite number", typical=1.0)]
+    max: Annotated[float | None, Doc("greatest finite number", typical=2.0)]
+    relative_spread: Annotated[
+        float, Doc("(max - min) / (|max| + |min|): 0 for a constant, 1 where the sign changes", typical=0.33)
+    ]
+    range_over_std: Annotated[float, Doc("(max - min) / population standard deviation", typical=5.1)]
+    uniform_ks_root_n: Annotated[
+        float, Doc("Kolmogorov–Smirnov distance to the uniform law on [min, max] × √n", typical=3.2)
+    ]
+    lag1_root_n: Annotated[float, Doc("|lag-1 autocorrelation| × √n", typical=1.1)]
+    rank_correlation_root_n: Annotated[
+        float, Doc("largest |rank correlation| × √n with another column, ties at their mean rank", typical=1.4)
+    ]
+    correlated_with: Annotated[str, Doc("that other column, empty where there is none", typical="wall_ms")]
+    relations: Annotated[tuple[Relation, ...], Doc("how closely it follows from other columns", typical=())]
+    order: Annotated[StepOrder | None, Doc("of the step column alone: what is out of order", typical=None)]
+    rate: Annotated[
+        RateAgreement | None, Doc("of tokens_per_sec alone, where tokens and wall_ms are logged too", typical=None)
+    ]
+
+
+# --- The corpus -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualLosses(Row):
+    """A run of bit-equal losses, with what else stood still in it."""
+
+    first_step: Annotated[int | None, Doc("step of its first row", unit="step")]
+    last_step: Annotated[int | None, Doc("step of its last row", unit="step")]
+    length: Annotated[int, Doc("losses in a row", unit="rows")]
+    loss: Annotated[float, Doc("the loss")]
+    grad_norm: Annotated[float | None, Doc("gradient norm of its first row, null where none is logged")]
+    grad_norm_equal: Annotated[bool | None, Doc("the gradient norm stood still too")]
+    last_row: Annotated[bool, Doc("it lasts to the end of the log")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage(Row):
+    """Where a column ends that tells how much of the corpus was seen."""
+
+    column: Annotated[str, Doc("coverage or corpus_position")]
+    full: Annotated[float | None, Doc("what it holds when all was seen, null where that is unknown")]
+    last: Annotated[float | None, Doc("its last number")]
+    max: Annotated[float | None, Doc("its greatest number")]
+    still: Annotated[int, Doc("numbers at its end that are equal", unit="rows")]
+    since_step: Annotated[int | None, Doc("step of the first of those", unit="step")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusProgress(Row):
+    """How a run went through its corpus."""
+
+    corpus_tokens: Annotated[int | None, Doc("length of the corpus as reported", unit="tokens", typical=20480)]
+    rows: Annotated[int, Doc("rows of the log", unit="rows", typical=60)]
+    steps: Annotated[int, Doc("different steps", typical=60)]
+    largest_gap: Annotated[int | float, Doc("largest distance from one step to the next", unit="steps", typical=1)]
+    tokens: Annotated[float | None, Doc("tokens consumed", unit="tokens", typical=30720.0)]
+    tokens_from: Annotated[str, Doc("what tells them: a column, a running total, or rate × time", typical="tokens")]
+    tokens_rows: Annotated[int, Doc("rows that tell them", unit="rows", typical=60)]
+    tokens_per_step: Annotated[int | None, Doc("tokens of one step", unit="tokens", typical=512)]
+    tokens_expected: Annotated[int | None, Doc("steps × tokens of one step", unit="tokens", typical=30720)]
+    equal_losses: Annotated[
+        tuple[EqualLosses, ...], Doc("longest runs of two and more bit-equal losses, at most 8", typical=())
+    ]
+    losses: Annotated[int, Doc("losses that are finite", unit="rows", typical=60)]
+    wall_ms_median: Annotated[float | None, Doc("median step time", unit="ms", typical=100.0)]
+    quickest_ms: Annotated[float | None, Doc("least time that three steps in a row keep to", unit="ms", typical=96.5)]
+    quickest_step: Annotated[int | None, Doc("step of the first of those three", unit="step", typical=12)]
+    coverage: Annotated[tuple[Coverage, ...], Doc("where coverage and position end", typical=())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusEpoch(Row):
+    """One epoch: a pass over the corpus, with the wrap events that announce its beginning."""
+
+    epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
+    number: Annotated[int, Doc("its number, from 1", typical=1)]
+    by: Annotated[str, Doc("what tells where epochs begin: corpus_position or tokens", typical="corpus_position")]
+    first_step: Annotated[int, Doc("step of its first row, -1 where that has none", unit="step", typical=0)]
+    last_step: Annotated[int, Doc("step of its last row, -1 where that has none", unit="step", typical=39)]
+    complete: Annotated[bool, Doc("another epoch follows", typical=True)]
+    tokens: Annotated[float | None, Doc("tokens consumed in it, null where nothing tells", typical=20480.0)]
+    events: Annotated[int, Doc("wrap events that announce it", typical=0)]
+    event_steps: Annotated[tuple[int, ...], Doc("their steps, at most 8", unit="step", typical=())]
+    stray: Annotated[int, Doc("wrap events in it that announce nothing", typical=0)]
+    stray_steps: Annotated[tuple[int, ...], Doc("their steps, at most 8", unit="step", typical=())]
+
+
+# --- The device -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness(Row):
+    """What somebody outside the training code says of one process."""
+
+    by: Annotated[str, Doc("who: nvml, device-files, libraries")]
+    pid: Annotated[int | None, Doc("process that it speaks of")]
+    used_mib: Annotated[float | None, Doc("device memory of that process, null where it tells none", unit="MiB")]
+    files: Annotated[tuple[str, ...] | None, Doc("device files or libraries that it lists, null where it lists none")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProbe(Row):
+    """What one probe of a run found of the device that its work was on; None where it did not look."""
+
+    place: Annotated[str, Doc("step that was probed, or `run` where none was", typical="step 0")]
+    requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
+    resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
+    pid: Annotated[int, Doc("process of the run", typical=4711)]
+    parameters: Annotated[Mapping[str, int] | None, Doc("parameters by device", unit="bytes", typical={"cuda:0": 6600})]
+    buffers: Annotated[Mapping[str, int] | None, Doc("buffers by device", unit="bytes", typical={})]
+    gradients: Annotated[Mapping[str, int] | None, Doc("gradients by device", unit="bytes", typical={"cuda:0": 6600})]
+    optimizer: Annotated[
+        Mapping[str, int] | None, Doc("optimizer state by device", unit="bytes", typical={"cuda:0": 13200})
+    ]
+    optimizer_scalars: Annotated[
+        Mapping[str, int] | None, Doc("scalars of the optimizer state by device", typical={"cpu": 12})
+    ]
+    ops: Annotated[Mapping[str, int] | None, Doc("ops by the device of their results", typical={"cuda:0": 56})]
+    bookkeeping: Annotated[
+        Mapping[str, int] | None, Doc("ops that give scalars or integers, by device", typical={"cpu": 16})
+    ]
+    op_names: Annotated[Mapping[str, tuple[str, ...]], Doc("names of some ops by device", typical={})]
+    dispatch: Annotated[str, Doc("how ops were counted: audited, or why not", typical="audited")]
+    allocated_bytes: Annotated[int | None, Doc("peak memory of the device", unit="bytes", typical=9437184)]
+    witnesses: Annotated[
+        tuple[Witness, ...],
+        Doc(
+            "who outside the training code saw it there",
+            typical=(
+                Witness(by="nvml", pid=4711, used_mib=512.0, files=None),
+                Witness(by="device-files", pid=4711, used_mib=None, files=("/dev/nvidia-uvm", "/dev/nvidia0")),
+            ),
+        ),
+    ]
+    why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]

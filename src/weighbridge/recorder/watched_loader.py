@@ -1,0 +1,159 @@
+"""Count what a loader hands out, and see when it begins again: a pass that follows one that ran dry is a wrap.
+
+The loader is wrapped, not patched: what it yields is handed on untouched and in order, and nothing is drawn ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Watcher(Protocol):
+    """What wants to know of a loader. It may not raise: what it raised would end the training that it watches."""
+
+    def fetching(self) -> None:
+        """Learn that a batch is about to be drawn."""
+
+    def batch_drawn(self, batch: object) -> None:
+        """Learn that a batch was drawn."""
+
+    def pass_began(self, *, dry: bool) -> None:
+        """Learn that a pass gave its first batch, and whether the pass before it ran dry or was broken off."""
+
+    def gave_nothing(self) -> None:
+        """Learn that a new pass gave no batch at all."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """How far into the corpus a run is: tokens of this pass, tokens of this step, wraps so far.
+
+    One batch whose tokens cannot be told makes both unknown: of its step, and of its pass. So does a step for which no
+    batch was drawn here.
+    """
+
+    position: int | None = None
+    step_tokens: int | None = None
+    wraps: int = 0
+    drawn: bool = False  # whether a batch was drawn for this step
+    passing: bool = False  # and whether one was in this pass
+
+    def add(self, tokens: int | None) -> None:
+        """Count one batch."""
+        self.position = _sum(self.position if self.passing else 0, tokens)
+        self.step_tokens = _sum(self.step_tokens if self.drawn else 0, tokens)
+        self.drawn = self.passing = True
+
+    def take_step(self) -> int | None:
+        """Give the tokens drawn since the last step, and start the next."""
+        tokens, self.step_tokens, self.drawn = self.step_tokens, None, False
+        return tokens
+
+    def begin_pass(self, *, dry: bool) -> int | None:
+        """Start a new pass, and give the tokens of the one that ended; it is a wrap if that one ran dry."""
+        ended, self.position, self.passing = self.position, None, False
+        self.wraps += dry
+        return ended
+
+
+def _sum(tokens: int | None, more: int | None) -> int | None:
+    return None if tokens is None or more is None else tokens + more
+
+
+class WatchedLoader:
+    """A loader that tells of every batch and every new pass; all else it leaves to the loader that it wraps."""
+
+    def __init__(self, loader: Iterable[Any], watcher: Watcher) -> None:
+        self.loader = loader
+        self.watcher = watcher
+        self.begun = False
+        self.dry = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Pass(self)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]  # a TypeError here is the wrapped loader's own answer
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # asked for before it is there, by copying
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def cycle(self) -> Iterator[Any]:
+        """Hand out batches for ever, beginning again whenever the loader runs dry.
+
+        Raises:
+            RuntimeError: if a new pass gives no batch at all, so that no step can be made up from nothing.
+        """
+        while True:
+            batch = None
+            for batch in self:
+                yield batch
+            if batch is None:
+                raise RuntimeError("the loader ran dry and gave no batch when it was asked to begin again")
+
+
+class _Pass(Iterator[Any]):
+    """One pass over a loader."""
+
+    def __init__(self, owner: WatchedLoader) -> None:
+        self._owner = owner
+        self._iterator = iter(owner.loader)
+        # An iterator that is its own loader goes on where it was: breaking off and asking again repeats nothing.
+        resumed = self._iterator is owner.loader and not owner.dry
+        self._again = owner.begun and not resumed
+        self._empty = True
+
+    def __next__(self) -> Any:
+        owner = self._owner
+        owner.watcher.fetching()
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            self._ended()
+            raise
+        if self._empty and self._again:
+            owner.watcher.pass_began(dry=owner.dry)
+        self._empty, owner.begun, owner.dry = False, True, False
+        owner.watcher.batch_drawn(batch)
+        return batch
+
+    def _ended(self) -> None:
+        if self._empty:
+            self._owner.watcher.gave_nothing()
+        self._owner.dry = True
+
+
+def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
+    """Make a count of a batch's tokens: the elements of its first array, less the one shifted off where it is longer.
+
+    A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each. A batch without a shape has no
+    count.
+    """
+
+    def tokens_of(batch: Any) -> int | None:
+        shape = _shape(batch)
+        if not shape:
+            return None
+        tokens = math.prod(shape)
+        if seq_len is not None and shape[-1] == seq_len + 1:
+            return tokens // shape[-1] * seq_len
+        return tokens
+
+    return tokens_of
+
+
+def _shape(batch: Any) -> tuple[int, ...]:
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return tuple(int(size) for size in shape)
+    if isinstance(batch, Mapping):
+        batch = batch.get("input_ids", next(iter(batch.values()), None))
+        return _shape(batch) if batch is not None else ()
+    if isinstance(batch, Sequence) and not isinstance(batch, (str, bytes)) and batch:
+        return _shape(batch[0]) if not isinstance(batch[0], (int, float)) else (len(batch),)
+    return ()

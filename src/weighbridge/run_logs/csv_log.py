@@ -1,0 +1,117 @@
+"""Read CSV logs, nvidia-smi's among them: with or without a header, units in cells or in the header, missing cells.
+
+A log without a header names its columns by their place, from "1"; a column map gives them better names.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from weighbridge.errors import SubjectError
+from weighbridge.run_logs.cells import NUMBER, read_cell
+from weighbridge.run_logs.json_log import no_rows
+from weighbridge.run_logs.log_file import batches
+from weighbridge.run_logs.log_table import Log, TableBuilder
+
+CHUNK = 8192
+_UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
+
+
+class _Lines:
+    """The lines of a file, one by one, that knows how many it gave and whether the last had its end."""
+
+    def __init__(self, path: Path, digests: dict[str, str]) -> None:
+        self.terminated = True
+        self._batches = batches(path, digests)
+
+    def __iter__(self) -> Iterator[str]:
+        for batch in self._batches:
+            self.terminated = batch.terminated
+            lines = batch.lines
+            if batch.first == 1:
+                lines = [lines[0].removeprefix("\ufeff"), *lines[1:]]
+            yield from (line + "\n" for line in lines)
+
+
+def read_csv(path: Path, digests: dict[str, str]) -> Log:
+    """Read a comma- or tab-separated log.
+
+    Raises:
+        SubjectError: `log-syntax` with the line, `no-rows`, or what reading a file raises.
+    """
+    lines = _Lines(path, digests)
+    reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True, strict=True)
+    rows = _rows(reader, path, lines)
+    first = next(rows, None)
+    if first is None:
+        raise no_rows(path)
+    headed = not any(read_cell(cell)[0] == NUMBER for cell in first[1])
+    names = _names(first[1], path) if headed else [str(place + 1) for place in range(len(first[1]))]
+    table = TableBuilder(str(path))
+    table.open(dict.fromkeys(names), 0)
+    torn = _fill(table, names, rows if headed else _again(first, rows), path, lines)
+    if not table.rows:
+        raise no_rows(path)
+    notes = ({} if headed else {"header": False}) | ({"torn_last_line": torn} if torn else {})
+    return Log(table.rows, table.columns, notes=notes if lines.terminated else {**notes, "unterminated": True})
+
+
+def _again(first: tuple[int, list[str]], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    yield first
+    yield from rows
+
+
+def _rows(reader: Iterator[list[str]], path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:
+    """Give each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as problem:
+            if "end of data" in str(problem) and not lines.terminated:
+                yield reader.line_num, []  # type: ignore[attr-defined]
+                return
+            line = reader.line_num  # type: ignore[attr-defined]
+            raise _syntax(path, line, f"not a row of CSV: {problem}") from None
+        if row is None:
+            return
+        if row:
+            yield reader.line_num, row  # type: ignore[attr-defined]
+
+
+def _fill(
+    table: TableBuilder, names: list[str], rows: Iterator[tuple[int, list[str]]], path: Path, lines: _Lines
+) -> int:
+    """Add all rows; give the number of a torn last line, or 0."""
+    chunk: list[list[str]] = []
+    short = 0
+    for line, row in rows:
+        if short or len(row) > len(names):
+            raise _syntax(path, short or line, f"a row of another length than the {len(names)} columns")
+        if len(row) < len(names):
+            short = line
+            continue
+        chunk.append(row)
+        if len(chunk) == CHUNK:
+            table.add_texts(names, chunk)
+            chunk = []
+    if chunk:
+        table.add_texts(names, chunk)
+    if short and lines.terminated:
+        raise _syntax(path, short, f"a row shorter than the {len(names)} columns")
+    return short
+
+
+def _names(cells: list[str], path: Path) -> list[str]:
+    names = [_UNIT.sub("", cell).strip() or str(place + 1) for place, cell in enumerate(cells)]
+    if len(set(names)) < len(names):
+        doubled = next(name for name, count in Counter(names).items() if count > 1)
+        raise _syntax(path, 1, f"two columns are called {doubled[:60]!r}")
+    return names
+
+
+def _syntax(path: Path, line: int, what: str) -> SubjectError:
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy="mend or remove the line")

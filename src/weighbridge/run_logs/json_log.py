@@ -1,0 +1,232 @@
+"""Read JSON logs: one row a line (JSONL), or a report whose rows are a list inside it, with a banner before it.
+
+Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
+torn, as a killed run leaves it; that is told, and the rows before it stand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Fields
+from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
+from weighbridge.run_logs.log_table import Log, TableBuilder
+
+MAX_EVENTS = 1_000_000
+MAX_BANNER_LINE = 4096
+COUNTED = 64  # characters are counted for lines in the time that one is parsed
+_SOMETHING = re.compile(r"\S")
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        seen: set[str] = set()
+        doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {doubled[:60]!r} is given twice")
+    return row
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_mapping)
+
+
+def decode(text: str) -> Any:
+    """Parse JSON in which NaN and the infinities are numbers.
+
+    Raises:
+        ValueError: with the reason, for anything else than one JSON value without doubled keys.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"{problem.msg.lower().removesuffix(' at')} at column {problem.colno}") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+# --- One row a line ---------------------------------------------------------------------------------------------------
+
+
+def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
+    """Read a log of one JSON object a line.
+
+    Raises:
+        SubjectError: `log-syntax` with the line, `no-rows`, or what reading a file raises.
+    """
+    table = TableBuilder(str(path))
+    torn = 0
+    for batch in batches(path, digests):
+        rows = mappings(batch, path)
+        torn = 0 if rows or batch.terminated else batch.first
+        table.add_mappings(rows)
+    if not table.rows:
+        raise no_rows(path)
+    return Log(table.rows, table.columns, notes={"torn_last_line": torn} if torn else {})
+
+
+def read_events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
+    """Read a log of events, one JSON object a line; an empty one is no event."""
+    try:
+        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
+    except SubjectError as problem:
+        if problem.code == "empty-file":
+            return ()
+        raise
+    if len(events) > MAX_EVENTS:
+        raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
+    return tuple(events)
+
+
+def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
+    """Parse the lines of a batch; a last line without its end that does not parse is torn, and left off."""
+    try:
+        return _swift(batch.lines)
+    except (StopIteration, ValueError, RecursionError):
+        return list(_careful(batch, path))
+
+
+def _swift(lines: Sequence[str]) -> list[dict[str, Any]]:
+    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # the decoder without its Python shell: half the time
+    rows = []
+    for line in lines:
+        row, end = scan(line, 0)
+        if end != len(line) or type(row) is not dict:
+            raise ValueError("not one bare object")
+        rows.append(row)
+    return rows
+
+
+def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(batch.lines, batch.first):
+        if line.strip():
+            try:
+                row = decode(line)
+            except ValueError as problem:
+                if not batch.terminated:
+                    return
+                raise _syntax(path, number, str(problem)) from None
+            if not isinstance(row, dict):
+                raise _syntax(path, number, "a row must be an object, {…}")
+            yield row
+
+
+def _syntax(path: Path, line: int, what: str) -> SubjectError:
+    return SubjectError(
+        "log-syntax", f"not a row of JSON: {what}", where=f"{path}:{line}", remedy="mend or remove the line"
+    )
+
+
+def no_rows(path: Path) -> SubjectError:
+    """Say that a log holds no row."""
+    return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
+
+
+# --- A report with rows inside ----------------------------------------------------------------------------------------
+
+
+def read_report(path: Path, digests: dict[str, str]) -> Log:
+    """Read a JSON report: its rows are the longest list of objects with numbers; lines before the JSON are a banner.
+
+    Raises:
+        SubjectError: `log-syntax`, `no-rows`, or what reading a file raises.
+    """
+    text = decoded(read_whole(path, digests), path, 1)
+    start, document = _document(text, path)
+    at, rows = _longest(document)
+    if not rows:
+        raise SubjectError(
+            "no-rows",
+            "nowhere in the JSON is there a list of rows with numbers",
+            where=str(path),
+            remedy="bind a report with a list of one object a step, or a JSONL or CSV log",
+        )
+    table = TableBuilder(str(path))
+    table.add_mappings(rows)
+    notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
+    return Log(table.rows, table.columns, facts=_scalars(document), notes=notes)
+
+
+def _document(text: str, path: Path) -> tuple[int, Any]:
+    """Find the first line from which all that follows is one JSON value, in time linear in the text."""
+    spent, furthest = 0, (-1, "")
+    for start in _candidates(text):
+        broken = _breaks_in_its_line(text, start)
+        if broken is not None:
+            furthest = max(furthest, broken)
+            continue
+        try:
+            document, end = _DECODER.raw_decode(text, start)
+            if _SOMETHING.search(text, end) is None:
+                return start, document
+            problem, reached = "text after the end of the JSON", end
+        except json.JSONDecodeError as error:
+            problem, reached = error.msg.lower().removesuffix(" at"), error.pos
+            spent += reached // COUNTED  # the error counted the lines from the start of the text
+        except (ValueError, RecursionError) as error:
+            problem, reached = "nested too deep" if isinstance(error, RecursionError) else str(error), len(text)
+        furthest = max(furthest, (reached, problem))
+        spent += reached - start
+        if spent > 2 * len(text):
+            break
+    if furthest[0] < 0:
+        raise SubjectError("log-syntax", "no line begins a JSON value", where=str(path), remedy="bind a log")
+    raise _syntax(path, text.count("\n", 0, furthest[0]) + 1, furthest[1])
+
+
+def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:
+    """Say where a line that begins like JSON stops being it, whatever follows; most lines of a banner do."""
+    end = text.find("\n", start, start + MAX_BANNER_LINE)
+    line = text[start : end if end >= 0 else start + MAX_BANNER_LINE].rstrip()
+    try:
+        _DECODER.raw_decode(line)
+    except json.JSONDecodeError as error:
+        torn = error.pos >= len(line) or len(line) >= MAX_BANNER_LINE - 1
+        return None if torn else (start + error.pos, error.msg.lower())
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def _candidates(text: str) -> Iterator[int]:
+    start = 0
+    while start < len(text):
+        if text[start] in "{[":
+            yield start
+        elif text[start] in " \t\r":
+            start += 1
+            continue
+        start = text.find("\n", start) + 1 or len(text)
+
+
+def _longest(document: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Find the longest list of objects with a number in them, and its path."""
+    best: tuple[str, list[dict[str, Any]]] = ("", [])
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        at, value = waiting.pop()
+        if isinstance(value, list) and len(value) > len(best[1]) and _are_rows(value):
+            best = (at, value)
+        waiting.extend(reversed([(f"{at}.{key}".lstrip("."), item) for key, item in _inside(value)]))
+    return best
+
+
+def _inside(value: Any) -> Iterator[tuple[object, Any]]:
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return ((key, item) for key, item in items if isinstance(item, (dict, list)))
+
+
+def _are_rows(items: list[Any]) -> bool:
+    if not all(isinstance(item, dict) for item in items):
+        return False
+    return any(type(cell) in (int, float) for item in items for cell in item.values())
+
+
+def _scalars(document: Any) -> Fields:
+    if not isinstance(document, Mapping):
+        return {}
+    return {key: item for key, item in document.items() if isinstance(item, (str, int, float, bool))}

@@ -1,0 +1,1 @@
+"""Where work runs: threads here, engines elsewhere, and what travels to them."""

@@ -1,0 +1,204 @@
+"""Have the tasks of a job done by the workers of an existing engine, Dask or Ray, through joblib's backends.
+
+A task carries paths and what tells the files there from others, and brings its row back; payloads never travel. The
+engine gives what a lost worker had not finished to another one; that is counted and told, and changes no row.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from weighbridge import __version__
+from weighbridge.errors import SubjectError
+from weighbridge.model import Fields, Json
+from weighbridge.scheduling.clusters import Cluster
+from weighbridge.scheduling.job import Job, JobSpec, Progress
+from weighbridge.scheduling.transfer import PackedView, pack_view, unpack_view
+
+PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
+LOOK_S = 0.5  # between two looks at who still works
+
+
+@dataclass(slots=True)
+class Ran:
+    """What an engine did: tasks, the workers that did them, those that were lost, and tasks that they had begun.
+
+    `here` counts the tasks that came back to this process, as joblib decides for some engines of one worker.
+    """
+
+    tasks: int = 0
+    here: int = 0
+    workers: set[str] = field(default_factory=set)
+    lost: int = 0
+    again: int = 0
+
+    def counts(self) -> dict[str, Json]:
+        """Count for machines."""
+        return {
+            "tasks": self.tasks, "workers": len(self.workers), "here": self.here, "lost": self.lost,
+            "again": self.again,
+        }  # fmt: skip
+
+    def told(self) -> str:
+        """Say it in one line."""
+        here = f", {self.here} of them in this process" if self.here else ""
+        done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
+        if not self.lost:
+            return done
+        return f"{done}; {self.lost} lost on the way, {self.again} tasks given to others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task, as it travels: its job, which all tasks of one run share, and what the job must be on a worker."""
+
+    run: str
+    prepare: Callable[[tuple[Any, ...], Fields], Job] = field(compare=False)
+    views: tuple[PackedView, ...] = field(compare=False)
+    options: Fields = field(compare=False)
+    fingerprint: str = field(compare=False)
+    version: str = field(default=__version__, compare=False)
+
+    def __str__(self) -> str:
+        return self.run  # what an engine calls it
+
+    def __call__(self, at: int, place: Any) -> Answer:
+        """Describe one place; whatever goes wrong is brought back as an answer."""
+        worker = _worker()
+        try:
+            return Answer(at=at, worker=worker, row=_prepared(self).row(place))
+        except SubjectError as error:
+            return Answer(at=at, worker=worker, problem=(error.code, error.what, error.where, error.remedy))
+        except Exception:  # noqa: BLE001 -- a fault is told to who asked, not to the engine, which would try it again
+            return Answer(at=at, worker=worker, fault=traceback.format_exc())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a task brought back: the row of its place, or why there is none."""
+
+    at: int
+    worker: str
+    row: Any = None
+    problem: tuple[str, str, str, str] | None = None
+    fault: str = ""
+
+    def taken(self) -> Any:
+        """Take the row.
+
+        Raises:
+            SubjectError: what the task's subject gave.
+            RuntimeError: a fault of the tool on the worker.
+        """
+        if self.problem is not None:
+            code, what, where, remedy = self.problem
+            raise SubjectError(code, what, where=where, remedy=remedy)
+        if self.row is None:
+            raise RuntimeError(f"on a worker:\n{self.fault}")
+        return self.row
+
+
+@dataclass(slots=True)
+class Engine:
+    """An engine that was reached; call it with a job to have it done."""
+
+    address: str
+    cluster: Cluster
+    ran: Ran = field(default_factory=Ran)
+
+    def __call__(self, job: Job, spec: JobSpec, on_progress: Progress) -> tuple[Any, ...]:
+        """Have a job done, and give its rows in order.
+
+        Raises:
+            SubjectError: what a subject gave, or `engine-lost`, when no worker is left.
+        """
+        sizes = job.sizes()
+        task = Task(
+            run=f"weighbridge-{uuid4().hex}", prepare=spec.prepare, views=tuple(map(pack_view, spec.views)),
+            options=spec.options, fingerprint=job.fingerprint(),
+        )  # fmt: skip
+        before = self.cluster.workers()
+        whole, done = sum(sizes.values()), 0
+        rows: dict[int, Any] = {}
+        weights = tuple(sizes.values())
+        for answer in self._answers(task, list(enumerate(sizes))):
+            rows[answer.at] = answer.taken()
+            self.ran.workers.add(answer.worker)
+            self.ran.here += answer.worker == _worker()
+            done += weights[answer.at]
+            on_progress(done, whole)
+        self.ran.tasks += len(rows)
+        lost = self.cluster.lost(task.run)
+        self.ran.lost += len((before - self.cluster.workers()) | set(lost))
+        self.ran.again += sum(lost.values())
+        return tuple(rows[at] for at in range(len(sizes)))
+
+    def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[Answer]:
+        """Give answers as they come, as long as anybody works on the others."""
+        came: queue.Queue[Answer | Exception] = queue.Queue()
+        threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
+        seen = time.monotonic()
+        missing = len(places)
+        while missing:
+            try:
+                answer = came.get(timeout=LOOK_S)
+            except queue.Empty:
+                seen = time.monotonic() if self.cluster.workers() else seen
+                if time.monotonic() - seen > PATIENCE_S:
+                    self._give_up(missing, f"it has had no worker for {PATIENCE_S:g} s")
+                continue
+            if isinstance(answer, Exception):
+                held = self.cluster.workers()
+                self._give_up(missing, f"it ended with {type(answer).__name__}" if held else "it has no worker")
+            assert isinstance(answer, Answer)
+            seen, missing = time.monotonic(), missing - 1
+            yield answer
+
+    def _give_up(self, missing: int, why: str) -> None:
+        raise SubjectError(
+            "engine-lost",
+            f"the engine left {missing} tensors undone: {why}",
+            where=self.address,
+            remedy="look at its workers' logs and start them again, or compare without --engine",
+        )
+
+
+def _worker() -> str:
+    return f"{platform.node()}, process {os.getpid()}"
+
+
+def _ask(cluster: Cluster, task: Task, places: list[tuple[int, Any]], came: queue.Queue[Answer | Exception]) -> None:
+    """Put every task to the workers, and hand on what comes back; joblib waits here, so that nobody else has to."""
+    import joblib
+
+    try:
+        with joblib.parallel_config(backend=cluster.backend()):
+            asked = joblib.Parallel(n_jobs=-1, batch_size=1, pre_dispatch="all", return_as=cluster.answers)
+            for answer in asked(joblib.delayed(task)(at, place) for at, place in places):
+                came.put(answer)
+    except Exception as problem:  # noqa: BLE001 -- whatever an engine raises, the job is not done
+        came.put(problem)
+
+
+@functools.lru_cache(maxsize=4)
+def _prepared(task: Task) -> Job:
+    """Prepare a job on a worker, once for all its tasks; refuse to do another one than was asked for."""
+    if task.version != __version__:
+        what = f"a worker runs weighbridge {__version__}, not {task.version}"
+        raise SubjectError("engine-version", what, where=platform.node(), remedy="install one version on all of them")
+    job = task.prepare(tuple(map(unpack_view, task.views)), task.options)
+    if job.fingerprint() != task.fingerprint:
+        what = "a worker maps the tensors' names in another way"
+        remedy = "give every worker the same config.json beside the source"
+        raise SubjectError("engine-outline", what, where=platform.node(), remedy=remedy)
+    return job

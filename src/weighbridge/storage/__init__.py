@@ -1,0 +1,1 @@
+"""Bytes here and elsewhere: local files, folders, remote stores, ZIP archives."""

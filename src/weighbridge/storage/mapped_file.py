@@ -1,0 +1,148 @@
+"""A regular file, mapped and read in constant memory. Never writes, never waits, never follows a name inside.
+
+What has been read is given back to the page cache, so that comparing 100 GiB takes as much memory as 100 MiB.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from weighbridge.errors import SubjectError
+from weighbridge.storage.readable import WINDOW
+
+FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
+
+
+class MappedFile:
+    """One open, mapped file; `name` is what messages call it."""
+
+    __slots__ = ("_fd", "_identity", "_map", "_view", "name", "size")
+
+    def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
+        self._fd = -1
+        self.name = name or os.fspath(path)
+        self._fd = _open(Path(path), self.name)
+        found = os.fstat(self._fd)
+        self._identity = _identity(found)
+        self.size = found.st_size
+        _require_content(found, self.name)
+        self._map = _map(self._fd, self.size, self.name)
+        self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
+        self._view = memoryview(self._map)
+
+    @property
+    def version(self) -> str:
+        """Tell the time of its last change, since the epoch, when it was opened."""
+        seconds, ns = divmod(self._identity[3], 10**9)
+        return f"changed at {seconds}.{ns:09d} s"
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
+        return self._view[start:stop]
+
+    gather = read
+
+    def release(self, start: int, stop: int) -> None:
+        """Drop the pages of these bytes from this process; looking again brings them back."""
+        first = start // FAULT_AROUND * FAULT_AROUND
+        last = min(-(-stop // FAULT_AROUND) * FAULT_AROUND, self.size)
+        if last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
+        """Walk over bytes `start` to `stop` in steps of `size`, giving back what lies behind.
+
+        Raises:
+            SubjectError: `subject-changed`, when the file is no longer the one that was opened.
+        """
+        behind = start
+        for at in range(start, stop, size):
+            if at == start or at - behind >= WINDOW:
+                self.require_unchanged()
+                self.release(behind, at)
+                behind = at
+            yield self._view[at : min(at + size, stop)]
+        self.release(behind, stop)
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Hold the file against what it was when it was opened: inode, size and time of change.
+
+        Raises:
+            SubjectError: `subject-changed`.
+        """
+        if _identity(os.fstat(self._fd)) != self._identity:
+            raise _changed(self.name)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _open(path: Path, name: str) -> int:
+    try:
+        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise SubjectError(
+            "file-missing", "there is no such file", where=name, remedy="check the path of the subject"
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise _unreadable(problem, name) from None
+
+
+def _map(descriptor: int, size: int, name: str) -> mmap.mmap:
+    try:
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    except OSError as problem:  # it takes a descriptor of its own
+        raise _unreadable(problem, name) from None
+    except ValueError:  # the file is shorter by now
+        raise _changed(name) from None
+
+
+def _changed(name: str) -> SubjectError:
+    return SubjectError(
+        "subject-changed",
+        "the file was written to while it was being read",
+        where=name,
+        remedy="wait until its writer is done, then measure again",
+    )
+
+
+def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
+    number = problem.errno if isinstance(problem, OSError) else None
+    remedy = "raise the limit of open files (ulimit -n)" if number == errno.EMFILE else "make it readable for this user"
+    reason = os.strerror(number) if number else "not a usable path"
+    return SubjectError("file-unreadable", f"cannot be opened: {reason}", where=name, remedy=remedy)
+
+
+def _require_content(found: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SubjectError(
+            "file-kind",
+            f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
+            where=name,
+            remedy="bind a checkpoint file, or its directory or index",
+        )
+    if found.st_size == 0:
+        raise SubjectError(
+            "empty-file", "the file has no bytes", where=name, remedy="write the checkpoint again; this one is lost"
+        )
+
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}

@@ -1,0 +1,131 @@
+"""A file elsewhere, read by ranges in constant memory, with the same face as a mapped one.
+
+What is handed out is never overwritten, so that two threads may read at once and hold on to what they got.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+from weighbridge.errors import SubjectError
+from weighbridge.storage.remote_store import LARGE, SMALL, Store
+from weighbridge.urls import bare
+
+AHEAD = 2  # blocks sent for before they are asked for
+MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
+# What a filesystem may tell of a file that changes when its content does.
+MARKS = frozenset((
+    "blobid", "checksum", "contentmd5", "crc32c", "created", "digest", "etag", "generation", "hex", "lastmodified",
+    "md5", "md5hash", "modificationtime", "modified", "modify", "mtime", "sha", "size", "updated", "versionid",
+))  # fmt: skip
+
+
+class RemoteFile:
+    """One file of a store; `name` is what messages call it, without credentials."""
+
+    __slots__ = ("_checked", "_marks", "_path", "_store", "name", "size")
+
+    def __init__(self, store: Store, path: str, name: str = "") -> None:
+        self._store, self._path = store, path
+        self.name = bare(name or path)
+        found = store.info(path, self.name)
+        self._marks = _marks(found)
+        self._checked = store.fetched
+        self.size = _size(found, self.name)
+
+    @property
+    def version(self) -> str:
+        """Tell what the filesystem told of it when it was opened, as a digest."""
+        told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
+        return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Fetch bytes `start` to `stop`, of which those beyond the end are left out."""
+        stop = min(stop, self.size)
+        return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
+
+    def gather(self, start: int, stop: int) -> memoryview:
+        """Fetch all of a tensor whose elements lie in another order.
+
+        Raises:
+            SubjectError: `remote-order`, where it is too large to be held.
+        """
+        if stop - start > MOST_GATHERED:
+            what = f"a tensor of {stop - start} bytes is not in row-major order; {MOST_GATHERED} are read elsewhere"
+            remedy = "fetch the file first, or save the tensor contiguous"
+            raise SubjectError("remote-order", what, where=f"{self.name} at byte {start}", remedy=remedy)
+        return self._assembled(start, stop, LARGE, stop)
+
+    def release(self, start: int, stop: int) -> None:
+        """Do nothing: the store keeps only the last few blocks anyway."""
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
+        """Walk over bytes `start` to `stop` in steps of `size`, the next blocks already on their way.
+
+        Raises:
+            SubjectError: `subject-changed`, when the file is no longer the one that was opened, or `remote-…`.
+        """
+        block = SMALL if stop - start <= SMALL else LARGE
+        for at in range(start, stop, size):
+            yield self._assembled(at, min(at + size, stop), block, stop)
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Ask again what the filesystem tells of the file, where anything was fetched since it was last asked.
+
+        Raises:
+            SubjectError: `subject-changed`, or `remote-…` where it cannot be asked.
+        """
+        fetched = self._store.fetched
+        if fetched == self._checked:
+            return
+        if _marks(self._store.info(self._path, self.name)) != self._marks:
+            raise SubjectError(
+                "subject-changed",
+                "the file was replaced while it was being read",
+                where=self.name,
+                remedy="wait until its writer is done, then measure again",
+            )
+        self._checked = max(self._checked, fetched)
+
+    def _assembled(self, start: int, stop: int, size: int, ahead: int) -> memoryview:
+        """Give bytes `start` to `stop` from blocks of `size`; the next ones before `ahead` are sent for early."""
+        if start >= stop:
+            return memoryview(b"")
+        first, last = start // size, (stop - 1) // size
+        if first == last:
+            return memoryview(self._block(size, first, ahead))[start - first * size : stop - first * size]
+        # A map of its own is given back whole and at once, which the heap would not do.
+        room = mmap.mmap(-1, stop - start, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for index in range(first, last + 1):
+            block = memoryview(self._block(size, index, ahead))
+            room.write(block[max(start - index * size, 0) : stop - index * size])
+        return memoryview(room).toreadonly()
+
+    def _block(self, size: int, index: int, ahead: int) -> bytes:
+        block = self._store.begin(self._path, size, index, self.size)
+        for later in range(index + 1, index + 1 + AHEAD):
+            if later * size < ahead:
+                self._store.begin(self._path, size, later, self.size)
+        return self._store.wait(block, self.name)
+
+
+def _marks(found: dict[str, Any]) -> dict[str, str]:
+    plain = {key.replace("-", "").replace("_", "").lower(): str(value) for key, value in found.items()}
+    return {key: value for key, value in plain.items() if key in MARKS}
+
+
+def _size(found: dict[str, Any], name: str) -> int:
+    if found.get("type") == "directory":
+        what, remedy = "is a folder, not a file", "bind a checkpoint file, or its folder or index"
+        raise SubjectError("file-kind", what, where=name, remedy=remedy)
+    size = found.get("size")
+    if type(size) is not int or size < 0:
+        raise SubjectError("remote-size", "its size is not told", where=name, remedy="fetch the file first")
+    if size == 0:
+        remedy = "write the checkpoint again; this one is lost"
+        raise SubjectError("empty-file", "the file has no bytes", where=name, remedy=remedy)
+    return size

@@ -1,0 +1,244 @@
+"""Ask a filesystem elsewhere, through fsspec, for facts, names and ranges of bytes; never wait for ever.
+
+Whatever the filesystem raises becomes an error of ours. Its own words are never shown: they may hold the URL with its
+credentials. Every call runs on a thread of its own that the process does not wait for, so that no server can hang it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, TypeVar
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.tensor import quoted
+from weighbridge.urls import bare, scheme_of
+
+Answer = TypeVar("Answer")
+
+TIMEOUT_S = 60.0  # for one answer, all its tries together
+TRIES = 3  # of a connection that breaks
+SMALL, LARGE = 64 << 10, 1 << 20  # bytes fetched at once, for a header and for values
+KEPT: Mapping[int, int] = {SMALL: 32, LARGE: 8}  # blocks of each size, over all files of a store
+HTTP = frozenset({"http", "https"})
+INSTALL = "pip install 'weighbridge[remote]'"
+CREDENTIALS = "give this process the credentials that the filesystem reads (its environment, or fsspec's configuration)"
+
+
+class Store:
+    """One filesystem elsewhere, and the blocks last fetched from it."""
+
+    def __init__(self, filesystem: Any) -> None:
+        self._fs = filesystem
+        self._lock = threading.Lock()
+        # A filesystem without its own event loop may have one connection, as FTP has, on which calls would mix.
+        several = bool(getattr(filesystem, "async_impl", False))
+        self._turn: AbstractContextManager[object] = contextlib.nullcontext() if several else threading.Lock()
+        self._blocks = {size: OrderedDict[tuple[str, int], Future[bytes]]() for size in KEPT}
+        self._fetched = 0
+        protocol = filesystem.protocol
+        self.over_http = bool(HTTP & set([protocol] if isinstance(protocol, str) else protocol))
+
+    @property
+    def fetched(self) -> int:
+        """Count the blocks that have arrived so far."""
+        with self._lock:
+            return self._fetched
+
+    def info(self, path: str, name: str) -> dict[str, Any]:
+        """Ask anew for what is known of a path.
+
+        Raises:
+            SubjectError: `file-missing`, or `remote-…` where it cannot be asked.
+        """
+
+        def ask() -> dict[str, Any]:
+            with self._turn:
+                self._fs.invalidate_cache(path)
+                return dict(self._fs.info(path))
+
+        with _told(name):
+            return _begin(ask).result(TIMEOUT_S)
+
+    def holds(self, path: str, name: str) -> bool:
+        """Tell whether something is at a path.
+
+        Raises:
+            SubjectError: where nobody can tell.
+        """
+        try:
+            self.info(path, name)
+        except SubjectError as error:
+            if error.code == "file-missing":
+                return False
+            raise
+        return True
+
+    def names(self, path: str, name: str) -> list[str]:
+        """List the names of the files in a folder; a folder that is not there has none.
+
+        Raises:
+            SubjectError: where it cannot be asked.
+        """
+
+        def ask() -> list[dict[str, Any]]:
+            with self._turn:
+                return list(self._fs.ls(path, detail=True))
+
+        with _told(name):
+            try:
+                found = _begin(ask).result(TIMEOUT_S)
+            except FileNotFoundError:
+                return []
+        return [entry["name"].rstrip("/").rpartition("/")[2] for entry in found if entry.get("type") == "file"]
+
+    def begin(self, path: str, size: int, index: int, end: int) -> Future[bytes]:
+        """Start fetching one block of a file of `end` bytes, unless it is at hand."""
+        blocks, key = self._blocks[size], (path, index)
+        with self._lock:
+            found = blocks.pop(key, None)
+            if found is None:
+                start = index * size
+                found = _begin(lambda: self._fetch(path, start, min(start + size, end), end))
+            blocks[key] = found
+            if len(blocks) > KEPT[size]:
+                blocks.popitem(last=False)
+        return found
+
+    def wait(self, block: Future[bytes], name: str) -> bytes:
+        """Wait for a block.
+
+        Raises:
+            SubjectError: where it does not come, or not whole.
+        """
+        with _told(name):
+            return block.result(TIMEOUT_S)
+
+    def _fetch(self, path: str, start: int, stop: int, end: int) -> bytes:
+        left = TRIES
+        while True:
+            left -= 1
+            try:
+                data = self._range(path, start, stop, end)
+                break
+            except Exception as problem:
+                if not left or not _may_pass(problem):
+                    raise
+        with self._lock:
+            self._fetched += 1  # before anybody may look at them, so that whoever asks for changes asks after this
+        return data
+
+    def _range(self, path: str, start: int, stop: int, end: int) -> bytes:
+        if self.over_http:
+            data = self._range_over_http(path, start, stop, end)
+        else:
+            with self._turn:
+                data = bytes(self._fs.cat_file(path, start=start, end=stop))
+        if len(data) != stop - start:
+            raise _ShortAnswerError(f"{len(data)} of {stop - start} bytes, from byte {start} on")
+        return data
+
+    def _range_over_http(self, path: str, start: int, stop: int, end: int) -> bytes:
+        """Read through an open file: cat_file would take all of it from a server that knows no ranges."""
+        headers = {**getattr(self._fs, "kwargs", {}).get("headers", {}), "Accept-Encoding": "identity"}
+        with self._fs.open(path, "rb", block_size=LARGE, cache_type="none", size=end, headers=headers) as file:
+            file.seek(start)
+            return bytes(file.read(stop - start))
+
+
+class _ShortAnswerError(Exception):
+    """Other than the bytes that were asked for came; the text says how many, and is ours."""
+
+
+def open_store(url: str) -> tuple[Store, str]:
+    """Open the filesystem that a URL names, and give the path in it.
+
+    Raises:
+        SubjectError: `remote-extra` where a package is missing, `remote-protocol` where none reads such URLs.
+    """
+    name = bare(url)
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError:
+        raise SubjectError("remote-extra", "reading URLs needs fsspec", where=name, remedy=INSTALL) from None
+    if "::" in url:
+        _refuse_protocol("one URL inside another ('::') is not read", name)
+    with _told(name):
+        try:
+            filesystem, path = _begin(lambda: url_to_fs(url)).result(TIMEOUT_S)
+        except ImportError as problem:
+            what = f"reading {scheme_of(url)}:// needs a package that is not here: {quoted(str(problem)[:200])}"
+            raise SubjectError("remote-extra", what, where=name, remedy=f"{INSTALL}, or what is named above") from None
+        except ValueError:
+            _refuse_protocol(f"fsspec reads no {scheme_of(url)}:// URLs, or not this one", name)
+    return Store(filesystem), path
+
+
+def _refuse_protocol(what: str, name: str) -> NoReturn:
+    raise SubjectError("remote-protocol", what, where=name, remedy="bind a path, or one URL that fsspec reads")
+
+
+def _begin(call: Callable[[], Answer]) -> Future[Answer]:
+    """Run a call on a thread that the process does not wait for when it ends."""
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as problem:  # noqa: BLE001 -- whoever waits for the answer gets it
+            answer.set_exception(problem)
+
+    threading.Thread(target=run, name="weighbridge-remote", daemon=True).start()
+    return answer
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Turn whatever a filesystem raises into an error that names the file and what to do."""
+    try:
+        yield
+    except SubjectError:
+        raise
+    except Exception as problem:  # noqa: BLE001 -- each filesystem has exceptions of its own
+        code, what, remedy = _explained(problem)
+        raise SubjectError(code, what, where=name, remedy=remedy) from None
+
+
+def _explained(problem: BaseException) -> tuple[str, str, str]:
+    """Give code, words and remedy for what a filesystem raised."""
+    causes = list(_causes(problem))
+    status = next((code for cause in causes if type(code := getattr(cause, "status", None)) is int), None)
+    if any(isinstance(cause, TimeoutError) for cause in causes):
+        return "remote-timeout", f"no answer in {TIMEOUT_S:g} s", "try again, or fetch the file first"
+    if status in (401, 403) or any(isinstance(cause, PermissionError) for cause in causes):
+        return "remote-access", f"access is refused{_numbered(status)}", f"{CREDENTIALS}; a signed link may be expired"
+    if status in (404, 410) or (isinstance(problem, FileNotFoundError) and len(causes) == 1):
+        return "file-missing", "there is no such file", "check the path of the subject"
+    if isinstance(problem, _ShortAnswerError):
+        return "remote-short", f"the answer is cut short: {problem}", "try again, or fetch the file first"
+    if any(isinstance(cause, ValueError) and "range requests" in str(cause) for cause in causes):
+        return "remote-ranges", "the server gives no ranges of a file, only all of it", "fetch the file first"
+    if status is not None:
+        return "remote-unreadable", f"the server answered{_numbered(status)}", "try again, or fetch the file first"
+    why = type(causes[-1]).__name__
+    return "remote-unreadable", f"it cannot be asked, or the connection broke ({why})", "check the address, try again"
+
+
+def _numbered(status: int | None) -> str:
+    return f" (HTTP status {status})" if status is not None else ""
+
+
+def _may_pass(problem: BaseException) -> bool:
+    """Tell whether trying again may help: the connection broke, the answer was short, or the server is busy."""
+    return _explained(problem)[0] in ("remote-unreadable", "remote-short")
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = problem
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__

@@ -1,0 +1,219 @@
+"""Find the members of a ZIP archive in place, so that tensors in it can be mapped. Decompresses and extracts nothing.
+
+Parses untrusted bytes: what the central directory says is held against the local headers and against the file's end;
+names are only ever compared.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from weighbridge.errors import SubjectError
+from weighbridge.formats.contents import Checksum
+from weighbridge.formats.tensor import quoted
+from weighbridge.storage.readable import ReadableFile
+
+MAGICS = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
+END, END_64, LOCATOR_64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), struct.Struct("<4sIQI")
+ENTRY, LOCAL = struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s5H3I2H")
+MAX_COMMENT = 1 << 16
+MAX_MEMBERS = 1 << 20
+MAX_DESCRIPTOR = 24  # bytes that may follow a member's content
+FULL = 0xFFFFFFFF
+ENCRYPTED, UTF_8 = 0x1, 0x800
+WRITE_AGAIN = "write the archive again, or fetch it again and compare its size with the source's"
+BIND_DIRECTORY = "bind its directory: a .distcp file holds a part of a distributed checkpoint"
+STORE = "write it again without compression (torch.save and numpy.savez store their members)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One stored member: its content lies from byte `start` to `stop` of the file, its local header at `header`."""
+
+    name: str
+    header: int
+    start: int
+    stop: int
+    crc: int
+
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes of the content."""
+        return self.stop - self.start
+
+
+def members(file: ReadableFile) -> dict[str, Member]:
+    """Find every member, by name in the directory's order.
+
+    Raises:
+        SubjectError: `zip-…` with the byte offset and the reason.
+    """
+    count, start, stop = _directory(file)
+    found: dict[str, Member] = {}
+    for member in _entries(file, count, start, stop):
+        if member.name in found:
+            refuse("twice", f"the member {quoted(member.name)} is there twice", file, member.header)
+        found[member.name] = member
+    _require_cover(found, start, file)
+    return found
+
+
+def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
+    """List the checksum that the directory gives for each member."""
+    return tuple(
+        Checksum(place=member.name, file=file.name, parts=((member.start, member.stop),), stored=member.crc)
+        for member in found.values()
+    )
+
+
+def content(file: ReadableFile, member: Member, most: int) -> memoryview:
+    """Look at all of a small member, which must have its checksum.
+
+    Raises:
+        SubjectError: `zip-size` or `zip-checksum`.
+    """
+    if member.nbytes > most:
+        what = f"{quoted(member.name)} has {member.nbytes} bytes, more than the {most} that are read"
+        refuse("size", what, file, member.header)
+    data = file.read(member.start, member.stop)
+    crc = zlib.crc32(data)
+    if crc != member.crc:
+        what = f"{quoted(member.name)} has the CRC-32 {crc:08x}, the archive says {member.crc:08x}"
+        refuse("checksum", what, file, member.start)
+    return data
+
+
+def _directory(file: ReadableFile) -> tuple[int, int, int]:
+    """Find the central directory: its count of entries, its first byte and the byte behind it."""
+    at = _end(file)
+    _, disk, first, here, count, size, offset, _ = END.unpack_from(file.read(at, at + END.size))
+    stop = at
+    # PyTorch writes the 64-bit record always, others where the sizes need it.
+    if bytes(file.read(max(at - LOCATOR_64.size, 0), at)).startswith(b"PK\x06\x07"):
+        stop, (disk, first, here, count, size, offset) = _end_64(file, at)
+    if disk or first or here != count:
+        refuse("directory", "is one volume of a split archive", file, at)
+    if offset + size != stop:
+        refuse("directory", f"the directory of {size} bytes at byte {offset} does not end at byte {stop}", file, at)
+    if count > min(size // ENTRY.size, MAX_MEMBERS):
+        refuse("directory", f"{count} members do not fit into a directory of {size} bytes", file, at)
+    return count, offset, stop
+
+
+def _end(file: ReadableFile) -> int:
+    """Find the end record, whose comment must reach to the end of the file."""
+    start = max(file.size - END.size - MAX_COMMENT, 0)
+    tail = bytes(file.read(start, file.size))
+    at = tail.rfind(MAGICS[1])
+    while at >= 0 and not _ends(tail, at):
+        at = tail.rfind(MAGICS[1], 0, at)
+    if at < 0:
+        what = "no end record at the end of the archive: it is cut short, or bytes follow it"
+        refuse("truncated", what, file, file.size)
+    return start + at
+
+
+def _ends(tail: bytes, at: int) -> bool:
+    behind = at + END.size
+    return behind <= len(tail) and behind + END.unpack_from(tail, at)[-1] == len(tail)
+
+
+def _end_64(file: ReadableFile, end: int) -> tuple[int, tuple[int, ...]]:
+    locator = end - LOCATOR_64.size
+    at = LOCATOR_64.unpack_from(file.read(locator, end))[2]
+    if at + END_64.size != locator or bytes(file.read(at, at + 4)) != b"PK\x06\x06":
+        refuse("directory", f"no 64-bit end record at byte {at}", file, locator)
+    told = END_64.unpack_from(file.read(at, locator))
+    return at, told[4:]
+
+
+def _entries(file: ReadableFile, count: int, at: int, stop: int) -> Iterator[Member]:
+    directory = at
+    for _ in range(count):
+        if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
+            refuse("directory", "an entry of the directory is missing", file, at)
+        told = ENTRY.unpack_from(file.read(at, at + ENTRY.size))
+        flags, method, crc, sizes, lengths = told[3], told[4], told[7], told[8:10], told[10:13]
+        name_at = at + ENTRY.size
+        extra_at = name_at + lengths[0]
+        behind = extra_at + lengths[1] + lengths[2]
+        if behind > stop:
+            refuse("directory", "an entry runs beyond the directory", file, at)
+        raw = bytes(file.read(name_at, extra_at))
+        extra = bytes(file.read(extra_at, extra_at + lengths[1]))
+        size, packed, header = _wide((sizes[1], sizes[0], told[16]), extra, file, at)
+        if flags & ENCRYPTED:
+            refuse("encrypted", f"a member is encrypted: {quoted(_name(raw, flags, file, name_at))}", file, at)
+        if method or size != packed:
+            what = f"a member is compressed, so it cannot be mapped: {quoted(_name(raw, flags, file, name_at))}"
+            refuse("compressed", what, file, at)
+        yield _located(file, _name(raw, flags, file, name_at), raw, (header, size, crc, directory))
+        at = behind
+    if at != stop:
+        refuse("directory", f"{stop - at} bytes of the directory belong to no entry", file, at)
+
+
+def _wide(narrow: tuple[int, int, int], extra: bytes, file: ReadableFile, at: int) -> list[int]:
+    """Take size, packed size and offset from the entry, or from its 64-bit field where the entry has no room."""
+    wide = b""
+    while len(extra) >= 4:
+        kind, length = struct.unpack_from("<2H", extra)
+        wide = extra[4 : 4 + length] if kind == 1 else wide
+        extra = extra[4 + length :]
+    needed = sum(value == FULL for value in narrow)
+    if needed * 8 > len(wide):
+        refuse("directory", "64-bit sizes are missing from an entry", file, at)
+    values = iter(struct.unpack_from(f"<{needed}Q", wide))
+    return [next(values) if value == FULL else value for value in narrow]
+
+
+def _name(raw: bytes, flags: int, file: ReadableFile, at: int) -> str:
+    try:
+        return raw.decode("utf-8" if flags & UTF_8 else "ascii")
+    except UnicodeDecodeError:
+        refuse("name", "a member's name is not UTF-8", file, at)
+
+
+def _located(file: ReadableFile, name: str, raw: bytes, told: tuple[int, int, int, int]) -> Member:
+    """Find a member's content behind its local header, which must bear the same name."""
+    header, size, crc, directory = told
+    if header + LOCAL.size > directory or bytes(file.read(header, header + 4)) != MAGICS[0]:
+        refuse("header", f"no local header of {quoted(name)} at byte {header}", file, header)
+    local = LOCAL.unpack_from(file.read(header, header + LOCAL.size))
+    name_at = header + LOCAL.size
+    start = name_at + local[9] + local[10]
+    if local[3] or bytes(file.read(name_at, name_at + local[9])) != raw:
+        refuse("header", f"the local header is of another member than {quoted(name)}", file, header)
+    if start + size > directory:
+        refuse("truncated", f"{quoted(name)} ends {start + size - directory} bytes inside the directory", file, header)
+    return Member(name=name, header=header, start=start, stop=start + size, crc=crc)
+
+
+def _require_cover(found: dict[str, Member], directory: int, file: ReadableFile) -> None:
+    """Require that members follow each other: no overlap, and no bytes between that nobody would look at."""
+    cursor = 0
+    for member in sorted(found.values(), key=lambda member: member.header):
+        _require_next(cursor, member.header, f"the member {quoted(member.name)}", file)
+        cursor = member.stop
+    _require_next(cursor, directory, "the directory", file)
+
+
+def _require_next(cursor: int, at: int, what: str, file: ReadableFile) -> None:
+    if at < cursor:
+        refuse("overlap", f"{what} overlaps the member before it by {cursor - at} bytes", file, at)
+    if at - cursor > (MAX_DESCRIPTOR if cursor else 0):
+        refuse("hole", f"{at - cursor} bytes before {what} belong to no member", file, cursor)
+
+
+def refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
+    """Refuse an archive, naming the byte.
+
+    Raises:
+        SubjectError: `zip-…`.
+    """
+    remedy = STORE if code == "compressed" else BIND_DIRECTORY if file.name.endswith(".distcp") else WRITE_AGAIN
+    raise SubjectError(f"zip-{code}", what, where=f"{file.name} at byte {at}", remedy=remedy)

@@ -1,0 +1,166 @@
+"""The epochs of a run, one row a pass over its corpus, with the wrap events that announced it.
+
+An epoch begins where `corpus_position` falls; without that column, where the tokens consumed reach the next multiple of
+the corpus. An event belongs to the epoch that begins at its step or one beside it. Epochs that were only computed drift
+by what a loader leaves over, at most a step an epoch, so the n-th may begin n steps away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.runs import CorpusEpoch
+from weighbridge.run_logs.cells import NUMBER
+from weighbridge.verifiers.corpus_progress import corpus_tokens
+from weighbridge.verifiers.run_facts import numbers, tokens_told
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.views.run import STEP, RunView
+
+QUANTITY = "corpus_epochs"
+CANARY_ROWS = 6
+FAR = 1 << 40  # steps away: from so far no event announces an epoch
+SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An epoch: its first row and step, how far from it an event may lie, and the steps of the events in it."""
+
+    row: int
+    step: int
+    slack: int
+    events: list[int] = field(default_factory=list)
+    stray: list[int] = field(default_factory=list)
+
+
+def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
+    """List the epochs, with the tokens of each and the wrap events at its beginning."""
+    view: RunView = views[0]
+    tokens = _tokens(view)
+    corpus = corpus_tokens(view)
+    by_position = "corpus_position" in view.cells
+    if not by_position and (corpus is None or not tokens):
+        return Unmeasured(
+            code="epochs-unknown",
+            why="neither a corpus_position column nor the corpus's length and the tokens of a step are logged",
+            remedy="log corpus_position, or data.corpus_tokens with tokens (or seq_len and batch_size) in run.json",
+        )
+    steps, wraps = _steps(view), _wraps(view)
+    begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
+    for wrap in wraps:
+        _sort_in(wrap, begun)
+    ends = [*(item.row for item in begun[1:]), view.rows]
+    rows = tuple(
+        CorpusEpoch(
+            epoch=f"epoch {number}",
+            number=number,
+            by="corpus_position" if by_position else "tokens",
+            first_step=item.step,
+            last_step=steps[max(end - 1, item.row)],
+            complete=number < len(begun),
+            tokens=math.fsum(tokens[item.row : end]) if tokens else None,
+            events=len(item.events),
+            event_steps=tuple(item.events[:SHOWN]),
+            stray=len(item.stray),
+            stray_steps=tuple(item.stray[:SHOWN]),
+        )
+        for number, (item, end) in enumerate(zip(begun, ends, strict=True), 1)
+    )
+    looked = view.rows + len(wraps)
+    return Measurement(
+        quantity=QUANTITY, value=Rows("epoch", rows), by="corpus_epochs/1", examined=looked, total=looked
+    )
+
+
+def _steps(view: RunView) -> Sequence[int]:
+    cells = view.dense(STEP)
+    pairs = zip(cells.values, cells.state, strict=True)
+    return [int(value) if state == NUMBER and math.isfinite(value) else -1 for value, state in pairs]
+
+
+def _tokens(view: RunView) -> Sequence[float]:
+    """Return the tokens of each row `[rows]`: as logged, else the same for all; empty where nothing tells."""
+    if "tokens" in view.cells:
+        cells = view.dense("tokens")
+        pairs = zip(cells.values, cells.state, strict=True)
+        return [value if state == NUMBER and 0 <= value < math.inf else 0.0 for value, state in pairs]
+    told = next(tokens_told(view), None)
+    return [float(told.value)] * view.rows if told else []
+
+
+def _by_position(view: RunView, steps: Sequence[int]) -> list[Begun]:
+    cells = view.dense("corpus_position")
+    begun = [Begun(0, steps[0], 0)] if steps else []
+    before = -math.inf
+    for row, (position, state) in enumerate(zip(cells.values, cells.state, strict=True)):
+        if state == NUMBER and not math.isnan(position):
+            if position < before:
+                begun.append(Begun(row, steps[row], 1))
+            before = position
+    return begun
+
+
+def _by_tokens(tokens: Sequence[float], steps: Sequence[int], corpus: int) -> list[Begun]:
+    begun = [Begun(0, steps[0], 0)]
+    before = 0.0
+    for row, more in enumerate(tokens):
+        number = int(before // corpus)
+        if row and number >= len(begun):
+            begun.append(Begun(row, steps[row], number))
+        before += more
+    if before > len(begun) * corpus:  # the last row ran over the end, and the epoch after it has no row of its own
+        begun.append(Begun(len(steps) - 1, steps[-1], len(begun)))
+    return begun
+
+
+def _wraps(view: RunView) -> list[int]:
+    """List the steps of the wrap events, in order; an event without a whole step counts at step -1."""
+    steps = (event.get(STEP) for event in view.events if event.get("event") == "wrap")
+    return sorted(step if type(step) is int else -1 for step in steps)
+
+
+def _sort_in(wrap: int, begun: Sequence[Begun]) -> None:
+    """Give an event to the epoch that it announces: one that has none yet, else the nearest; else it is stray."""
+    near = [item for item in begun[1:] if abs(wrap - item.step) <= item.slack]
+    if near:
+        min(near, key=lambda item: (len(item.events), abs(wrap - item.step))).events.append(wrap)
+        return
+    inside = [item for item in begun if item.step <= wrap] or [begun[0]]
+    inside[-1].stray.append(wrap)
+
+
+def extent(views: Views, _options: Fields) -> int:
+    """Count the rows and the wrap events that there are."""
+    view: RunView = views[0]
+    return view.rows + sum(event.get("event") == "wrap" for event in view.events)
+
+
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Let the position fall in the last of a few rows, and add wrap events before and after them."""
+    view: RunView = views[0]
+    few = view.cut(range(min(view.rows, CANARY_ROWS)))
+    steps = _steps(few)
+    astray = [min(steps) - FAR, max(steps) + FAR]
+    laid = few.with_events([{"event": "wrap", "step": step} for step in astray])
+    falls = "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
+    if falls:
+        laid = laid.overlaid(few.rows - 1, "corpus_position", -1.0)
+    tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]
+
+    def seen(again: Measurement | Unmeasured) -> bool:
+        rows = rows_of(again, CorpusEpoch) if isinstance(again, Measurement) else ()
+        if not rows or (falls and (len(rows) < 2 or rows[-1].first_step != steps[-1])):
+            return False
+        in_turn = [row.number for row in rows] == list(range(1, len(rows) + 1))
+        told = [wrap for row in rows for wrap in row.stray_steps]
+        counted = math.fsum(row.tokens or 0.0 for row in rows) if tokens else 0.0
+        return in_turn and told == astray and math.isclose(counted, math.fsum(tokens))
+
+    return Canary(name="wrap events too many", place="events, first and last", views=(laid,), seen=seen)
+
+
+VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

@@ -1,0 +1,156 @@
+"""`explain` knows every word that the code can print or refuse with, and reads its cards only when it is asked."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+import weighbridge
+from weighbridge.cards import any_gate
+from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.cli.evidence import QUESTIONS
+from weighbridge.contract.load import builtin_names
+from weighbridge.data import data_path
+from weighbridge.exit_code import ExitCode
+from weighbridge.gates import KINDS
+from weighbridge.glossary import glossary
+from weighbridge.limits import fields
+from weighbridge.report.terminal import STATUS_WORDS
+from weighbridge.verifiers import VERIFIERS
+
+SOURCE = Path(weighbridge.__file__).parent
+TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+NODES = [node for tree in TREES for node in ast.walk(tree)]
+CHECKPOINTS = data_path("verifiers") / "specimens" / "checkpoints"
+# What a contract alone spells, which `explain KIND` lists with the key that it is a value of.
+YAML_ONLY = {"ParamType", "Statistic"}
+CODED = {"Problem", "Found", "Unmeasured", "Faulted", "Offence", "Verdict", "blocked"}
+ELSEWHERE = {
+    "required", "advisory", "live", "fixture", "synthetic", "STALE", "DIVERGED", "EXPIRED_WAIVER", "unbound", "no-pid",
+    "trials", "canary", "falsifier", "vacuous", "blind", "bundle", "evidence", "instance", "subject", "origin", "gate",
+    "kind", "verifier", "quantity", "contract", "waiver", "amendment", "ledger", "transition", "stored dtype", "epoch",
+    "requires", "enough", "SAME", "AS MEANT", "UNREADABLE", "not compared", "not counted", "NOT ANCHORED",
+}  # fmt: skip
+
+
+def errors() -> set[str]:
+    """Name every exception class of the tool, so that a new one is held too."""
+    named = {"WeighbridgeError"}
+    for _ in range(3):
+        named |= {
+            node.name
+            for node in NODES
+            if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") in named for base in node.bases)
+        }
+    return named
+
+
+def texts(node: ast.expr | None) -> Iterator[str]:
+    if isinstance(node, ast.IfExp):
+        yield from (*texts(node.body), *texts(node.orelse))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value:
+        yield node.value
+
+
+def codes() -> Iterator[str]:
+    """Collect the codes that the source gives as texts; those put together of a prefix are held in tests/views."""
+    raised = errors()
+    for node in NODES:
+        name = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and name in raised | CODED:
+            by_name = next((keyword.value for keyword in node.keywords if keyword.arg == "code"), None)
+            yield from texts(by_name or (node.args[0] if node.args else None))
+
+
+def enumerated() -> Iterator[str]:
+    for node in NODES:
+        if isinstance(node, ast.ClassDef) and "enum.StrEnum" in map(ast.unparse, node.bases):
+            values = [line.value for line in node.body if isinstance(line, ast.Assign)]
+            yield from (text for value in values for text in texts(value) if node.name not in YAML_ONLY)
+
+
+def policies() -> Iterator[str]:
+    for kind in ("dtype-preservation", "value-preservation"):
+        limits: type = KINDS[kind].limits
+        doc = next(item.doc for item in fields(limits) if item.key == "policy")
+        yield from doc.choices or re.split(", | or ", doc.form)
+
+
+def words() -> set[str]:
+    carded = {word for name in ("codes", "terms") for group in glossary(name).values() for word in group}
+    kinds = {code for kind in KINDS.values() for code in (kind.name, *kind.codes, *(f.code for f in kind.falsifiers))}
+    listed = {*STATUS_WORDS.values(), *MECHANISMS, UNEXPLAINED, QUANTISED, *QUESTIONS, *ELSEWHERE}
+    named = {quantity for quantity, _ in VERIFIERS} | {f"builtin:{name}" for name in builtin_names()}
+    counted = {f"exit {int(code)}" for code in ExitCode} | {"verdict-blocked", "verdict-error"}
+    return {*carded, *kinds, *listed, *named, *counted, *any_gate(), *codes(), *enumerated(), *policies()}
+
+
+def test_every_word_that_is_printed_or_refused_with_is_explained(cli: Cli) -> None:
+    found = words()
+    assert len(found) > 500
+    assert [word for word in sorted(found) if cli("explain", *word.split()).code != 0] == []
+
+
+def test_no_code_is_explained_that_the_source_does_not_know() -> None:
+    there = {node.value for node in NODES if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    groups = glossary("codes")
+    held = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
+    known = held | set(groups["code of the ledger"]) | set(any_gate())
+    assert known - there == {"verdict-blocked", "verdict-error"}
+
+
+def test_every_meaning_is_whole_sentences_on_few_lines() -> None:
+    for name in ("codes", "terms"):
+        for group in glossary(name).values():
+            for word, meaning in group.items():
+                assert meaning.means.strip(), word
+                assert meaning.means.endswith((".", ")")), word
+                assert len(meaning.means) <= 300, word
+
+
+def test_a_word_is_found_in_any_letter_case_and_in_every_sense(cli: Cli) -> None:
+    assert cli("explain", "stale").lines[0] == cli("explain", "STALE").lines[0] == "STALE (status)"
+    assert "stale (code of the ledger)" in cli("explain", "Stale").lines
+    assert cli("explain", "rounded:F16").lines[0] == "rounded:TYPE (policy)"
+
+
+def test_a_near_word_is_suggested_as_it_is_written(cli: Cli) -> None:
+    told = "unknown-word nothing is called 'regresed'; did you mean 'REGRESSED'?\n"
+    assert (cli("explain", "regresed").code, cli("explain", "regresed").err) == (2, told)
+
+
+def test_without_a_word_every_word_is_listed(cli: Cli) -> None:
+    listed = re.sub(r"\s+", " ", cli("explain").out)
+    assert [word for group in glossary("terms").values() for word in group if word not in listed] == []
+
+
+def test_a_starter_contract_is_explained_with_what_to_type(cli: Cli) -> None:
+    lines = cli("explain", "builtin:checkpoint-import").lines
+    told = "Type: weighbridge verify builtin:checkpoint-import --subject source=CHECKPOINT --subject import=CHECKPOINT"
+    assert lines[-1] == told
+
+
+def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
+    headings = [line for line in cli("explain", "facts").lines if not line.startswith(" ")]
+    assert headings == ["facts (quantity of checkpoint)", "facts (quantity of run)"]
+
+
+@pytest.mark.parametrize("verb", ["--version", "lint"])
+def test_starting_up_reads_no_words(verb: str) -> None:
+    run = f"import sys; sys.argv = ['weighbridge', {verb!r}]; from weighbridge.cli import main; main()"
+    ask = f"try: exec({run!r})\nexcept SystemExit: print('weighbridge.glossary' in sys.modules)"
+    done = subprocess.run((sys.executable, "-c", ask), check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_pass_reads_no_words_for_what_any_gate_can_come_to(cli: Cli) -> None:
+    any_gate.cache_clear()
+    assert cli("compare", CHECKPOINTS / "source.safetensors", CHECKPOINTS / "sharded").code == 0
+    assert any_gate.cache_info().misses == 0

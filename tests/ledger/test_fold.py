@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.evidence.drafts import NOON, gate
+
+from weighbridge.errors import LedgerError
+from weighbridge.evidence.timestamps import moment, utc
+from weighbridge.ledger.fold import (
+    ACTIVE,
+    DISCHARGED,
+    DRAFT,
+    EDGES,
+    PARTIAL,
+    REGRESSED,
+    RETIRED,
+    BundleEvidence,
+    Entry,
+    Place,
+    Standing,
+    Step,
+    advance,
+    fold,
+    lowest,
+    stale,
+)
+from weighbridge.model import Outcome, Status, Trial, TrialResult
+
+CAUGHT = Trial(kind="falsifier", name="one byte differs", code="bytes", result=TrialResult.CAUGHT)
+SURVIVED = dataclasses.replace(CAUGHT, result=TrialResult.SURVIVED)
+CONTRACT = "c" * 64
+PLACE = Place(contract="import", gate="G-1", instance="default")
+LATER = NOON + timedelta(hours=1)
+PASSED = BundleEvidence(
+    bundle="b" * 64, outcome=Outcome.PASS, live=True, trials=(CAUGHT,), at=LATER, contract_digest=CONTRACT
+)
+FAILED = dataclasses.replace(PASSED, outcome=Outcome.FAIL)
+
+
+def moved(status: Status | None, evidence: BundleEvidence, **standing: Any) -> tuple[Step, Status]:
+    at = Standing(status=status, heads=("h",), seq=1, contract_digest=CONTRACT, evidence_at=NOON, **standing)
+    return advance(at, evidence, now=LATER, contract_digest=CONTRACT)
+
+
+def refusal(status: Status | None, evidence: BundleEvidence, **standing: Any) -> LedgerError:
+    with pytest.raises(LedgerError) as caught:
+        moved(status, evidence, **standing)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "evidence", "step", "after"),
+    [
+        (None, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
+        (DRAFT, dataclasses.replace(PASSED, live=False), Step.MOVE, PARTIAL),
+        (DRAFT, PASSED, Step.MOVE, ACTIVE),
+        (PARTIAL, PASSED, Step.MOVE, ACTIVE),
+        (REGRESSED, PASSED, Step.MOVE, ACTIVE),
+        (DRAFT, FAILED, Step.MOVE, REGRESSED),
+        (PARTIAL, FAILED, Step.MOVE, REGRESSED),
+        (ACTIVE, FAILED, Step.MOVE, REGRESSED),
+        (DISCHARGED, FAILED, Step.MOVE, REGRESSED),
+        (REGRESSED, FAILED, Step.RENEW, REGRESSED),
+    ],
+)
+def test_the_table_moves(status: Status | None, evidence: BundleEvidence, step: Step, after: Status) -> None:
+    assert moved(status, evidence) == (step, after)
+
+
+@pytest.mark.parametrize(
+    ("status", "evidence", "code"),
+    [
+        *((status, dataclasses.replace(PASSED, live=False), "not-live") for status in (PARTIAL, ACTIVE, REGRESSED)),
+        *((status, dataclasses.replace(FAILED, live=False), "not-live") for status in (DRAFT, ACTIVE, DISCHARGED)),
+        *(
+            (DRAFT, dataclasses.replace(PASSED, outcome=o), f"verdict-{o.lower()}")
+            for o in (Outcome.BLOCKED, Outcome.ERROR)
+        ),
+        *(
+            (DRAFT, dataclasses.replace(evidence, overridden=("budget_ms",)), "overridden-params")
+            for evidence in (PASSED, FAILED)
+        ),
+        (RETIRED, PASSED, "retired"),
+        (RETIRED, FAILED, "retired"),
+        (ACTIVE, PASSED, "already-there"),
+        (DISCHARGED, PASSED, "already-there"),
+        (DRAFT, dataclasses.replace(PASSED, dirty=True), "dirty-tool"),
+        (DRAFT, dataclasses.replace(PASSED, contract_digest="d" * 64), "contract-changed"),
+        (DRAFT, dataclasses.replace(PASSED, trials=(CAUGHT, SURVIVED)), "trials"),
+        (DRAFT, dataclasses.replace(PASSED, trials=()), "trials"),
+        (DRAFT, dataclasses.replace(PASSED, at=LATER + timedelta(seconds=301)), "future"),
+    ],
+)
+def test_every_other_move_is_refused_by_what_is_missing(status: Status, evidence: BundleEvidence, code: str) -> None:
+    assert refusal(status, evidence).code == code
+
+
+def test_a_regressed_gate_needs_evidence_later_than_the_fail() -> None:
+    assert refusal(REGRESSED, PASSED, failed_at=LATER).code == "older-than-fail"
+    assert moved(REGRESSED, PASSED, failed_at=LATER - timedelta(milliseconds=1)) == (Step.MOVE, ACTIVE)
+
+
+def test_a_second_fail_counts_only_where_it_is_later() -> None:
+    assert refusal(REGRESSED, FAILED, failed_at=LATER).code == "already-there"
+    assert moved(REGRESSED, FAILED, failed_at=NOON) == (Step.RENEW, REGRESSED)
+
+
+def test_evidence_is_as_old_as_its_gate_allows_and_no_older() -> None:
+    day = dataclasses.replace(PASSED, max_age_days=1.0, at=LATER - timedelta(days=1))
+    assert moved(DRAFT, day) == (Step.MOVE, ACTIVE)
+    older = dataclasses.replace(day, at=day.at - timedelta(milliseconds=1))
+    assert refusal(DRAFT, older).what == "the evidence is older than 1 days"
+
+
+def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
+    assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (Step.RENEW, ACTIVE)
+    same = dataclasses.replace(PASSED, max_age_days=9.0, at=NOON)
+    assert refusal(ACTIVE, same).code == "already-there"
+    before = Standing(status=ACTIVE, contract_digest="d" * 64, evidence_at=NOON)
+    assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+
+
+def test_clocks_may_differ_by_five_minutes_and_no_more() -> None:
+    ahead = dataclasses.replace(PASSED, at=LATER + timedelta(seconds=300))
+    assert moved(DRAFT, ahead) == (Step.MOVE, ACTIVE)
+
+
+def test_the_same_bundle_moves_once() -> None:
+    assert refusal(DRAFT, PASSED, causes=frozenset({"b" * 64})).code == "already-recorded"
+
+
+def test_two_heads_refuse_every_move_until_reconciled() -> None:
+    refused = refusal(DRAFT, PASSED, diverged=True)
+    assert refused.code == "diverged"
+    assert "weighbridge ledger reconcile" in str(refused)
+
+
+@given(
+    st.sampled_from([None, *Status]),
+    st.builds(
+        BundleEvidence,
+        bundle=st.just("b" * 64),
+        outcome=st.sampled_from(Outcome),
+        live=st.booleans(),
+        trials=st.lists(st.sampled_from([CAUGHT, SURVIVED]), max_size=2).map(tuple),
+        at=st.sampled_from([NOON, LATER]),
+        contract_digest=st.sampled_from([CONTRACT, "d" * 64]),
+        dirty=st.booleans(),
+        overridden=st.sampled_from([(), ("x",)]),
+        max_age_days=st.sampled_from([None, 1.0]),
+    ),
+)
+def test_whatever_is_shown_only_edges_of_the_table_come_out(status: Status | None, evidence: BundleEvidence) -> None:
+    try:
+        step, after = moved(status, evidence)
+    except LedgerError as refused:
+        assert refused.code
+        return
+    assert (status or DRAFT, after) in EDGES[step]
+    assert evidence.outcome is (Outcome.FAIL if after is REGRESSED else Outcome.PASS)
+    assert after is PARTIAL or evidence.live
+    assert not evidence.overridden
+
+
+def test_no_edge_lowers_a_status_but_a_fail_and_retiring() -> None:
+    order = list(Status)
+    for step, edges in EDGES.items():
+        for before, after in edges:
+            if before is not None and order.index(after) < order.index(before):
+                assert after in (REGRESSED, RETIRED), (step, before, after)
+
+
+# --- Folding ----------------------------------------------------------------------------------------------------------
+
+
+def entry(after: Status, *parents: str, outcome: Outcome | None = None, at: str = "", **more: Any) -> Entry:
+    values: dict[str, Any] = {"step": Step.MOVE, "place": PLACE, "seq": 1, "before": None, "cause": "x" * 64}
+    values |= {"contract_digest": CONTRACT, "recorded_at": utc(NOON)} | more
+    return Entry(after=after, parents=parents, outcome=outcome, evidence_at=at, **values)
+
+
+def test_nothing_folds_to_no_status() -> None:
+    assert fold({}) == Standing()
+
+
+def test_a_chain_folds_to_its_newest_entry_in_any_order() -> None:
+    chain = {
+        "a": entry(DRAFT),
+        "b": entry(REGRESSED, "a", outcome=Outcome.FAIL, at=utc(NOON), seq=2),
+        "c": entry(ACTIVE, "b", outcome=Outcome.PASS, at=utc(LATER), seq=3),
+    }
+    for order in itertools.permutations(chain):
+        standing = fold({key: chain[key] for key in order})
+        assert (standing.status, standing.heads, standing.seq) == (ACTIVE, ("c",), 3)
+        assert (standing.failed_at, standing.evidence_at) == (NOON, LATER)
+
+
+def test_two_heads_count_as_the_lower() -> None:
+    forked = {"a": entry(DRAFT), "b": entry(REGRESSED, "a", seq=2), "c": entry(ACTIVE, "a", seq=2)}
+    standing = fold(forked)
+    assert (standing.status, standing.diverged, standing.heads) == (REGRESSED, True, ("b", "c"))
+
+
+def test_a_gate_shows_the_lowest_of_its_instances() -> None:
+    assert lowest([ACTIVE, DRAFT, DISCHARGED]) is DRAFT
+
+
+def test_staleness_is_computed_from_age_and_contract() -> None:
+    standing = Standing(status=ACTIVE, contract_digest=CONTRACT, evidence_at=NOON)
+    assert stale(standing, gate(), CONTRACT, LATER) == ()
+    assert stale(standing, gate(), "d" * 64, LATER) == ("the contract has changed since",)
+    aged = gate(max_age_days=1.0)
+    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=1)) == ()
+    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=3)) == ("3.0 days old, at most 1",)
+    assert stale(standing, None, CONTRACT, LATER) == ("the contract no longer has this gate",)
+    assert stale(Standing(status=DRAFT), aged, "d" * 64, LATER) == ()
+
+
+@pytest.mark.parametrize("text", ["2026-04-26", "2026-04-26T12:00:00.000000Z", "2026-04-26T12:00:00.000+02:00", "x"])
+def test_a_moment_has_one_form(text: str) -> None:
+    with pytest.raises(Exception, match="is no UTC time to the millisecond"):
+        moment(text)
+    assert moment(utc(NOON)) == NOON

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.evidence import drafts
+from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
+
+from weighbridge.errors import LedgerError
+from weighbridge.evidence.seal import seal
+from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
+from weighbridge.judging import judge_contract
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
+from weighbridge.ledger.record import discharge, is_live, propose, reconcile, retire
+from weighbridge.ledger.store import Ledger
+from weighbridge.model import Origin, Status, Unmeasured
+
+REASON = "refuted by a second machine's measurement"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+def status(ledger: Ledger) -> Status | None:
+    return fold(ledger.read(PLACE)).status
+
+
+def test_proposing_writes_nothing_and_says_what_recording_then_does(tmp_path: Path, ledger: Ledger) -> None:
+    bundle = sealed(tmp_path)
+    (proposed,) = propose(bundle, ledger, now=NOW, contract_digest=DIGEST)
+    assert not ledger.root.exists()
+    (done,) = recorded(ledger, bundle)
+    assert dataclasses.replace(done, entries=()) == proposed
+    assert (proposed.before, proposed.after, proposed.moved) == (None, ACTIVE, True)
+
+
+def test_the_first_record_declares_then_moves(tmp_path: Path, ledger: Ledger) -> None:
+    bundle = sealed(tmp_path)
+    recorded(ledger, bundle)
+    first, second = sorted(ledger.read(PLACE).values(), key=lambda entry: entry.seq)
+    assert (first.step, first.after, first.cause, first.parents) == (Step.DECLARE, DRAFT, DIGEST, ())
+    assert (second.before, second.after, second.cause) == (DRAFT, ACTIVE, bundle.id)
+    assert ledger.problems() == ()
+
+
+def test_recording_twice_adds_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    bundle = sealed(tmp_path)
+    recorded(ledger, bundle)
+    before = ledger.read(PLACE)
+    (again,) = recorded(ledger, bundle, NOW + timedelta(hours=5))
+    assert (again.code, again.entries) == ("already-recorded", ())
+    assert ledger.read(PLACE) == before
+
+
+def test_a_fixture_s_pass_is_partial_and_its_fail_moves_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    (failed,) = recorded(ledger, sealed(tmp_path, bad=True, origin=Origin.FIXTURE))
+    assert (failed.code, status(ledger)) == ("not-live", DRAFT)
+    (passed,) = recorded(ledger, sealed(tmp_path, origin=Origin.SYNTHETIC))
+    assert (passed.moved, status(ledger)) == (True, PARTIAL)
+
+
+def test_a_blocked_gate_is_declared_and_not_moved(tmp_path: Path, ledger: Ledger) -> None:
+    blocked: Any = {drafts.PAIRS: Unmeasured(code="unbound", why="not bound", remedy="bind it")}
+    bundle = seal(drafts.draft(blocked, CONTRACT, canaries={}), tmp_path, drafts.REDACTOR)
+    (move,) = recorded(ledger, bundle)
+    assert (move.code, move.says) == ("verdict-blocked", "BLOCKED is no evidence either way")
+    assert status(ledger) is DRAFT
+
+
+def test_overridden_params_move_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    given = dataclasses.replace(CONTRACT, overridden=("budget_ms",))
+    (move,) = recorded(ledger, sealed(tmp_path, given=given))
+    assert (move.code, status(ledger)) == ("overridden-params", DRAFT)
+    (entry,) = ledger.read(PLACE).values()
+    assert entry.cause == DIGEST
+
+
+def test_a_dirty_tool_moves_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    (move,) = recorded(ledger, sealed(tmp_path, tool=Tool(version="0.1.0", dirty=True)))
+    assert (move.code, status(ledger)) == ("dirty-tool", DRAFT)
+
+
+def test_a_fail_regresses_and_only_a_later_pass_heals(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path, hours=1))
+    recorded(ledger, sealed(tmp_path, bad=True, hours=3))
+    assert status(ledger) is REGRESSED
+    (older,) = recorded(ledger, sealed(tmp_path, hours=2))
+    assert (older.code, status(ledger)) == ("older-than-fail", REGRESSED)
+    recorded(ledger, sealed(tmp_path, bad=True, hours=5))
+    (between,) = recorded(ledger, sealed(tmp_path, hours=4))
+    assert between.code == "older-than-fail"
+    recorded(ledger, sealed(tmp_path, hours=6))
+    assert status(ledger) is ACTIVE
+    assert ledger.problems() == ()
+
+
+def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, ledger: Ledger) -> None:
+    keys = {name: f"tensor_values.source.import.{name}" for name in ("falcon", "heron")}
+    measured = {keys["falcon"]: BAD, keys["heron"]: GOOD}
+    draft = drafts.draft(measured, CONTRACT)
+    instances = {"GATE-IMPORT-001": ("falcon", "heron")}
+    canaries = {key: drafts.seen()[drafts.PAIRS] for key in keys.values()}
+    findings = judge_contract(CONTRACT, instances, draft.measured, canaries)
+    subjects = (drafts.bound("source"), drafts.bound("import", "falcon"), drafts.bound("import", "heron"))
+    draft = dataclasses.replace(draft, instances=instances, canaries=canaries, findings=findings, subjects=subjects)
+    recorded(ledger, seal(draft, tmp_path / "bundles", drafts.REDACTOR))
+    standing = {place.instance: fold(ledger.read(place)).status for place in ledger.places()}
+    assert standing == {"falcon": REGRESSED, "heron": ACTIVE}
+    assert lowest(s for s in standing.values() if s is not None) is REGRESSED
+
+
+def test_a_gate_is_live_only_where_every_subject_is() -> None:
+    gate = drafts.gate()
+    both = (drafts.bound("source"), drafts.bound("import", "falcon"))
+    assert is_live(gate, "falcon", both)
+    assert not is_live(gate, "heron", both)
+    assert not is_live(gate, "falcon", (drafts.bound("source", origin=Origin.FIXTURE), both[1]))
+    assert not is_live(dataclasses.replace(gate, subjects={}), "falcon", both)
+
+
+def test_a_verdict_that_does_not_follow_from_its_measurements_is_not_believed(tmp_path: Path, ledger: Ledger) -> None:
+    good = drafts.draft({drafts.PAIRS: GOOD}, CONTRACT)
+    forged = drafts.draft({drafts.PAIRS: BAD}, CONTRACT, findings=good.findings)
+    bundle = seal(forged, tmp_path, drafts.REDACTOR)
+    with pytest.raises(LedgerError, match=r"not-rederivable the verdicts of bundle .* do not follow from it"):
+        recorded(ledger, bundle)
+    with pytest.raises(LedgerError, match="not-rederivable"):
+        discharge(ledger, bundle, bundle.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert not ledger.root.exists()
+
+
+def test_a_bundle_of_another_kind_version_moves_nothing(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = sealed(tmp_path)
+    newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", newer)
+    with pytest.raises(LedgerError, match=r"not-rederivable .* other versions of its gate kinds"):
+        recorded(ledger, bundle)
+
+
+def test_retiring_takes_a_reason_and_a_cause_and_is_final(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path))
+    for reason, cause, code in (("too slow", "x", "no-reason"), (REASON, "", "no-cause")):
+        with pytest.raises(LedgerError) as caught:
+            retire(ledger, PLACE, reason=reason, cause=cause, now=NOW)
+        assert caught.value.code == code
+    entry = retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW)
+    assert retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW) == entry
+    (move,) = recorded(ledger, sealed(tmp_path, hours=9))
+    assert (move.code, status(ledger)) == ("retired", RETIRED)
+
+
+def test_what_was_never_declared_cannot_be_retired(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="illegal-edge no retire from nothing"):
+        retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW)
+    assert ledger.read(PLACE) == {}
+
+
+def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path: Path, ledger: Ledger) -> None:
+    bundle, fixture = sealed(tmp_path), sealed(tmp_path, origin=Origin.FIXTURE)
+    bad = sealed(tmp_path, bad=True)
+
+    def refused(which: Any, amendment: str = "a" * 64) -> str:
+        with pytest.raises(LedgerError) as caught:
+            discharge(ledger, which, which.findings[0], amendment=amendment, reason=REASON, now=NOW)
+        return caught.value.code
+
+    assert refused(bundle) == "illegal-edge"
+    recorded(ledger, fixture)
+    assert refused(bundle) == "illegal-edge"
+    recorded(ledger, bundle)
+    assert (refused(bundle, ""), refused(fixture), refused(bad)) == ("no-amendment", "not-live", "not-passed")
+    assert refused(sealed(tmp_path, tool=Tool(version="0.1.0", dirty=True))) == "not-live"
+    assert refused(sealed(tmp_path, given=dataclasses.replace(CONTRACT, overridden=("x",)))) == "not-live"
+    discharge(ledger, bundle, bundle.findings[0], amendment="a" * 64, reason=REASON, now=NOW)
+    assert status(ledger) is DISCHARGED
+    recorded(ledger, sealed(tmp_path, bad=True, hours=2))
+    assert status(ledger) is REGRESSED
+    assert refused(bundle) == "older-than-fail"
+    assert ledger.problems() == ()
+
+
+def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path))
+    with pytest.raises(LedgerError, match=r"not-diverged .* has 1 newest entries, nothing to join"):
+        reconcile(ledger, PLACE, reason=REASON, now=NOW)

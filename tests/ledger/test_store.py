@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.evidence.drafts import NOON
+from tests.ledgers import NOW, PLACE, recorded, sealed
+
+from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.errors import BundleError
+from weighbridge.evidence.timestamps import utc
+from weighbridge.ledger.fold import ACTIVE, DRAFT, Entry, Place, Step, fold
+from weighbridge.ledger.store import Ledger, segment
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger of three entries: declared, regressed, healed."""
+    made = Ledger(tmp_path / "ledger")
+    recorded(made, sealed(tmp_path, bad=True, hours=1))
+    recorded(made, sealed(tmp_path, hours=2))
+    return made
+
+
+def files(ledger: Ledger) -> list[Path]:
+    return sorted(path for path in ledger.root.rglob("*") if path.is_file())
+
+
+def codes(ledger: Ledger) -> set[str]:
+    return {problem.code for problem in ledger.problems()}
+
+
+def test_an_entry_is_named_by_its_number_and_digest(ledger: Ledger) -> None:
+    for number, path in enumerate(files(ledger), start=1):
+        shown = path.relative_to(ledger.root).as_posix()
+        digest = sha256(path.read_bytes())
+        assert shown == f"checkpoint-import/GATE-IMPORT-001/default/{number:06d}-{digest}.json"
+
+
+def test_every_flipped_byte_of_every_entry_is_seen_and_named(ledger: Ledger) -> None:
+    for path in files(ledger):
+        data = path.read_bytes()
+        for at in range(0, len(data), 7):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            assert path.relative_to(ledger.root).as_posix() in {problem.path for problem in ledger.problems()}
+        path.write_bytes(data)
+    assert ledger.problems() == ()
+
+
+def test_a_hole_in_the_chain_is_seen(ledger: Ledger) -> None:
+    for path in files(ledger)[:-1]:
+        data = path.read_bytes()
+        path.unlink()
+        assert "missing-parent" in codes(ledger)
+        path.write_bytes(data)
+
+
+def test_the_newest_entry_taken_away_is_not_seen_without_an_older_commit(ledger: Ledger) -> None:
+    files(ledger)[-1].unlink()
+    assert ledger.problems() == ()
+
+
+def rewritten(ledger: Ledger, at: int, **change: Any) -> None:
+    """Change an entry and repair its name, as a careful forger would."""
+    path = files(ledger)[at]
+    body = {**loads(path.read_bytes()), **change}
+    path.unlink()
+    data = dumps(body)
+    path.with_name(f"{body['seq']:06d}-{sha256(data)}.json").write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"after": "DISCHARGED"}, "illegal-edge"),
+        ({"before": "DRAFT"}, "illegal-edge"),
+        ({"seq": 9}, "seq"),
+        ({"outcome": "FAIL"}, "unearned"),
+        ({"outcome": None}, "unearned"),
+        ({"evidence_at": ""}, "unearned"),
+        ({"evidence_at": "2026-04-26T13:00:00.000Z"}, "older-than-fail"),
+        ({"evidence_at": "yesterday"}, "structure"),
+        ({"parents": []}, "seq"),
+        ({"step": "reconcile"}, "parents"),
+        ({"step": "discharge", "after": "DISCHARGED"}, "illegal-edge"),
+        ({"schema": "weighbridge.ledger/v9"}, "not-canonical"),
+        ({"note": "x"}, "structure"),
+        ({"place": {"contract": "other", "gate": "G", "instance": "default"}}, "misplaced"),
+    ],
+)
+def test_a_forged_newest_entry_is_refused_by_the_table(ledger: Ledger, change: dict[str, Any], code: str) -> None:
+    rewritten(ledger, -1, **change)
+    assert code in codes(ledger)
+
+
+def test_a_stranger_in_the_folder_is_named_and_a_dead_writer_s_draft_is_not(ledger: Ledger) -> None:
+    folder = ledger.folder(PLACE)
+    (folder / ".tmp-00").write_bytes(b"half")
+    assert ledger.problems() == ()
+    (folder / "notes.txt").write_text("x")
+    assert codes(ledger) == {"extra-file"}
+    with pytest.raises(BundleError, match="extra-file is no entry of a ledger"):
+        ledger.read(PLACE)
+
+
+def test_a_spoiled_entry_is_an_error_and_never_a_gate_left_out(ledger: Ledger) -> None:
+    for path in files(ledger):
+        path.write_bytes(b"{}")
+    with pytest.raises(BundleError, match="altered has sha256"):
+        ledger.places()
+    with pytest.raises(BundleError, match="altered has sha256"):
+        ledger.causes()
+
+
+def test_a_linked_or_stray_thing_above_the_entries_is_named(ledger: Ledger) -> None:
+    (ledger.root / ".gitkeep").write_bytes(b"")
+    assert ledger.problems() == ()
+    folder = ledger.folder(PLACE)
+    folder.rename(ledger.root.parent / "moved")
+    folder.symlink_to(ledger.root.parent / "moved")
+    assert codes(ledger) == {"extra-file"}
+    with pytest.raises(BundleError, match="is no folder of a ledger"):
+        ledger.places()
+
+
+def test_names_that_are_no_safe_folder_names_become_digests() -> None:
+    assert segment("falcon-7b.v1") == "falcon-7b.v1"
+    for name in ("../x", ".git", "a/b", "", "ü", "x" * 101):
+        assert segment(name) == f"_{sha256(name.encode())[:16]}"
+
+
+def test_ten_thousand_entries_fold_in_order() -> None:
+    place = Place(contract="c", gate="g", instance="i")
+    entries: dict[str, Entry] = {}
+    for number in range(10_000):
+        parents = (str(number - 1),) if number else ()
+        entries[str(number)] = _entry(place, number, parents)
+    assert fold(entries).heads == ("9999",)
+
+
+def _entry(place: Place, number: int, parents: tuple[str, ...]) -> Entry:
+    return Entry(
+        step=Step.MOVE,
+        place=place,
+        seq=number + 1,
+        parents=parents,
+        before=DRAFT,
+        after=ACTIVE,
+        cause="c",
+        contract_digest="d",
+        recorded_at=utc(NOON),
+    )
+
+
+# --- Crashes and crowds -----------------------------------------------------------------------------------------------
+
+
+def failing(at: int, number: int, counter: list[int], real: Callable[..., Any]) -> Callable[..., Any]:
+    def effect(*args: Any, **named: Any) -> Any:
+        counter[0] += 1
+        if counter[0] == at:
+            raise OSError(number, os.strerror(number))
+        return real(*args, **named)
+
+    return effect
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_refuses_at_any_effect_leaves_the_old_chain_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    bundle = sealed(tmp_path)
+    at, seen = 0, set()
+    while True:
+        at += 1
+        ledger = Ledger(tmp_path / f"ledger-{at}")
+        counter = [0]
+        with monkeypatch.context() as patch:
+            for name in ("open", "write", "fsync", "link", "mkdir"):
+                patch.setattr(os, name, failing(at, number, counter, getattr(os, name)))
+            with contextlib.suppress(BundleError):
+                recorded(ledger, bundle)
+        if counter[0] < at:
+            break
+        assert ledger.problems() == ()
+        seen.add(len(files(ledger)))
+        recorded(ledger, bundle)
+        assert fold(ledger.read(PLACE)).status is ACTIVE
+        assert len(files(ledger)) == 2
+    assert at > 10
+    assert seen == {0, 1, 2}
+
+
+APPENDER = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from tests.ledgers import NOW, DIGEST
+from weighbridge.evidence.unseal import unseal
+from weighbridge.ledger.record import record
+from weighbridge.ledger.store import Ledger
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    record(unseal(path), Ledger(Path(sys.argv[2])), now=NOW, contract_digest=DIGEST)
+"""
+
+
+def test_what_a_dead_writer_left_is_swept_by_the_next(ledger: Ledger) -> None:
+    left = ledger.folder(PLACE) / ".tmp-00"
+    left.write_bytes(b"half")
+    ledger.append(PLACE, lambda _: ())
+    assert not left.exists()
+
+
+def test_nobody_else_can_lock_the_place_while_an_entry_is_decided(ledger: Ledger) -> None:
+    def decide(_: Mapping[str, Entry]) -> tuple[Entry, ...]:
+        handle = os.open(ledger.folder(PLACE), os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        return ()
+
+    assert ledger.append(PLACE, decide) == ()
+
+
+def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path) -> None:
+    for hours in range(1, 9):
+        sealed(tmp_path, bad=True, hours=hours)
+    argv = [sys.executable, "-c", APPENDER, str(tmp_path / "bundles"), str(tmp_path / "ledger")]
+    running = [subprocess.Popen(argv, cwd=ROOT) for _ in range(4)]
+    assert [process.wait() for process in running] == [0, 0, 0, 0]
+    ledger = Ledger(tmp_path / "ledger")
+    standing = fold(ledger.read(PLACE))
+    assert ledger.problems() == ()
+    assert not standing.diverged
+    assert standing.seq == len(files(ledger))
+    assert standing.failed_at == NOON + timedelta(hours=8)
+
+
+def test_two_machines_that_both_appended_show_as_diverged(tmp_path: Path, ledger: Ledger) -> None:
+    other = Ledger(tmp_path / "other")
+    shutil.copytree(ledger.root, other.root)
+    recorded(ledger, sealed(tmp_path, bad=True, hours=3))
+    recorded(other, sealed(tmp_path, bad=True, hours=4))
+    shutil.copytree(other.root, ledger.root, dirs_exist_ok=True)
+    standing = fold(ledger.read(PLACE))
+    assert (standing.diverged, len(standing.heads)) == (True, 2)
+    assert ledger.problems() == ()
+    before = files(ledger)
+    (move,) = recorded(ledger, sealed(tmp_path, hours=5), NOW)
+    assert (move.code, files(ledger)) == ("diverged", before)
+
+
+def test_an_entry_never_replaces_another(ledger: Ledger) -> None:
+    chain = ledger.read(PLACE)
+    newest = max(chain.values(), key=lambda entry: entry.seq)
+    with pytest.raises(BundleError, match="the ledger entry was not written: File exists"):
+        ledger.append(PLACE, lambda _: (newest,))
+    assert ledger.read(PLACE) == chain

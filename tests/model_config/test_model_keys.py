@@ -1,0 +1,258 @@
+"""Every spelling of a field is read, the newer place before the older, and no value of a wrong type breaks anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weighbridge.comparison.gguf_mapping import Sides
+from weighbridge.model_config.model_defaults import COMPUTED, default, incomparable
+from weighbridge.model_config.model_fields import FIELDS, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical, text
+from weighbridge.model_config.model_keys import (
+    CONFIG_KEYS,
+    gguf_keys,
+    of_config,
+    of_gguf,
+    of_post_processor,
+    of_tokenizer,
+)
+
+
+def values(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: stated.value for name, stated in of_config(config, "config.json").items()}
+
+
+def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str = "", **fields: Any) -> Model:
+    stated = {name: Stated(value=value, read="x") for name, value in fields.items()}
+    return Model(form=form, architecture=architecture, fields=stated, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(("name", "keys"), CONFIG_KEYS.items())
+def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
+    value: Any = {Kind.COUNT: 7, Kind.NUMBER: 2.5, Kind.WORD: "silu", Kind.SWITCH: True}[FIELDS[name]]
+    for key in keys:
+        assert of_config({key: value}, "p")[name] == Stated(value=value, read=f"p {key}")
+        assert name not in values({key: None})
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, {"rope_scaling": "linear", "rope_scaling_factor": 2.0}),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}},
+         {"rope_scaling": "table", "rope_scaling_factor": 8.0, "rope_original_context": 64}),
+        ({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}},
+         {"rope_base": 5e5, "rope_scaling": "none"}),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+         {"rope_base": 1e6, "rope_base_local": 1e4}),
+        ({"rope_scaling": {"type": "su"}}, {"rope_scaling": "longrope"}),
+        ({"rope_scaling": "yes"}, {"rope_scaling": '"yes" (str)'}),
+        ({"head_dim": 64, "partial_rotary_factor": 0.5}, {"head_dim": 64, "rope_dimensions": 32}),
+        ({"hidden_size": 64, "num_attention_heads": 4, "rope_parameters": {"partial_rotary_factor": 0.25}},
+         {"embedding_length": 64, "head_count": 4, "rope_dimensions": 4}),
+        ({"num_attention_heads": 8, "multi_query": True}, {"head_count": 8, "head_count_kv": 1}),
+        ({"model_type": "falcon", "intermediate_size": 9, "ffn_hidden_size": 12, "multi_query": True,
+          "new_decoder_architecture": True, "num_kv_heads": 2},
+         {"architecture": "falcon", "feed_forward_length": 12, "head_count_kv": 2}),
+        ({"model_type": "cohere", "max_position_embeddings": 8192, "model_max_length": 131072},
+         {"architecture": "cohere", "context_length": 131072}),
+        ({"sliding_window": 4096, "use_sliding_window": False}, {"sliding_window": 0}),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert values(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (4096.0, Kind.COUNT, 4096),
+        (4096.5, Kind.COUNT, 4096.5),
+        ([2, 2, 2], Kind.COUNT, 2),
+        ([2, 4], Kind.COUNT, [2, 4]),
+        ([], Kind.COUNT, "[] (list)"),
+        (True, Kind.COUNT, "true (bool)"),
+        ("32", Kind.COUNT, '"32" (str)'),
+        (10000, Kind.NUMBER, 10000.0),
+        (False, Kind.NUMBER, "false (bool)"),
+        ({"a": 1}, Kind.NUMBER, '{"a": 1} (dict)'),
+        (1, Kind.SWITCH, "1 (int)"),
+        (False, Kind.SWITCH, False),
+        (5, Kind.WORD, "5 (int)"),
+    ],
+)
+def test_a_value_of_another_kind_is_told_as_what_it_is(value: Any, kind: Kind, expected: Any) -> None:
+    found = canonical(value, kind)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_long_values_that_begin_alike_are_told_apart() -> None:
+    assert canonical("a" * 100, Kind.WORD) != canonical("a" * 100 + "b", Kind.WORD)
+    assert len(text(["a"] * 10_000)) < 200
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert text(nested) == "a value that cannot be written"
+    assert canonical(10**400, Kind.NUMBER) == text(10**400)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from([*{key for keys in CONFIG_KEYS.values() for key in keys}, "rope_parameters", "rope_scaling",
+    "partial_rotary_factor", "bos_token", "eos_token_id", "bos_token_id", "add_bos_token", "cls_token"])  # fmt: skip
+ROPE = st.dictionaries(st.sampled_from(["rope_theta", "type", "factor", "full_attention", "sliding_attention",
+    "partial_rotary_factor"]), JSON, max_size=4)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(config=st.dictionaries(KEYS, JSON | ROPE, max_size=8), processor=JSON)
+def test_no_configuration_whatever_breaks_the_reading_of_it(config: dict[str, Any], processor: Any) -> None:
+    found = of_config(config, "p") | of_tokenizer(config, config, config, {}) | of_post_processor(processor, {})
+    assert set(found) <= set(FIELDS)
+    source = Model(form=HUGGING_FACE, architecture="llama", fields=found)
+    for name in FIELDS:
+        default(name, source)
+        incomparable(name, source, model(GGUF))
+
+
+# --- Tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_numbered_by_the_tokenizer_before_the_configurations() -> None:
+    found = of_tokenizer(
+        {"eos_token_id": [7, 8], "pad_token_id": 0},
+        {"eos_token_id": 9},
+        {"eos_token": {"content": "</s>"}},
+        {"</s>": 2},
+    )
+    also = (
+        (7, "config.json eos_token_id"),
+        (8, "config.json eos_token_id"),
+        (9, "generation_config.json eos_token_id"),
+    )
+    assert found["eos_token_id"] == Stated(value=2, read="tokenizer_config.json eos_token", also=also)
+    assert found["pad_token_id"] == Stated(value=0, read="config.json pad_token_id")
+    assert set(found) == {"eos_token_id", "pad_token_id"}
+
+
+def test_an_encoders_own_tokens_stand_for_the_first_and_the_last() -> None:
+    known = {"[CLS]": 2, "[SEP]": 3}
+    found = of_tokenizer({}, {}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}, known)
+    assert {name: stated.value for name, stated in found.items()} == {"bos_token_id": 2, "eos_token_id": 3}
+
+
+def template(*pieces: str) -> dict[str, Any]:
+    single = [{"Sequence": {"id": "A"}} if one == "A" else {"SpecialToken": {"id": one}} for one in pieces]
+    return {"type": "TemplateProcessing", "single": single}
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (None, {}),
+        ({"type": "ByteLevel"}, {"add_bos_token": False, "add_eos_token": False}),
+        ({"type": "RobertaProcessing"}, {"add_bos_token": True, "add_eos_token": True}),
+        (template("<s>", "A"), {"add_bos_token": True}),
+        (template("<s>", "A", "</s>"), {"add_bos_token": True, "add_eos_token": True}),
+        (template("x", "A"), {"add_bos_token": False}),
+        (template("A"), {}),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template("<s>", "A")]},
+         {"add_bos_token": True, "add_eos_token": False}),
+    ],
+)  # fmt: skip
+def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expected: dict[str, bool]) -> None:
+    found = of_post_processor(processor, {"bos": "<s>", "eos": "</s>"})
+    assert {name: stated.value for name, stated in found.items()} == expected
+
+
+# --- GGUF and defaults ------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:
+    keys = gguf_keys("qwen2")
+    assert (keys["rope_base"], keys["head_count_kv"]) == (("qwen2.rope.freq_base",), ("qwen2.attention.head_count_kv",))
+    metadata: dict[str, Any] = {name[0]: 7 for name in keys.values()} | {"general.architecture": "qwen2"}
+    assert set(of_gguf(metadata, frozenset())) == set(keys)
+    assert of_gguf({}, frozenset({"rope_freqs.weight"}))["rope_scaling"].value == "table"
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [
+        ("rope_base", model(), 10000.0),
+        ("rope_base", model(architecture="mixtral"), 1e6),
+        ("rope_base", model(GGUF, "llama"), 10000.0),
+        ("head_dim", model(embedding_length=64, head_count=4), 16),
+        ("head_dim", model(embedding_length=65, head_count=4), None),
+        ("head_dim", model(embedding_length=64, head_count=0), None),
+        ("head_dim", model(architecture="gemma", embedding_length=64, head_count=4), 256),
+        ("head_dim", model(GGUF, "gemma", embedding_length=64, head_count=4), 16),
+        ("rope_dimensions", model(head_dim=32), 32),
+        ("head_count_kv", model(head_count=8), 8),
+        ("feed_forward_length", model(architecture="gpt2", embedding_length=64), 256),
+        ("feed_forward_length", model(embedding_length=64), None),
+        ("attn_logit_softcap", model(GGUF, "gemma2"), 50.0),
+        ("attn_logit_softcap", model(GGUF, "llama"), 0.0),
+        ("rope_base_local", model(GGUF, "gemma3"), 10000.0),
+        ("rope_base_local", model(GGUF, "llama"), None),
+        ("activation", model(GGUF, "llama"), "silu"),
+        ("activation", model(GGUF, "unheard-of"), None),
+        ("activation", model(), None),
+        ("tied_embeddings", model(GGUF, "llama"), True),
+        ("tied_embeddings", model(GGUF, "bert"), None),
+        ("bos_token_id", model(GGUF, tokenizer="llama"), 1),
+        ("bos_token_id", model(GGUF, tokenizer="gpt2"), None),
+        ("add_bos_token", model(tokenizer="LlamaTokenizer"), True),
+        ("block_count", model(), None),
+    ],
+)
+def test_what_a_loader_takes_where_nothing_is_said(name: str, side: Model, expected: Any) -> None:
+    found = default(name, side)
+    assert (None if found is None else found.value) == expected
+    assert found is None or found.basis == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "candidate", "why"),
+    [
+        ("architecture", model(), model(GGUF), "the two formats name architectures differently"),
+        ("architecture", model(), model(), ""),
+        ("rope_base", model(), model(GGUF), ""),
+        ("context_length", model(architecture="mamba"), model(GGUF, "mamba"), "the import holds a placeholder"),
+        ("context_length", model(architecture="mamba"), model(architecture="mamba"), ""),
+        (
+            "rope_scaling_factor",
+            model(rope_scaling="table"),
+            model(GGUF, rope_scaling="table"),
+            "the factors are a tensor",
+        ),
+        ("rope_scaling_factor", model(), model(GGUF, rope_scaling="yarn"), ""),
+        ("activation", model(activation="silu"), model(GGUF, "unheard-of"), "GGUF does not say it"),
+        ("activation", model(activation="silu"), model(GGUF, "llama"), ""),
+        ("eos_token_id", model(eos_token_id=32000, vocab_size=320), model(GGUF), "the id lies outside the vocabulary"),
+        ("eos_token_id", model(eos_token_id=319, vocab_size=320), model(GGUF), ""),
+        ("eos_token_id", model(eos_token_id=320, vocab_size=320), model(GGUF, eos_token_id=320), ""),
+    ],
+)
+def test_what_two_formats_cannot_be_compared_in_is_said(name: str, source: Model, candidate: Model, why: str) -> None:
+    found = incomparable(name, source, candidate)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+
+
+def test_the_architectures_whose_activation_is_known_are_gguf_s() -> None:
+    import gguf
+
+    assert set(COMPUTED) <= set(gguf.MODEL_ARCH_NAMES.values())
+
+
+def test_a_mapping_counts_heads_under_the_same_names() -> None:
+    config = {"n_head": 4, "num_kv_heads": 2, "n_layer": 3}
+    sides = Sides(architecture="llama", config=config, source={}, candidate={})
+    assert (sides.heads, sides.number("block_count")) == ((4, 2), 3)

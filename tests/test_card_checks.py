@@ -1,0 +1,88 @@
+"""The self-test must notice a weakened judge and a blind instrument; one that cannot fail shows nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from weighbridge import card_checks
+from weighbridge.card_checks import Check
+from weighbridge.cards import VerifierCard, read_card
+from weighbridge.clauses.kind import passed
+from weighbridge.data import data_path
+from weighbridge.gates import KINDS
+from weighbridge.model import Fields, Measurement, Record, Rows, Series, Unmeasured
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.verifier import Views
+
+
+def wrong(prefix: str) -> Check | None:
+    """Find the first check that went wrong, and look no further."""
+    return next((check for check in card_checks.selftest() if check.wrong and check.name.startswith(prefix)), None)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_judge_that_always_passes_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lax = dataclasses.replace(KINDS[name], judge=lambda _evidence, _limits: passed(looked=("x",)))
+    monkeypatch.setattr(card_checks, "KINDS", {**KINDS, name: lax})
+    assert wrong(name)
+
+
+def first_only(value: Any) -> Any:
+    match value:
+        case Rows(key, rows):
+            return Rows(key, rows[:1])
+        case Series(step, values):
+            return Series(step[:1], values[:1])
+        case Record(fields):
+            return Record(dict(list(fields.items())[:1]))
+
+
+Measure = Callable[[Views, Fields], Measurement | Unmeasured]
+
+
+def half_blind(measure: Measure) -> Measure:
+    def look(views: Views, options: Fields) -> Measurement | Unmeasured:
+        found = measure(views, options)
+        return dataclasses.replace(found, value=first_only(found.value)) if isinstance(found, Measurement) else found
+
+    return look
+
+
+def frozen(measure: Measure) -> Measure:
+    """Answer the first measurement for ever."""
+    first: list[Measurement | Unmeasured] = []
+
+    def look(views: Views, options: Fields) -> Measurement | Unmeasured:
+        if not first:
+            first.append(measure(views, options))
+        return first[0]
+
+    return look
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [half_blind, frozen])
+@pytest.mark.parametrize("key", VERIFIERS, ids=lambda key: f"{key[0]}-{'-'.join(key[1])}")
+def test_an_instrument_that_is_a_constant_or_looks_at_its_first_place_is_noticed(
+    key: Any, damage: Callable[[Measure], Measure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key[0] == "forward_errors":
+        pytest.importorskip("torch")
+    real = VERIFIERS[key]
+    monkeypatch.setattr(
+        card_checks, "VERIFIERS", {**VERIFIERS, key: dataclasses.replace(real, measure=damage(real.measure))}
+    )
+    assert wrong(key[0])
+
+
+def test_a_specimen_that_expects_nothing_shows_nothing() -> None:
+    card = read_card(VerifierCard, data_path("verifiers") / "step_series.yaml")
+    specimen = dataclasses.replace(next(each for each in card.specimens if not each.error), expects={})
+    (check,) = card_checks.check_verifier_card(
+        dataclasses.replace(card, specimens=(specimen,)), data_path("verifiers") / "specimens"
+    )
+    assert check.wrong == ("expects nothing, so it shows nothing",)
