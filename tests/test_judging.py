@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.rows import typed
 
 from weighbridge import judging
 from weighbridge.clauses.kind import Evidence, Kind, passed
@@ -14,7 +15,6 @@ from weighbridge.gates import KINDS
 from weighbridge.model import (
     CanaryResult,
     Faulted,
-    Fields,
     Finding,
     GateDecl,
     Measured,
@@ -27,22 +27,23 @@ from weighbridge.model import (
 )
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.host import Host
+from weighbridge.quantities.tensors import TensorPair
 
-KEY = "tensor_pairs.a.b.default"
+KEY = "tensor_values.a.b.default"
 SEEN = CanaryResult(name="one flipped bit", place="y", applied=True, seen=True)
 GATE = GateDecl(id="G", kind="byte-identity", title="t", subjects={"source": "a", "candidate": "b"})
 
 
-def row(name: str, **more: Any) -> Fields:
+def row(name: str, **more: Any) -> TensorPair:
     same = {"source_dtype": "F32", "candidate_dtype": "F32", "source_shape": [4], "candidate_shape": [4], "elements": 4}
-    size = {"source_bytes": 16, "candidate_bytes": 16, "differing_bytes": 0, "first_difference": None, "nonzero": 4}
-    return {"name": name, **same, **size, "reproduced": {"identical": 4}, **more}
+    size = {"source_bytes": 16, "candidate_bytes": 16, "differing_bytes": 0, "first_difference": None, "nonzero": True}
+    return typed("tensor_values", {"name": name, **same, **size, "reproduced": {"identical": 4}, **more})
 
 
-def pairs(*rows: Fields, total: int | None = None) -> Measurement:
+def pairs(*rows: TensorPair, total: int | None = None) -> Measurement:
     count = len(rows)
     return Measurement(
-        quantity="tensor_pairs",
+        quantity="tensor_values",
         value=Rows("name", rows),
         by="t",
         examined=count,

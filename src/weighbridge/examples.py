@@ -1,7 +1,8 @@
 """The examples of a gate card: what all start from is said once, and each says only what is otherwise.
 
     given: {with: {below_ms: 110}, times: {at: wall_ms, values: [100.0, 101.0]}, columns: {wall_ms: {}}}
-    examples:
+
+Examples:
       - PASS: under the budget
       - FAIL: one outlier
         times: {"1": 190.0}

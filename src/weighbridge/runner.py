@@ -36,12 +36,12 @@ from weighbridge.model import (
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.host import Host
 from weighbridge.scheduling import threads
+from weighbridge.scheduling.job import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.verifiers.verifier import NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
 Progress = Callable[[str], None]
-Batch = Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +64,12 @@ class Evaluation:
 class Session:
     """One evaluation under way: opens each subject once, measures each quantity once."""
 
-    def __init__(self, contract: Contract, bound: Sequence[Bound], *, progress: Progress, debug: bool) -> None:
+    def __init__(
+        self, contract: Contract, bound: Sequence[Bound], *, execution: Execution, progress: Progress, debug: bool
+    ) -> None:
         self.contract = contract
         self.bound = tuple(bound)
+        self.execution = execution
         self.progress = progress
         self.debug = debug
         self.views: dict[tuple[str, str], Any] = {}
@@ -101,25 +104,28 @@ class Session:
         self.measured[item.key] = self._guarded(item, tuple(bound for bound in found if bound is not None))
 
     def prefetch(self, items: Iterable[Request]) -> None:
-        """Measure ahead what an instrument takes at once: what differs in its last subject alone."""
-        alike: dict[tuple[str, tuple[Bound, ...], str], dict[str, tuple[Bound, ...]]] = {}
+        """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
+        alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
         for item in items:
             bound = tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
-            if len(bound) == len(item.subjects) > 1:
-                alike.setdefault((item.quantity, bound[:-1], item.options), {})[item.key] = bound
-        for (quantity, _, options), group in alike.items():
-            verifier = VERIFIERS.get((quantity, tuple(one.kind for one in next(iter(group.values())))))
-            if len(group) > 1 and verifier is not None and verifier.batch is not None:
-                self._prefetch_group(verifier.batch, loads(options), group)
+            verifier = VERIFIERS.get((item.quantity, tuple(one.kind for one in bound)))
+            if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
+                shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
+                alike.setdefault(shared, {})[item.key] = verifier, bound
+        for (batch, shared, options), group in alike.items():
+            if len(group) > 1:
+                self.progress(f"measuring {len(group)} times of {', '.join(one.subject for one in shared)}")
+                self._prefetch_group(batch, loads(options), group)
 
-    def _prefetch_group(self, batch: Batch, options: Fields, group: Mapping[str, tuple[Bound, ...]]) -> None:
-        views = {}
-        for key, bound in group.items():
+    def _prefetch_group(
+        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]
+    ) -> None:
+        asked = {}
+        for key, (verifier, bound) in group.items():
             with contextlib.suppress(SubjectError):  # told when its own turn comes
-                views[key] = tuple(map(self.view, bound))
-        self.progress(f"measuring {len(views)} subjects beside {', '.join(one.subject for one in bound[:-1])}")
+                asked[key] = Asked(verifier, tuple(map(self.view, bound)))
         with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
-            self.prefetched |= dict(zip(views, batch(list(views.values()), options), strict=True))
+            self.prefetched |= dict(zip(asked, batch(list(asked.values()), options, self.execution), strict=True))
 
     def _guarded(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
         try:
@@ -147,12 +153,12 @@ class Session:
             )
         views = tuple(self.view(one) for one in bound)
         options: Fields = loads(item.options)
-        result = self.prefetched.pop(item.key, None) or verifier.measure(views, options)
+        result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
         if isinstance(result, SubjectError):
             raise result
         if isinstance(result, Unmeasured):
             return result
-        self.canaries[item.key] = lay_canary(verifier, views, options, result)
+        self.canaries[item.key] = lay_canary(verifier, views, options, result, self.execution)
         return dataclasses.replace(result, total=verifier.extent(views, options))
 
 
@@ -162,7 +168,18 @@ def _unbound(subject: str) -> Unmeasured:
     )
 
 
-def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Measurement) -> CanaryResult:
+def _measured(
+    verifier: Verifier, views: Views, options: Fields, execution: Execution
+) -> Measurement | Unmeasured | SubjectError:
+    if verifier.batch is None:
+        return verifier.measure(views, options)
+    (found,) = verifier.batch([Asked(verifier, views)], options, execution)
+    return found
+
+
+def lay_canary(
+    verifier: Verifier, views: Views, options: Fields, measured: Measurement, execution: Execution = HERE
+) -> CanaryResult:
     """Lay one known damage over a subject, measure again, and tell whether the instrument saw it.
 
     An instrument whose answer cannot even be held against the damage has not seen it.
@@ -170,7 +187,9 @@ def lay_canary(verifier: Verifier, views: Views, options: Fields, measured: Meas
     canary = verifier.canary(views, options, measured)
     if isinstance(canary, NoCanary):
         return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
-    again = verifier.measure(canary.views, options)
+    again = _measured(verifier, canary.views, options, execution)
+    if isinstance(again, SubjectError):
+        raise again
     try:
         seen = canary.seen(again)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError):
@@ -185,6 +204,7 @@ def evaluate(
     *,
     redactor: Redactor | None,
     opened: Mapping[tuple[str, str], Any] = MappingProxyType({}),
+    execution: Execution = HERE,
     progress: Progress = lambda _text: None,
     debug: bool = False,
 ) -> Evaluation:
@@ -194,7 +214,7 @@ def evaluate(
     is meant to be kept. `opened` are views that were opened already, by subject and instance.
     """
     started = dt.datetime.now(dt.UTC)
-    session = Session(contract, bound, progress=progress, debug=debug)
+    session = Session(contract, bound, execution=execution, progress=progress, debug=debug)
     session.views |= opened
     session.prefetch(
         item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)

@@ -14,12 +14,19 @@ from weighbridge.errors import UsageError
 from weighbridge.evidence.seal import seal
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import judge_contract
-from weighbridge.model import Measurement, Origin, Record
+from weighbridge.model import Basis, Measurement, Origin, Rows
+from weighbridge.quantities.facts import Fact
 
 GATE = "GATE-IMPORT-001"
 FACTS = Measurement(
     quantity="facts",
-    value=Record({"seq_len": {"value": 512, "basis": "measured"}, "resolved_device": {"value": "cuda:0"}}),
+    value=Rows(
+        "name",
+        (
+            Fact(name="seq_len", value=512, basis=Basis.MEASURED, contradicted_by=()),
+            Fact(name="resolved_device", value="cuda:0", basis=Basis.REPORTED, contradicted_by=()),
+        ),
+    ),
     by="facts/1",
     examined=2,
     total=2,
@@ -86,7 +93,7 @@ def test_the_impact_table_names_every_gate(tmp_path: Path) -> None:
 
 def test_a_device_fact_is_cited_from_its_measurement(tmp_path: Path) -> None:
     bundle: Any = with_facts(tmp_path)
-    pointer = "/measured/measurement/value/record/resolved_device/value"
+    pointer = "/measured/measurement/value/rows/1/value"
     cited = f"`cuda:0` [ev:{bundle.id[:12]}/measurements/facts.source.default.json#{pointer}]"
     assert f"- facts.source.default, resolved_device: {cited}" in draft(bundle, GATE)
 

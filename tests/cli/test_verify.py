@@ -90,12 +90,12 @@ def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pyt
     def broken(_views: Views, _options: Fields) -> Measurement:
         raise RuntimeError("a secret text")
 
-    key = ("tensor_pairs", (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT))
-    changed = dataclasses.replace(verifiers.VERIFIERS[key], measure=broken)
+    key = ("tensor_values", (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT))
+    changed = dataclasses.replace(verifiers.VERIFIERS[key], measure=broken, batch=None)
     monkeypatch.setattr("weighbridge.runner.VERIFIERS", {**verifiers.VERIFIERS, key: changed})
     ended = cli("verify", IMPORT, *bound(SOURCE, GOOD))
     assert ended.code == 4
-    assert "the verifier of tensor_pairs raised RuntimeError (verifier-raised)" in ended.out
+    assert "the verifier of tensor_values raised RuntimeError (verifier-raised)" in ended.out
     assert "a secret text" not in ended.out + ended.err
 
 

@@ -39,9 +39,8 @@ def test_symbols_leave_out_the_sign_and_the_last_seven_bits() -> None:
     assert bit_laws.symbols(np.array([0x3F80, 0xBF81, 0x7FFF, 0x007F], np.uint16)).tolist() == [0x7F, 0x7F, 0xFF, 0]
 
 
-def test_nothing_has_no_excess_and_no_divergence() -> None:
+def test_nothing_has_no_divergence() -> None:
     nothing = np.zeros(256, np.int64)
-    assert bit_laws.excess(nothing) is None
     assert bit_laws.divergence(nothing, nothing) is None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.rows import typed
+
 from weighbridge.contract.resolved import digests
 from weighbridge.evidence.redact import Redactor, redact_measured
 from weighbridge.evidence.seal import Draft
@@ -17,7 +19,6 @@ from weighbridge.model import (
     Basis,
     CanaryResult,
     Contract,
-    Fields,
     GateDecl,
     Measured,
     Measurement,
@@ -28,14 +29,15 @@ from weighbridge.model import (
     SubjectDecl,
     SubjectKind,
 )
+from weighbridge.quantities.tensors import TensorPair
 
 NOON = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
-PAIRS = "tensor_pairs.source.import.default"
+PAIRS = "tensor_values.source.import.default"
 REDACTOR = Redactor(key=b"k" * 32, paths=(("/home/ada", "${HOME}"),), names=(("ada", "user-000000000000"),))
 YAML = b"weighbridge: contract/v0\nid: checkpoint-import\n"
 
 
-def pair(name: str, **changes: Any) -> Fields:
+def pair(name: str, **changes: Any) -> TensorPair:
     row: dict[str, Any] = {
         "name": name,
         "source_dtype": "BF16",
@@ -45,19 +47,19 @@ def pair(name: str, **changes: Any) -> Fields:
         "elements": 6,
         "source_bytes": 12,
         "candidate_bytes": 12,
-        "nonzero": 6,
+        "nonzero": True,
         "differing_bytes": 0,
         "first_difference": None,
         "reproduced": {"identical": 6},
     }
-    return row | changes
+    return typed("tensor_values", row | changes)
 
 
-def pairs(*rows: Fields) -> Measurement:
+def pairs(*rows: TensorPair) -> Measurement:
     return Measurement(
-        quantity="tensor_pairs",
+        quantity="tensor_values",
         value=Rows("name", rows),
-        by="tensor_pairs/1",
+        by="tensor_values/1",
         at="payload",
         unit="elements",
         basis={"elements": Basis.MEASURED},

@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tests.rows import typed
+
 import weighbridge.gates as package
 from weighbridge.clauses.kind import Kind
 from weighbridge.judging import falsify
@@ -38,9 +40,9 @@ OTHER_CALL = {"any": "all", "all": "any", "max": "min", "min": "max"}
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
-    kept = tuple(dict(row) for row in rows)
+    kept = tuple(typed("tensor_values", row) for row in rows)
     value = Rows("name", kept)
-    measured = Measurement(quantity="tensor_pairs", value=value, by="test", examined=len(kept), total=len(kept))
+    measured = Measurement(quantity="tensor_values", value=value, by="test", examined=len(kept), total=len(kept))
     return {"pairs": measured}
 
 

@@ -51,8 +51,12 @@ def test_a_field_that_does_not_agree_fails_with_its_code(row: dict[str, Any], co
 
 def test_what_cannot_be_compared_is_told_and_does_not_count() -> None:
     verdict = judged(*SHAPES, field("activation", "silu", None, why="not said"), field("rope_base", None, None))
-    assert (verdict.outcome, verdict.of, verdict.figures["apart"]) == (Outcome.PASS, 2, ["activation (not said)"])
-    assert verdict.figures["silent"] == 1
+    assert (verdict.outcome, verdict.of, verdict.figures["not_compared"]) == (
+        Outcome.PASS,
+        2,
+        ["activation (not said)"],
+    )
+    assert verdict.figures["unset_on_both"] == 1
 
 
 @pytest.mark.parametrize(

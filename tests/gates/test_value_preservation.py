@@ -30,11 +30,11 @@ def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | 
     elements = math.prod(shape)
     counts = {"value-cast": elements} | ({"identical": elements} if source == candidate else {})
     return {
-        "name": name, "sources": [name], "made": "", "source_dtype": source, "candidate_dtype": candidate,
+        "name": name, "sources": [name], "transform": "", "source_dtype": source, "candidate_dtype": candidate,
         "source_shape": shape, "candidate_shape": shape, "elements": elements, "nonzero": True, "source_bytes": 0,
-        "candidate_bytes": 0, "twin": None, "first_difference": None, "relative_rmse": None, "max_error": None,
+        "candidate_bytes": 0, "identical_to": None, "first_difference": None, "relative_rmse": None, "max_error": None,
         "max_ulps": None, "compared": True, "lost_share": None, "same_values": None, "other": None,
-        "listed": "", "generated_error": None,
+        "drop_rule": "", "generated_error": None,
         "reproduced": counts if reproduced is None else reproduced, **more,
     }  # fmt: skip
 
@@ -54,7 +54,7 @@ def judged(rows: Sequence[Any], policy: str, **limits: Any) -> Verdict:
 
 
 ODD = row("odd", "F32", "F16", shape=[4, 100])
-TIED = row("lm_head.weight", "F32", "", {}, twin="model.embed_tokens.weight")
+TIED = row("lm_head.weight", "F32", "", {}, identical_to="model.embed_tokens.weight")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ TIED = row("lm_head.weight", "F32", "", {}, twin="model.embed_tokens.weight")
     [
         (row("a", "F32", "F32"), Class.BYTES_EQUAL),
         (row("a", "BF16", "F32"), Class.VALUE_EQUAL),
-        (row("a", "F32", "F32", {"value-cast": 512}, made="+1"), Class.VALUE_EQUAL),
+        (row("a", "F32", "F32", {"value-cast": 512}, transform="+1"), Class.VALUE_EQUAL),
         (row("a", "F32", "F16"), Class.ROUNDED_EXACT),
         (requantised("a", "Q8_0"), Class.REQUANT_EXACT),
         (bounded("a", "Q4_K"), Class.WITHIN_BOUND),
@@ -83,7 +83,7 @@ TIED = row("lm_head.weight", "F32", "", {}, twin="model.embed_tokens.weight")
         (TIED, Class.DROPPED),
         (row("a.bias", "F32", "", {}, nonzero=False), Class.DROPPED),
         (row("a.weight", "F32", "", {}, nonzero=False), Class.MISSING),
-        (row("a", "", "F32", {}, twin="b"), Class.GENERATED),
+        (row("a", "", "F32", {}, identical_to="b"), Class.GENERATED),
         (row("a", "F64", "I8", {}, compared=False), None),
     ],
 )

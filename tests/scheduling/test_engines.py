@@ -18,18 +18,19 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.formats.files import Entry, safetensors
-from tests.verifiers.test_tensor_pairs import bf16
+from tests.verifiers.test_tensor_values import bf16
 
 import weighbridge
 from weighbridge.errors import EngineError, SubjectError, UsageError
-from weighbridge.model import Fields, Measurement, Rows
+from weighbridge.model import Measurement, Rows
+from weighbridge.runner import lay_canary
 from weighbridge.scheduling import clusters, engines
 from weighbridge.scheduling.clusters import Cluster, reach
 from weighbridge.scheduling.engines import Engine, Task
-from weighbridge.scheduling.job import ENGINE, LISTENER
+from weighbridge.scheduling.job import Execution, Progress, unheard
 from weighbridge.scheduling.transfer import pack_view
 from weighbridge.verifiers import tensor_values
-from weighbridge.verifiers.verifier import Views
+from weighbridge.verifiers.verifier import Asked, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 TENSORS = 60
@@ -65,12 +66,11 @@ def views(paths: tuple[Path, Path]) -> Views:
     return tuple(map(open_checkpoint, paths))
 
 
-def rows(pair: Views, engine: Engine | None = None) -> tuple[Fields, ...]:
-    token = ENGINE.set(engine)
-    try:
-        found = tensor_values.VERIFIER.measure(pair, {})
-    finally:
-        ENGINE.reset(token)
+def rows(pair: Views, engine: Engine | None = None, on_progress: Progress = unheard) -> tuple[Any, ...]:
+    asked = [Asked(tensor_values.VERIFIER, pair)]
+    (found,) = tensor_values.batch(asked, {}, Execution(engine=engine, on_progress=on_progress))
+    if isinstance(found, SubjectError):
+        raise found
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
     return found.value.rows
@@ -104,9 +104,7 @@ def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_i
 ) -> None:
     heard: list[int] = []
     engine = at_hand(answers=answers)
-    token = LISTENER.set(lambda done, whole: heard.append(whole - done))
-    found = rows(views(pair), engine)
-    LISTENER.reset(token)
+    found = rows(views(pair), engine, lambda done, whole: heard.append(whole - done))
     assert found == rows(views(pair))
     assert engine.ran.told() == f"{TENSORS} tasks were done by 1 workers, {TENSORS} of them in this process"
     assert heard == sorted(heard, reverse=True)
@@ -115,13 +113,10 @@ def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_i
 
 def test_the_canary_travels_too_and_is_seen(pair: tuple[Path, Path]) -> None:
     verifier, both, engine = tensor_values.VERIFIER, views(pair), at_hand()
-    token = ENGINE.set(engine)
     whole = verifier.measure(both, {})
     assert isinstance(whole, Measurement)
-    canary: Any = verifier.canary(both, {}, whole)
-    assert canary.seen(verifier.measure(canary.views, {}))
-    ENGINE.reset(token)
-    assert engine.ran.tasks == TENSORS + 2 + 2
+    assert lay_canary(verifier, both, {}, whole, Execution(engine=engine)).seen
+    assert engine.ran.tasks == 2
 
 
 def test_what_a_subject_gives_on_a_worker_is_raised_where_it_was_asked_for(pair: tuple[Path, Path]) -> None:
@@ -251,10 +246,8 @@ def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
         if done:
             os.kill(workers[0].pid, signal.SIGKILL)
 
-    token = LISTENER.set(kill_one)
     with contextlib.closing(engine.cluster):
-        found = rows(views(pair), engine)
-    LISTENER.reset(token)
+        found = rows(views(pair), engine, kill_one)
     assert found == rows(views(pair))
     assert engine.ran.lost == 1
     assert engine.ran.again > 0
@@ -274,10 +267,8 @@ def test_when_all_workers_are_killed_the_comparison_ends_in_an_error_in_time(
         for worker in workers:
             os.kill(worker.pid, signal.SIGKILL)
 
-    token = LISTENER.set(kill_all)
     with contextlib.closing(engine.cluster), pytest.raises(SubjectError) as raised:
-        rows(views(pair), engine)
-    LISTENER.reset(token)
+        rows(views(pair), engine, kill_all)
     assert raised.value.code == "engine-lost"
     assert raised.value.what.endswith(" tensors undone: it has had no worker for 2 s")
 

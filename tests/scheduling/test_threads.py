@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from tests.formats.files import safetensors
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import LISTENER, JobSpec
-from weighbridge.verifiers import tensor_pairs, tensor_values
+from weighbridge.scheduling.job import HERE, JobSpec
+from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.verifier import Views
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -53,9 +52,7 @@ def test_the_first_error_in_order_is_raised_and_nothing_more_is_described(nbytes
 @pytest.mark.parametrize("nbytes", [1, threads.WORTH])
 def test_who_asks_hears_how_far_all_threads_have_come(nbytes: int) -> None:
     heard: list[tuple[int, int]] = []
-    token = LISTENER.set(lambda done, whole: heard.append((done, whole)))
-    threads.map_in_order(str, dict.fromkeys(range(4), nbytes))
-    LISTENER.reset(token)
+    threads.map_in_order(str, dict.fromkeys(range(4), nbytes), lambda done, whole: heard.append((done, whole)))
     assert heard == [(done * nbytes, 4 * nbytes) for done in (1, 2, 3, 4)]
 
 
@@ -94,7 +91,7 @@ def specs(*jobs: FakeJob) -> list[tuple[FakeJob, JobSpec]]:
 def test_tasks_of_several_works_that_read_the_same_stand_side_by_side() -> None:
     described: list[str] = []
     jobs = FakeJob(("b1", "a1", "c1"), described), FakeJob(("c2", "b2"), described)
-    found = threads.run_jobs(specs(*jobs))
+    found = threads.run_jobs(specs(*jobs), HERE)
     assert found == (({"name": "b1"}, {"name": "a1"}, {"name": "c1"}), ({"name": "c2"}, {"name": "b2"}))
     assert described == ["a1", "b1", "b2", "c1", "c2"]
 
@@ -102,16 +99,15 @@ def test_tasks_of_several_works_that_read_the_same_stand_side_by_side() -> None:
 def test_an_error_ends_its_own_work_and_no_other() -> None:
     described: list[str] = []
     jobs = FakeJob(("a1", "b1", "c1"), described, broken=("b1",)), FakeJob(("a2", "c2"), described)
-    failed, whole = threads.run_jobs(specs(*jobs))
+    failed, whole = threads.run_jobs(specs(*jobs), HERE)
     assert isinstance(failed, SubjectError)
     assert failed.what == "b1"
     assert whole == ({"name": "a2"}, {"name": "c2"})
     assert "c1" not in described
 
 
-@pytest.mark.parametrize("verifier", [tensor_pairs, tensor_values])
 def test_two_threads_measure_what_one_does_also_where_tensors_changed_places(
-    verifier: types.ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = [np.random.default_rng(seed).standard_normal(5000).astype("<f4").tobytes() for seed in range(40)]
     old = {f"t{index:02}": ("F32", (5000,), data) for index, data in enumerate(blocks)}
@@ -119,7 +115,7 @@ def test_two_threads_measure_what_one_does_also_where_tensors_changed_places(
     paths = safetensors(tmp_path / "old", old), safetensors(tmp_path / "new", new)
 
     def measured() -> object:
-        return verifier.measure(tuple(map(open_checkpoint, paths)), {})
+        return tensor_values.measure(tuple(map(open_checkpoint, paths)), {})
 
     alone = measured()
     monkeypatch.setattr(threads, "WORTH", 0)

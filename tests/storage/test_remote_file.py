@@ -31,7 +31,7 @@ from weighbridge.storage import remote_store
 from weighbridge.storage.folder import USUAL
 from weighbridge.storage.locate import locate
 from weighbridge.storage.remote_store import LARGE, SMALL
-from weighbridge.verifiers import file_structure, tensor_pairs
+from weighbridge.verifiers import file_structure, tensor_values
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 fsspec = pytest.importorskip("fsspec")
@@ -512,18 +512,18 @@ def test_comparing_elsewhere_gives_the_rows_that_comparing_here_gives(site: Site
     (tmp_path / "a.safetensors").write_bytes(BIG)
     here = open_checkpoint(tmp_path / "a.safetensors")
     there = open_checkpoint(f"{site.url}/big.safetensors")
-    one, other = tensor_pairs.measure((here, here), {}), tensor_pairs.measure((here, there), {})
+    one, other = tensor_values.measure((here, here), {}), tensor_values.measure((here, there), {})
     assert isinstance(other, Measurement)
     assert one.value == other.value
 
 
 PEAK = """
 import sys
-from weighbridge.verifiers import tensor_pairs
+from weighbridge.verifiers import tensor_values
 from weighbridge.views.checkpoint import open_checkpoint
 for pair in (sys.argv[1:3], sys.argv[3:5]):
     views = [open_checkpoint(url) for url in pair]
-    tensor_pairs.measure(views, {})
+    tensor_values.measure(views, {})
     print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

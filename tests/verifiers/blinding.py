@@ -46,13 +46,17 @@ def repeating(at: int) -> Blinding:
     return lambda measure: lambda views, options: _told(measure(views, options), lambda items: items[at])
 
 
+def _renamed(row: Any, key: str, place: str) -> Any:
+    return dataclasses.replace(row, **{key: place}) if dataclasses.is_dataclass(row) else {**row, key: place}
+
+
 def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
     if not isinstance(found, Measurement):
         return found
     match found.value:
         case Rows(key, rows):
             kept = change(rows)
-            same = kept if isinstance(kept, tuple) else tuple({**kept, key: row[key]} for row in rows)
+            same = kept if isinstance(kept, tuple) else tuple(_renamed(kept, key, row[key]) for row in rows)
             return dataclasses.replace(found, value=Rows(key, same))
         case Series(step, values):
             less = change(values)

@@ -1,4 +1,4 @@
-"""Blind each instrument and weigh what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
+"""Blind each instrument and evaluate what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
 
 The blinded instrument stands in the runner's table of verifiers; everything else is as in `weighbridge verify`. It
 lies about how much it looked at, so that its canary, its extent and the judge's trials have to notice.
@@ -27,7 +27,7 @@ from weighbridge.verifiers import (
     run_facts,
     step_columns,
     step_series,
-    tensor_pairs,
+    tensor_values,
 )
 from weighbridge.verifiers.verifier import Verifier
 
@@ -35,15 +35,15 @@ Key = tuple[str, tuple[SubjectKind, ...]]
 
 RUN, CHECKPOINT = SubjectKind.RUN, SubjectKind.CHECKPOINT
 KEYS: dict[str, Key] = {
-    "tensor_pairs": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
-    "tensor_pairs, widened": ("tensor_pairs", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values, byte for byte": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
+    "tensor_values, by dtype": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
     "tensor_values": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
     "tensor_values, widened": ("tensor_values", (CHECKPOINT, CHECKPOINT)),
     "facts-checkpoint": ("facts", (CHECKPOINT,)),
     "step_columns": ("step_columns", (RUN,)),
     "step_series": ("step_series", (RUN,)),
     "corpus_progress": ("corpus_progress", (RUN,)),
-    "corpus_epochs": ("corpus_epochs", (RUN,)),
+    "corpus_passes": ("corpus_passes", (RUN,)),
     "device_evidence": ("device_evidence", (RUN,)),
     "facts-run": ("facts", (RUN,)),
     "file_structure": ("file_structure", (CHECKPOINT,)),
@@ -87,15 +87,15 @@ def test_what_is_weighed_passes_with_instruments_that_see(case: Case, tmp_path: 
 
 RECORDS = {"facts-checkpoint", "facts-run", "corpus_progress", "host", "command_outcome"}  # one place each
 LOOKS: dict[str, dict[str, Blinding]] = {
-    "tensor_pairs": of_places(tensors, "tensor"),
-    "tensor_pairs, widened": of_places(tensors, "tensor"),
+    "tensor_values, byte for byte": of_places(tensors, "tensor"),
+    "tensor_values, by dtype": of_places(tensors, "tensor"),
     "tensor_values": of_places(tensors, "tensor"),
     "tensor_values, widened": of_places(tensors, "tensor"),
     "facts-checkpoint": of_places(tensors, "tensor"),
     "step_columns": of_places(rows, "row") | of_places(columns, "column"),
     "step_series": of_places(rows, "row"),
     "corpus_progress": of_places(rows, "row"),
-    "corpus_epochs": of_places(rows, "row") | of_places(events, "event"),
+    "corpus_passes": of_places(rows, "row") | of_places(events, "event"),
     "device_evidence": of_places(events, "event"),
     "facts-run": of_places(rows, "row"),
     "tensor_health": of_places(tensors, "tensor"),
@@ -120,7 +120,7 @@ def test_a_blinded_instrument_lets_no_pass_come_out(
     case: Case, name: str, blinding: Blinding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = VERIFIERS[KEYS[name]]
-    with_instrument(monkeypatch, KEYS[name], dataclasses.replace(real, measure=blinding(real.measure)))
+    with_instrument(monkeypatch, KEYS[name], dataclasses.replace(real, measure=blinding(real.measure), batch=None))
     assert refused(case, tmp_path)
 
 
@@ -128,16 +128,16 @@ def test_a_blinded_instrument_lets_no_pass_come_out(
 
 # Without the host and the command: one place each, whose loops read an installation and drain pipes in threads.
 SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
-    "tensor_pairs": (tensor_pairs, ("", "comparison.bytewise")),
-    "tensor_pairs, widened": (tensor_pairs, ("", "comparison.bytewise")),
+    "tensor_values, byte for byte": (tensor_values, ("", "bytewise", "value_errors", "laid_out")),
+    "tensor_values, by dtype": (tensor_values, ("", "bytewise", "value_errors", "laid_out")),
     "facts-checkpoint": (checkpoint_facts, ("",)),
     "step_columns": (step_columns, ("",)),
     "step_series": (step_series, ("",)),
     "corpus_progress": (corpus_progress, ("",)),
-    "corpus_epochs": (corpus_epochs, ("",)),
+    "corpus_passes": (corpus_epochs, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
-    "model_config": (model_config, ("", "model_config.vocabulary_comparison")),
+    "model_config": (model_config, ("", "vocabularies")),
     "forward_errors": (forward_errors, ("",)),
 }
 TOLD = "only what is told beside the outcome changes"
@@ -149,13 +149,13 @@ DIGITS = "both sides are then told in as many digits"
 NEITHER = "both sides have a tokenizer here; the tests hold it"
 NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
 HARMLESS: dict[str, dict[str, str]] = {
-    "tensor_pairs": {
+    "tensor_values, byte for byte": {
         "_cast: for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):": UNUSED,
         "row: for view in (self.source, self.candidate):": TOLD,
         "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": ONE,
         "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
     },
-    "tensor_pairs, widened": {
+    "tensor_values, by dtype": {
         "row: for view in (self.source, self.candidate):": TOLD,
         "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": UNUSED,
         "unequal: for one, other in zip(old[0].chunks(old[1], stretch), new[0].chunks(new[1], stretch), "
@@ -176,7 +176,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
     "corpus_progress": {"_expected: for told in tokens_told(view)": SAME},
-    "corpus_epochs": {
+    "corpus_passes": {
         "_by_tokens: for row, more in enumerate(tokens):": UNUSED,
         "_inside: for at, item in enumerate(begun) if item.step <= wrap": TOLD,
         "_rows: for item in begun[1:]": "a table of passes and one of their ends that differ in length raise",

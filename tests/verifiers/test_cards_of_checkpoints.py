@@ -31,7 +31,6 @@ def test_every_example_of_the_gate_card_comes_out_as_told(kind: str) -> None:
 @pytest.mark.parametrize(
     "card",
     [
-        "tensor_pairs",
         "tensor_values",
         "checkpoint_facts",
         "tensor_bits",

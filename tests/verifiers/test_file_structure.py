@@ -82,7 +82,7 @@ def archive(folder: Path, *, flipped: bool = False) -> CheckpointView:
 
 def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -> None:
     row = rows_of(archive(tmp_path))["file x.npz"]
-    assert (row["checksums"], row["wrong_checksums"]) == (3, [])
+    assert (row["checksums"], row["wrong_checksums"]) == (3, ())
     (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"]["wrong_checksums"]
     assert wrong["place"] == "c.npy"
     assert wrong["stored"] != wrong["computed"]

@@ -24,6 +24,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.model_config.config_json import CONFIG
+from weighbridge.quantities.checkpoint import EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
@@ -135,11 +136,11 @@ def test_entries_are_compared_one_by_one_and_padding_is_no_entry(source: Checkpo
     swapped = header(tmp_path / "swapped.gguf", [*PIECES[:-2], PIECES[-1], PIECES[-2]], MERGES[::-1])
     found = rows(source, swapped)
     assert (found["tokens"]["differing"], found["tokens"]["first_difference"]["index"]) == (2, 298)
-    assert found["merges"]["first_difference"] == {"index": 0, "source": "a a", "candidate": "l l"}
+    assert found["merges"]["first_difference"] == EntryDifference(index=0, source="a a", candidate="l l")
     short = rows(source, header(tmp_path / "short.gguf", PIECES[:-1], vocab_size=300))["tokens"]
-    assert short["first_difference"] == {"index": 299, "source": "piece-299", "candidate": "nothing"}
+    assert short["first_difference"] == EntryDifference(index=299, source="piece-299", candidate="nothing")
     longer = rows(source, header(tmp_path / "longer.gguf", [*PIECES, "more"], vocab_size=300))["tokens"]
-    assert longer["first_difference"] == {"index": 300, "source": "nothing", "candidate": "more"}
+    assert longer["first_difference"] == EntryDifference(index=300, source="nothing", candidate="more")
 
 
 def test_both_directions_tell_the_same(source: CheckpointView, tmp_path: Path) -> None:
@@ -218,8 +219,8 @@ def test_the_canary_is_seen_in_sides_that_differ_already(
     views = source, header(tmp_path / "x.gguf", ["another", *PIECES[1:]], **changed)
     found = VERIFIER.measure(views, {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, views, {}, found)
-    assert (laid.applied, laid.seen) == (True, True)
+    aligned = lay_canary(VERIFIER, views, {}, found)
+    assert (aligned.applied, aligned.seen) == (True, True)
 
 
 @pytest.mark.parametrize("known", [{"hidden_size": 64}, {"hidden_size": 64, "num_attention_heads": 4}])
@@ -229,8 +230,8 @@ def test_the_canary_is_seen_where_other_fields_are_computed_from_the_changed_one
     views = folder(tmp_path / "one", {**known, "head_dim": 16}), folder(tmp_path / "other", known)
     found = VERIFIER.measure(views, {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, views, {}, found)
-    assert (laid.applied, laid.seen) == (True, True)
+    aligned = lay_canary(VERIFIER, views, {}, found)
+    assert (aligned.applied, aligned.seen) == (True, True)
 
 
 def test_sides_without_a_common_field_have_no_canary(tmp_path: Path) -> None:

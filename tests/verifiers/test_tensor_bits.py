@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_bits
-from weighbridge.verifiers.tensor_bits import VERIFIER
+from weighbridge.verifiers.tensor_bits import VERIFIER, Bits
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
@@ -78,14 +79,15 @@ def test_the_sample_is_evenly_spaced_and_holds_the_last_word(elements: int, samp
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor_bits, "SAMPLE", sample)
-        patch.setattr(tensor_bits, "STEP", step)
         words = np.arange(1, elements + 1, dtype="<u2")
         view = view_of(Path(folder), w=words.view("<f2"))
-        found, kept, zeros = tensor_bits._read(view, view.tensor("w"))
-    stride = -(-elements // sample)
+        found = Bits(view.tensor("w"))
+        for chunk in view.chunks("w", 2 * step):
+            found.take(chunk)
+    stride, kept = -(-elements // sample), np.concatenate(found.kept)
     assert kept.tolist() == words[(elements - 1) % stride :: stride].tolist()
     assert kept[-1] == words[-1]
-    assert (found, zeros) == (int(np.bitwise_or.reduce(words)), 0)
+    assert (found.occurring, found.zeros) == (int(np.bitwise_or.reduce(words)), 0)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", BF16, "<f4", "<f8"])
@@ -101,17 +103,24 @@ def test_the_canary_is_seen_and_lies_in_the_last_of_two_tensors(tmp_path: Path, 
 def test_a_blind_instrument_is_seen_to_be_blind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: str) -> None:
     big = np.resize(WEIGHTS, (600, 500)).astype("<f2")
     view = view_of(tmp_path, a=WEIGHTS.astype(BF16), b=big)
-    right, whole = VERIFIER.measure((view,), {}), tensor_bits.row
+    right, whole, look = VERIFIER.measure((view,), {}), Bits.row, Bits.take
     assert isinstance(right, Measurement)
     kept = rows_of(view)
+
+    def first_chunk(self: Bits, chunk: memoryview) -> None:
+        if not self.kept:
+            look(self, chunk)
+
     made: dict[str, Any] = {
-        "constant": lambda _view, name: kept[name],
-        "first tensor only": lambda seen, name: whole(seen, name) if name == "a" else kept[name],
-        "first chunk only": lambda seen, name: {**whole(seen.cut([name], 256), name), "elements": 262400},
-        "no fit": lambda seen, name: {**whole(seen, name), "as_stored": kept[name]["as_stored"]},
-        "label for bits": lambda seen, name: {**whole(seen, name), "or_word": "0xffff"},
+        "constant": lambda self: kept[self.tensor.name],
+        "first tensor only": lambda self: whole(self) if self.tensor.name == "a" else kept[self.tensor.name],
+        "first chunk only": whole,
+        "no fit": lambda self: dataclasses.replace(whole(self), as_stored=kept[self.tensor.name].as_stored),
+        "label for bits": lambda self: dataclasses.replace(whole(self), or_word="0xffff"),
     }
-    monkeypatch.setattr(tensor_bits, "row", made[blind])
+    monkeypatch.setattr(Bits, "row", made[blind])
+    if blind == "first chunk only":
+        monkeypatch.setattr(Bits, "take", first_chunk)
     canary = VERIFIER.canary((view,), {}, right)
     assert not isinstance(canary, NoCanary)
     assert not canary.seen(VERIFIER.measure(canary.views, {}))

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import tensor_moments
+from weighbridge.verifiers import tensor_moments, tensor_walk
 from weighbridge.verifiers.tensor_moments import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -38,7 +38,7 @@ def test_agrees_with_numpy_however_it_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, step: int
 ) -> None:
     stored = (VALUES * (np.arange(41) % 3 > 0)).astype(dtype)
-    monkeypatch.setattr(tensor_moments, "STEP", step)
+    monkeypatch.setattr(tensor_walk, "STEP", step)
     row = rows_of(view_of(tmp_path, w=stored))["w"]
     exact = stored.astype(np.float64)
     expected = {
@@ -69,21 +69,21 @@ def test_the_canary_is_seen_in_the_last_tensor_and_a_constant_is_blind(tmp_path:
     view = view_of(tmp_path, a=VALUES.astype(dtype), b=VALUES.astype(dtype), c=np.array([True]))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
-    laid = lay_canary(VERIFIER, (view,), {}, found)
-    assert (laid.place, laid.seen) == ("b", True)
+    aligned = lay_canary(VERIFIER, (view,), {}, found)
+    assert (aligned.place, aligned.seen) == ("b", True)
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     assert not canary.seen(found)
 
 
 def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) -> None:
-    view = view_of(tmp_path, a=VALUES.astype("<f4"), b=np.resize(VALUES, 200_000).astype("<f4"))
+    view = view_of(tmp_path, a=VALUES.astype("<f4"), b=np.resize(VALUES, 300_000).astype("<f4"))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
-    assert damaged.tensor("b").elements == tensor_moments.STEP + 256
+    assert damaged.tensor("b").elements == tensor_moments.ENOUGH
     short = {**rows_of(damaged)["b"], **rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]}
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))

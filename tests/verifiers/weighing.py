@@ -195,8 +195,8 @@ def of_two_stacks(folder: Path) -> Case:
 ABSMAX = {"tensors": "*", "statistic": "absmax", "at_most": 1}
 BUDGET = {"statistic": "median", "steps": [20, 119], "below_ms": 20}
 CASES: Mapping[str, Callable[[Path], Case]] = {
-    "tensor_pairs": of_checkpoints("byte-identity", 1),
-    "tensor_pairs, widened": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
+    "tensor_values, byte for byte": of_checkpoints("byte-identity", 1),
+    "tensor_values, by dtype": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
     "tensor_values": of_checkpoints("value-preservation", 1, **{"with": {"policy": "same"}}),
     "tensor_values, widened": of_checkpoints("value-preservation", 2, **{"with": {"policy": "lossless"}}),
     "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),

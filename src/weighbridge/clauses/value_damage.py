@@ -143,7 +143,7 @@ def _content(change: Callable[[Fields], Fields]) -> Callable[[Fields, Any], Fiel
 
 
 def _one_fewer(row: Fields) -> Fields:
-    fewer, computed = int(str(row["elements"])) - 1, row["made"] == EXPONENTIAL
+    fewer, computed = int(str(row["elements"])) - 1, row["transform"] == EXPONENTIAL
     ulps = EXPONENTIAL_ULPS + 1 if computed else EXPONENTIAL_ULPS
     return _unlike(row, reproduced=dict.fromkeys(EXACT, fewer), relative_rmse=0.0, lost_share=0.0, max_ulps=ulps)
 
@@ -183,7 +183,7 @@ def _beyond(limit: float) -> float:
 
 def _drop(row: Fields, limits: Any) -> Fields | None:
     meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_missing)
-    return None if meant else {**row, "candidate_dtype": "", "twin": None, "listed": "", "nonzero": True}
+    return None if meant else {**row, "candidate_dtype": "", "identical_to": None, "drop_rule": "", "nonzero": True}
 
 
 def _drop_zeros(row: Fields, limits: Any) -> Fields | None:
@@ -195,7 +195,7 @@ def _add(row: Fields, limits: Any) -> Fields | None:
     meant = any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_extra)
     if meant or not row["candidate_dtype"]:
         return None
-    return {**row, "source_dtype": "", "twin": None, "generated_error": None}
+    return {**row, "source_dtype": "", "identical_to": None, "generated_error": None}
 
 
 def _miscomputed(row: Fields, limits: Any) -> Fields | None:

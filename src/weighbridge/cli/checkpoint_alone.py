@@ -10,8 +10,10 @@ from weighbridge.cards import gate_words, render
 from weighbridge.gates import KINDS
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.limits import read
-from weighbridge.model import Fields, Json, Measurement, Outcome, Rows, SubjectKind, Verdict
-from weighbridge.verifiers import VERIFIERS
+from weighbridge.model import Fields, Json, Measurement, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorBits
+from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 
@@ -42,13 +44,15 @@ def look(view: Any, table: Fields) -> CheckpointReport:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    quantities = dict.fromkeys(need.quantity for gate in GATES for need in KINDS[gate].needs.values())
-    measured = {quantity: _measure(quantity, view) for quantity in quantities}
+    files = VERIFIERS["file_structure", (SubjectKind.CHECKPOINT,)].measure((view,), {})
+    assert isinstance(files, Measurement)
+    read_once = tensor_walk.walk(
+        view, [(tensor_bits.QUANTITY, tensor_bits.begin), (tensor_health.QUANTITY, tensor_health.begin)]
+    )
+    measured = {found.quantity: found for found in (files, *read_once)}
     verdicts = {gate: _judged(gate, measured) for gate in GATES}
-    bits = measured["tensor_bits"].value
-    assert isinstance(bits, Rows)
     findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
-    rows = {str(row["name"]): {**_of(table[str(row["name"])]), **_told(row)} for row in bits.rows}
+    rows = {row.name: {**_of(table[row.name]), **_told(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
     wrong = {finding.place for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     return CheckpointReport(
@@ -57,12 +61,6 @@ def look(view: Any, table: Fields) -> CheckpointReport:
         health=verdicts["checkpoint-integrity"].figures,
         tensors={name: rows[name] for name in worst_first},
     )
-
-
-def _measure(quantity: str, view: Any) -> Measurement:
-    found = VERIFIERS[quantity, (SubjectKind.CHECKPOINT,)].measure((view,), {})
-    assert isinstance(found, Measurement)
-    return found
 
 
 def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
@@ -78,13 +76,12 @@ def _findings(gate: str, verdict: Verdict) -> list[Finding]:
     return [Finding(place=offence.place, gate=gate, code=offence.code, says=says) for offence, says in told]
 
 
-def _told(row: Fields) -> Fields:
+def _told(row: TensorBits) -> Fields:
     """Say how a tensor's label looks, and how much of its mantissa is used."""
     decision = decide(row, Limits())
-    used: Json = None
-    if row["trailing_zero_bits"] is not None:
-        used = int(str(row["mantissa_bits"])) - int(str(row["trailing_zero_bits"]))
-    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": row["mantissa_bits"]}
+    unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
+    used = None if unused is None or all_bits is None else all_bits - unused
+    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}
 
 
 def _of(row: Json) -> Fields:

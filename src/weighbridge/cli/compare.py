@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.binding import Bound, one_file
+from weighbridge.clauses.pair_look import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.gates import config_agreement
-from weighbridge.gates.value_preservation import KIND, Limits, Look
+from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging import DEFAULT, all_requests
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Evaluation, evaluate
+from weighbridge.scheduling.job import Execution, Progress
 from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:
@@ -93,10 +95,12 @@ def command(
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     with _engine(address) as engine:
-        views = {} if given else {name: view for name, path in paths.items() if (view := _opened(path)) is not None}
+        views = (
+            {} if given else {name: view for name, path in paths.items() if (view := _opened(path, engine)) is not None}
+        )
         chosen = {name: given or _declared(views.get(name)) for name in paths}
         gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-        together = _weigh({"source": source, **paths}, gates, views, debug=debug)
+        together = _weigh({"source": source, **paths}, gates, views, engine, debug=debug)
     answers = [(path, chosen[name], _alone(together, gates[name])) for name, path in paths.items()]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
@@ -134,12 +138,12 @@ def _given(text: str) -> Policy:
     return Policy(limits=limits, told=told)
 
 
-def _opened(path: str) -> CheckpointView | None:
+def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
     """Open an import whose header says what it is held to; None where it cannot be read, which the evaluation says."""
     from weighbridge.views.checkpoint import open_checkpoint
 
     try:
-        return open_checkpoint(_found_anywhere(path)) if path else None
+        return open_checkpoint(_found_anywhere(path, engine)) if path else None
     except SubjectError:
         return None
 
@@ -190,7 +194,7 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
 
 def _weigh(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
-    *, debug: bool,
+    engine: Engine | None, *, debug: bool,
 ) -> Evaluation:  # fmt: skip
     """Weigh all imports at once, so that the source is read once; `views` are those that are open already."""
     if not all(targets[name] for name in gates):
@@ -201,13 +205,18 @@ def _weigh(
         gates=tuple(itertools.chain.from_iterable(gates.values())),
     )  # fmt: skip
     bound = [
-        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target), by_hand=True)
+        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target, engine), by_hand=True)
         for name, target in targets.items()
     ]
     on = {gate.id: (DEFAULT,) for gate in contract.gates}
     opened = {(name, DEFAULT): view for name, view in views.items()}
-    with _rate():
-        return evaluate(contract, bound, on, redactor=None, opened=opened, progress=progress(), debug=debug)
+    execution = Execution(engine=engine, on_progress=_rate())
+    try:
+        return evaluate(
+            contract, bound, on, redactor=None, opened=opened, execution=execution, progress=progress(), debug=debug
+        )
+    finally:
+        end_progress()
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
@@ -221,53 +230,41 @@ def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
     )
 
 
-def _found_anywhere(path: str) -> str:
-    """Give the path that a worker in another directory finds the file by; without an engine, the path as it is."""
-    from weighbridge.scheduling.job import ENGINE
-
+def _found_anywhere(path: str, engine: Engine | None) -> str:
+    """Return the path that a worker in another directory finds the file by; without an engine, the path as it is."""
     here = local_path(path)
-    return path if ENGINE.get() is None or here is None else str(here.absolute())
+    return path if engine is None or here is None else str(here.absolute())
 
 
 @contextmanager
 def _engine(address: str | None) -> Iterator[Engine | None]:
-    """Reach the engine that was asked for, and have it do the work meanwhile."""
+    """Reach the engine that was asked for, and leave it afterwards."""
     if address is None:
         yield None
         return
     from weighbridge.scheduling.clusters import reach
     from weighbridge.scheduling.engines import Engine
-    from weighbridge.scheduling.job import ENGINE
 
     engine = Engine(address, reach(address))
-    token = ENGINE.set(engine)
     try:
         yield engine
     finally:
-        ENGINE.reset(token)
         engine.cluster.close()
 
 
-@contextmanager
-def _rate() -> Iterator[None]:
+def _rate() -> Progress:
     """Tell on a terminal how far comparing has come, and how fast."""
-    from weighbridge.scheduling.job import LISTENER
+    told, started, last = progress(), time.monotonic(), 0.0
 
-    told, started, last = progress(), time.monotonic(), [0.0]
-
-    def listen(done: int, whole: int) -> None:
+    def on_progress(done: int, whole: int) -> None:
+        nonlocal last
         now = time.monotonic()
-        if now - last[0] >= PAUSE_S:
-            last[0] = now
+        if now - last >= PAUSE_S:
+            last = now
             rate = done / max(now - started, 1e-9)
             told(f"comparing {done / 2**30:.2f} of {whole / 2**30:.2f} GiB, {rate / 2**20:.0f} MiB/s")
 
-    token = LISTENER.set(listen)
-    try:
-        yield
-    finally:
-        LISTENER.reset(token)
-        end_progress()
+    return on_progress
 
 
 def _json(source: str, path: str, policy: Policy, evaluation: Evaluation) -> dict[str, Json]:

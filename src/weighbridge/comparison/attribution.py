@@ -13,7 +13,6 @@ from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.casts import numpy_dtype
 from weighbridge.comparison.exact_casts import find_exact_cast, two_step_casts
 from weighbridge.comparison.mapping_plan import Pairing, Plan
-from weighbridge.model import Json
 
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Words
@@ -100,9 +99,9 @@ def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
             yield name
 
 
-def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, Json]:
+def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
-    found: dict[str, Json] = {}
+    found: dict[str, float | None] = {}
     for name, made in alternatives(plan, aligned.pairing).items():
         other = dataclasses.replace(aligned, pairing=made)
         if other.dtype and made.shape == aligned.new.shape:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,18 +35,15 @@ def symbols(words: NDArray[Any]) -> NDArray[Any]:
     return words >> SHIFT & (SYMBOLS - 1)
 
 
-def excess(counts: Counts) -> dict[str, float] | None:
-    """Tell the bits per element that the best law costs beyond the entropy, by reading; None without elements.
+def excess(counts: Counts) -> dict[str, float]:
+    """Return the bits per element that the best law costs beyond the entropy, by reading, of at least one element.
 
     This is the Kullback-Leibler divergence of the symbols from the nearest law.
     """
     import numpy as np
 
-    total = int(counts.sum())
-    if not total:
-        return None
     seen = counts > 0
-    share = counts[seen] / total
+    share = counts[seen] / int(counts.sum())
     gained = float((share * np.log2(share)).sum())
     return {
         reading: round(gained - float((_log2_masses(reading)[:, seen] @ share).max()), DIGITS) for reading in READINGS
@@ -79,14 +77,9 @@ def _log2_masses(reading: str) -> Masses:
     import numpy as np
 
     edges = _edges(reading)
-    masses = [_law(np.diff(below(edges / scale))) for below in _LAWS for scale in SCALES[reading]]
-    logarithms: Masses = np.log2(np.stack(masses))
+    masses = [np.diff(below(edges / scale)) for below in _laws() for scale in SCALES[reading]]
+    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
     return logarithms
-
-
-def _law(mass: Masses) -> Masses:
-    spread: Masses = (1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS
-    return spread
 
 
 def _edges(reading: str) -> Masses:
@@ -105,28 +98,13 @@ def _edges(reading: str) -> Masses:
     return edges
 
 
-def _normal(x: Masses) -> Masses:
+def _laws() -> tuple[Callable[[Masses], Masses], ...]:
+    """Return the share of magnitudes below each edge by law: normal, Laplace, Cauchy, uniform."""
     import numpy as np
 
-    return np.array([math.erf(value / math.sqrt(2)) for value in x])
-
-
-def _laplace(x: Masses) -> Masses:
-    import numpy as np
-
-    return -np.expm1(-x)
-
-
-def _cauchy(x: Masses) -> Masses:
-    import numpy as np
-
-    return 2 / math.pi * np.arctan(x)
-
-
-def _uniform(x: Masses) -> Masses:
-    import numpy as np
-
-    return np.minimum(x, 1.0)
-
-
-_LAWS = (_normal, _laplace, _cauchy, _uniform)
+    return (
+        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),
+        lambda x: -np.expm1(-x),
+        lambda x: 2 / math.pi * np.arctan(x),
+        lambda x: np.minimum(x, 1.0),
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from weighbridge.views.checkpoint import CheckpointView
@@ -21,25 +20,14 @@ PIECE = 1 << 18  # bytes counted in detail at once
 STEP = 4 << 10  # bytes looked at first for anything but zeros
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByteDifference:
-    """How many bytes differ, the offset of the first (None where none does), and how many stored units are equal."""
+def differing(old: Stored, new: Stored) -> int:
+    """Count the bytes in which two tensors of the same size differ."""
+    import numpy as np
 
-    differing_bytes: int
-    first: int | None
-    equal_units: int
-
-
-def compare(source: CheckpointView, candidate: CheckpointView, name: str, unit: int) -> ByteDifference:
-    """Compare a tensor of the same number of bytes on both sides, in units of `unit` bytes."""
-    nbytes = candidate.tensor(name).nbytes
-    differing, wrong, first = 0, 0, None
-    for at, old, new in unequal((source, name), (candidate, name), unit):
-        found = _count(old, new, unit)
-        differing += found.differing_bytes
-        wrong += -(-len(new) // unit) - found.equal_units
-        first = at + found.first if first is None and found.first is not None else first
-    return ByteDifference(differing_bytes=differing, first=first, equal_units=-(-nbytes // unit) - wrong)
+    return sum(
+        int(np.count_nonzero(np.frombuffer(one, np.uint8) != np.frombuffer(other, np.uint8)))
+        for _, one, other in unequal(old, new, new[0].tensor(new[1]).unit[1])
+    )
 
 
 def unequal(old: Stored, new: Stored, unit: int) -> Iterator[tuple[int, memoryview, memoryview]]:
@@ -56,18 +44,6 @@ def unequal(old: Stored, new: Stored, unit: int) -> Iterator[tuple[int, memoryvi
                 if not equal(*parts):
                     yield (at + start, *parts)
         at += len(other)
-
-
-def _count(old: memoryview, new: memoryview, unit: int) -> ByteDifference:
-    import numpy as np
-
-    unequal = np.frombuffer(old, np.uint8) != np.frombuffer(new, np.uint8)
-    padded = np.pad(unequal, (0, -len(unequal) % unit)).reshape(-1, unit)
-    return ByteDifference(
-        differing_bytes=int(np.count_nonzero(unequal)),
-        first=int(unequal.argmax()),
-        equal_units=int(np.count_nonzero(~padded.any(axis=1))),
-    )
 
 
 def equal(old: Buffer, new: Buffer) -> bool:

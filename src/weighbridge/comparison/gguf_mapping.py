@@ -71,7 +71,7 @@ def plan(sides: Sides) -> Plan | None:
         name=f"gguf:auto ({sides.architecture})",
         pairings={target: _squeezed(found, sides.candidate[target]) for target, found in kept.items()},
         tied=_tied(sides, kept, gone, repeats),
-        listed=left_out(sides.source),
+        drop_rules=left_out(sides.source),
         generated={name: values for name, values in generated(sides.config).items() if name in sides.candidate},
         heads=sides.heads,
     )
@@ -116,7 +116,7 @@ def _permuted(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
     if not heads or plain.shape[0] % (2 * heads):
         return None
     part = rope_order(plain.parts[0].source, heads, plain.shape[0])
-    return replace(plain, parts=(part,), made=f"rope permutation of {heads} heads")
+    return replace(plain, parts=(part,), transform=f"rope permutation of {heads} heads")
 
 
 def _interleaved(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
@@ -125,7 +125,7 @@ def _interleaved(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
         return None
     view = heads, 3, plain.shape[0] // (3 * heads)
     part = Part(source=plain.parts[0].source, view=view, order=(1, 0, 2))
-    return replace(plain, parts=(part,), made=f"q, k and v of {heads} heads put apart")
+    return replace(plain, parts=(part,), transform=f"q, k and v of {heads} heads put apart")
 
 
 def _grouped(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
@@ -138,25 +138,28 @@ def _grouped(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
     view = groups, each + 2, plain.shape[0] // (groups * (each + 2))
     cuts = (1, 0, each), (1, each, each + 1), (1, each + 1, each + 2)
     parts = tuple(Part(source=name, view=view, take=cut) for cut in cuts)
-    return replace(plain, parts=parts, made=f"q, k and v of {groups} groups put apart")
+    return replace(plain, parts=parts, transform=f"q, k and v of {groups} groups put apart")
 
 
 def _turned(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
     if sides.architecture != "gpt2" or len(plain.shape) != 2 or not target.endswith(TURNED):
         return None
     return replace(
-        plain, parts=(Part(source=plain.parts[0].source, transposed=True),), shape=plain.shape[::-1], made="transposed"
+        plain,
+        parts=(Part(source=plain.parts[0].source, transposed=True),),
+        shape=plain.shape[::-1],
+        transform="transposed",
     )
 
 
 def _plus_one(sides: Sides, _target: str, plain: Pairing) -> Pairing | None:
     if sides.architecture not in PLUS_ONE or not plain.parts[0].source.endswith("norm.weight"):
         return None
-    return replace(plain, arithmetic="+1", made="+1")
+    return replace(plain, arithmetic="+1", transform="+1")
 
 
 def _minus_exp(_sides: Sides, _target: str, plain: Pairing) -> Pairing | None:
-    return replace(plain, arithmetic="-exp", made="-exp") if plain.parts[0].source.endswith(".A_log") else None
+    return replace(plain, arithmetic="-exp", transform="-exp") if plain.parts[0].source.endswith(".A_log") else None
 
 
 def _cut(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
@@ -168,12 +171,12 @@ def _cut(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
     embedding = target in ("token_embd.weight", "output.weight")
     if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:
         part = Part(source=name, take=(0, 0, there[0]))
-        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), made=f"{there[0]} of {rows} rows")
+        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=f"{there[0]} of {rows} rows")
     offset = int(sides.config.get("pad_token_id") or 0) + 1
     roberta = "roberta" in str(sides.config.get("model_type"))
     if roberta and target == "position_embd.weight" and there[0] == rows - offset:
         part = Part(source=name, take=(0, offset, rows))
-        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), made=f"rows from {offset} on")
+        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=f"rows from {offset} on")
     return None
 
 
@@ -188,7 +191,7 @@ def _stacks(sides: Sides) -> dict[str, Pairing]:
     for target, names in found.items():
         parts = tuple(Part(source=names[place]) for place in sorted(names))
         shape = len(parts), *sides.source[parts[0].source]
-        stacks[target] = Pairing(candidate=target, parts=parts, shape=shape, made=f"{len(parts)} experts stacked")
+        stacks[target] = Pairing(candidate=target, parts=parts, shape=shape, transform=f"{len(parts)} experts stacked")
     return stacks
 
 
@@ -207,7 +210,7 @@ def _stacked(sides: Sides) -> dict[str, Pairing]:
         for half, target in enumerate((gate, up)):
             part = Part(source=name, view=(experts, 2, both // 2), take=(1, half, half + 1))
             found[target] = Pairing(
-                candidate=target, parts=(part,), shape=(experts, both // 2, width), made="half of gate and up"
+                candidate=target, parts=(part,), shape=(experts, both // 2, width), transform="half of gate and up"
             )
     return found
 
@@ -223,7 +226,7 @@ def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
             parts = tuple(part for one in three if one for part in one.parts)
             rows = sum(one.shape[0] for one in three if one)
             tail = three[0].shape[1:] if three[0] else ()
-            found[target] = Pairing(candidate=target, parts=parts, shape=(rows, *tail), made="q, k and v fused")
+            found[target] = Pairing(candidate=target, parts=parts, shape=(rows, *tail), transform="q, k and v fused")
     return found
 
 

@@ -34,14 +34,14 @@ class Part:
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `made` says it in words.
+    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `transform` says it in words.
     """
 
     candidate: str
     parts: tuple[Part, ...]
     shape: tuple[int, ...]
     arithmetic: str = ""
-    made: str = ""
+    transform: str = ""
 
     @property
     def plain(self) -> bool:
@@ -53,14 +53,14 @@ class Pairing:
 class Plan:
     """How a whole source becomes a candidate.
 
-    `tied` names the tensor that another one may repeat, on either side; `listed` says why a source tensor may go;
+    `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
     `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
     """
 
     name: str
     pairings: Mapping[str, Pairing]
     tied: Mapping[str, str] = field(default_factory=dict)
-    listed: Mapping[str, str] = field(default_factory=dict)
+    drop_rules: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
 

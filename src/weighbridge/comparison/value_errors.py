@@ -1,18 +1,18 @@
-"""Count the elements that an exact cast or a hypothesis gives, and measure how far others are off. Decides nothing."""
+"""Count the elements that a cast or a hypothesis gives, and measure how far the others are off. Decides nothing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.block_values import BLOCKS
 from weighbridge.comparison.casts import INTEGERS, decode, numpy_dtype, shown
 from weighbridge.comparison.exact_casts import ExactCast, values
-from weighbridge.model import Json
+from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
 if TYPE_CHECKING:
@@ -44,27 +44,36 @@ class Difference:
     found: bytes
 
 
-def count(aligned: AlignedTensor, exact_cast: ExactCast) -> tuple[int, Difference | None]:
+class Counted(NamedTuple):
+    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes."""
+
+    elements: int
+    first: Difference | None
+    differing_bytes: int | None
+
+
+def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
     """Count the elements that an exact cast reproduces bit for bit, and find the first that it does not."""
     import numpy as np
 
     per, size = aligned.new.unit
-    wrong, first, walk = 0, None, _Walk(aligned, exact_cast)
+    wrong, differing, first, walk = 0, 0, None, _Walk(aligned, exact_cast)
     for at, stored, predicted, there in walk.unequal():
         same = (predicted.reshape(-1, size) == there.reshape(-1, size)).all(axis=1)
         wrong += int(np.count_nonzero(~same)) * per
+        differing += int(np.count_nonzero(predicted != there)) if exact_cast.name == "identical" else 0
         if first is None:
             unit = int(same.argmin())
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             parts = predicted[span].tobytes(), there[span].tobytes()
             first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
-    return walk.looked - wrong, first
+    return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """A walk over a tensor beside an exact cast; `looked` counts elements, so that none is right unseen."""
+    """A walk over a tensor beside what a cast predicts; `looked` counts elements, so that none is right unseen."""
 
     aligned: AlignedTensor
     exact_cast: ExactCast
@@ -195,22 +204,19 @@ class _Sums:
             largest = float(np.abs(off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
-    def told(self) -> dict[str, Json]:
+    def told(self) -> dict[str, Any]:
         whole = self.squares if math.isfinite(self.squares) and self.squares > 0 else None
+        lost = None if whole is None or not math.isfinite(self.lost) else self.lost / whole
         relative = None if whole is None or not math.isfinite(self.errors) else math.sqrt(self.errors / whole)
         return {
             "relative_rmse": 0.0 if whole is None and self.errors == 0 == self.squares else relative,
-            "lost_share": 0.0 if whole is None and self.squares == 0 else _ratio(self.lost, whole),
+            "lost_share": 0.0 if whole is None and self.squares == 0 else lost,
             "max_error": self.largest if math.isfinite(self.largest) else None,
             "max_ulps": self.ulps,
         }
 
 
-def _ratio(part: float, whole: float | None) -> float | None:
-    return None if whole is None or not math.isfinite(part) else part / whole
-
-
-def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Difference | None) -> dict[str, Json]:
+def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Difference | None) -> dict[str, Any]:
     """Measure how far a tensor is from its source, and whether it holds the same values in another order.
 
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
@@ -278,7 +284,7 @@ def _mixed(words: Words) -> NDArray[Any]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _difference(aligned: AlignedTensor, first: Difference | None) -> Json:
+def _difference(aligned: AlignedTensor, first: Difference | None) -> FirstDifference | None:
     if first is None:
         return None
     new, (per, size) = aligned.new, aligned.new.unit
@@ -289,12 +295,12 @@ def _difference(aligned: AlignedTensor, first: Difference | None) -> Json:
     if per > 1:
         was, found = was[inside : inside + 1], found[inside : inside + 1]
     alone = first.stored or was
-    return {
-        "offset": offset, "file_offset": new.file_offset(offset), "index": first.index,
-        "source_hex": _hex(alone), "candidate_hex": _hex(found), "expected_hex": _hex(was),
-        "source_value": shown(alone, aligned.dtype), "candidate_value": shown(found, new.dtype),
-        "ulps": abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
-    }  # fmt: skip
+    return FirstDifference(
+        offset=offset, file_offset=new.file_offset(offset), index=first.index,
+        source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
+        source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
+        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
+    )  # fmt: skip
 
 
 def _hex(word: bytes) -> str:

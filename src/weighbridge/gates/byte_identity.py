@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, blocked, each_row, failed, passed, rows_of
 from weighbridge.clauses.pair_damage import blank_table, unlooked, variant
+from weighbridge.clauses.pair_look import PAIRS, Look
 from weighbridge.gates.dtype_preservation import listed
-from weighbridge.limits import Doc
+from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 
 # For a falsifier alone: another dtype whose elements have the same size.
@@ -35,9 +36,13 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = [row for row in table if listed(str(row["name"]), limits.tensors)]
     idle = [glob for glob in limits.tensors if not any(listed(str(row["name"]), (glob,)) for row in rows)]
     codes = {str(row["name"]): _code(row) for row in rows}
-    offences = [_offence(row, code) for row in rows if (code := codes[str(row["name"])])]
-    if offences:
-        return failed(offences, looked=tuple(codes), unit="tensors", figures=_size(rows))
+    objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
+    broken = [_offence(row, code) for row, code in objected if code != "not-compared"]
+    if broken:
+        return failed(broken, looked=tuple(codes), unit="tensors", figures=_size(rows))
+    if objected:
+        unread = [_offence(row, code) for row, code in objected]
+        return blocked("not-compared", {"tensors": len(unread)}, offences=unread, of=len(rows))
     if not any(row["elements"] for row in rows):
         return blocked("nothing-compared", {"tensors": len(rows), "names": len(table)})
     if idle:
@@ -58,6 +63,8 @@ def _code(row: Fields) -> str:
         return "dtype"
     if row["source_shape"] != row["candidate_shape"]:
         return "shape"
+    if not row["compared"]:
+        return "not-compared"
     return "" if row["differing_bytes"] == 0 else "bytes"
 
 
@@ -72,7 +79,7 @@ def _offence(row: Fields, code: str) -> Offence:
         "differing_bytes",
         "first_difference",
     )
-    return Offence(place=str(row["name"]), code=code, figures={key: row[key] for key in kept})
+    return Offence(place=str(row["name"]), code=code, figures={key: plain(row[key]) for key in kept})
 
 
 # --- Falsifiers -------------------------------------------------------------------------------------------------------
@@ -114,14 +121,16 @@ KIND = Kind(
     name="byte-identity",
     version=1,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": Need("tensor_pairs", of=("source", "candidate"))},
+    needs={"pairs": PAIRS},
     limits=Limits,
+    measure=Look,
     codes={
         "bytes": Outcome.FAIL,
         "dtype": Outcome.FAIL,
         "shape": Outcome.FAIL,
         "missing": Outcome.FAIL,
         "extra": Outcome.FAIL,
+        "not-compared": Outcome.BLOCKED,
         "nothing-compared": Outcome.BLOCKED,
         "names-nothing": Outcome.BLOCKED,
     },
@@ -141,6 +150,14 @@ KIND = Kind(
         variant("one longer", "shape", _longer, why="no tensor has a dimension"),
         each_row("dropped", "missing", "pairs", lambda row, _: {**row, "candidate_dtype": ""}, why="no tensors"),
         each_row("added", "extra", "pairs", lambda row, _: {**row, "source_dtype": ""}, why="no tensors"),
+        each_row(
+            "not compared",
+            "not-compared",
+            "pairs",
+            lambda row, limits: {**row, "compared": False} if _named(row, limits) else None,
+            why="no tensors",
+            outcome=Outcome.BLOCKED,
+        ),
         blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, why="there is no tensor"),
         _all_named_by(0),
         _all_named_by(-1),

@@ -112,10 +112,10 @@ def _figures(rows: Sequence[Fields], limits: Limits) -> Fields:
         "fields": len(rows),
         "compared": len(compared),
         "by_default": sum("default" in (row["source_basis"], row["candidate_basis"]) for row in compared),
-        "apart": [f"{row['name']} ({row['why']})" for row in stated if row["why"]] or None,
+        "not_compared": [f"{row['name']} ({row['why']})" for row in stated if row["why"]] or None,
         "meant": [f"{meant.field} ({meant.why})" for meant in limits.may_differ] or None,
         "one_sided": [str(row["name"]) for row in stated if not row["why"] and not _two_sided(row)] or None,
-        "silent": len(rows) - len(stated),
+        "unset_on_both": len(rows) - len(stated),
     }
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, blocked, each_row, failed, passed, rows_of
 from weighbridge.clauses.mechanisms import explained_together, reproduced
 from weighbridge.clauses.pair_damage import blank_table, deeper, longer, unlooked, variant
-from weighbridge.limits import Doc
+from weighbridge.clauses.pair_look import PAIRS, Look
+from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
 LOSSLESS: Mapping[str, tuple[str, ...]] = {
@@ -128,7 +129,8 @@ def _code(row: Fields, limits: Limits) -> str:
 
 def _expected(row: Fields) -> str:
     """Name the count that says how many elements the source's values give under the candidate's label."""
-    return "identical" if row["source_dtype"] == row["candidate_dtype"] else "value-cast"
+    kept = row["source_dtype"] == row["candidate_dtype"] and "identical" in reproduced(row)  # not where it is computed
+    return "identical" if kept else "value-cast"
 
 
 def _both(row: Fields) -> bool:
@@ -146,7 +148,9 @@ def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str])
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
     if code == "content":
         more["differing"] = int(str(row["elements"])) - int(str(reproduced(row)[_expected(row)]))
-    return {key: row[key] for key in kept} | {"mechanism": name, "explained": reproduced(row).get(name, 0)} | more
+    return (
+        {key: plain(row[key]) for key in kept} | {"mechanism": name, "explained": reproduced(row).get(name, 0)} | more
+    )
 
 
 def _summary(rows: tuple[Fields, ...]) -> Fields:
@@ -234,8 +238,9 @@ KIND = Kind(
     name="dtype-preservation",
     version=1,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": Need("tensor_pairs", of=("source", "candidate"))},
+    needs={"pairs": PAIRS},
     limits=Limits,
+    measure=Look,
     codes={
         "label": Outcome.FAIL,
         "content": Outcome.FAIL,

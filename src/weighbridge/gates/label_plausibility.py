@@ -66,7 +66,7 @@ class Decision(NamedTuple):
     why: str = ""
 
 
-def decide(row: Fields, limits: Limits) -> Decision:
+def decide(row: Any, limits: Limits) -> Decision:
     """Hold one tensor's bits against its label."""
     dtype, stored, swapped = str(row["dtype"]), row["as_stored"], row["byte_swapped"]
     if not stored:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import collections
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, blocked, failed, passed, rows_of
 from weighbridge.clauses.mechanisms import (
     QUANTISED,
     UNEXPLAINED,
@@ -22,6 +22,7 @@ from weighbridge.clauses.mechanisms import (
     mechanism,
     reproduced,
 )
+from weighbridge.clauses.pair_look import PAIRS, Look
 from weighbridge.clauses.value_classes import (
     BLOCK,
     BOUND,
@@ -44,12 +45,12 @@ from weighbridge.clauses.value_classes import (
 )
 from weighbridge.clauses.value_damage import FALSIFIERS
 from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
-from weighbridge.limits import Doc
+from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 
 EXPLAINED = ("label", "content", "bound", "shape")  # codes of tensors that are on both sides
 FIGURES = (
-    "made", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
+    "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
     "relative_rmse", "lost_share", "max_error", "max_ulps",
 )  # fmt: skip
 
@@ -71,27 +72,7 @@ class Limits:
     allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rename:
-    """One rewriting of names."""
-
-    pattern: Annotated[str, Doc("a regular expression, searched for in the source's name", name="from")]
-    replacement: Annotated[str, Doc("what takes its place", name="to")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What is looked at."""
-
-    headers: Annotated[bool, Doc("labels and shapes alone; content is then BLOCKED")] = False
-    map: Annotated[str, Doc("how names map: auto tells it from both sides", choices=("auto", "identity", "table"))] = (
-        "auto"
-    )
-    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's")] = field(default_factory=dict)
-    rename: Annotated[tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn")] = ()
-
-
-def class_of(row: Fields) -> Class | None:
+def class_of(row: Any) -> Class | None:
     """Tell the class of one tensor from what was measured; None where nothing could be compared."""
     if not row["candidate_dtype"]:
         return Class.DROPPED if _proven(row) else Class.MISSING
@@ -122,18 +103,22 @@ def _inexact(row: Fields) -> Class | None:
 def _as_computed(row: Fields) -> bool:
     """Tell whether an exponential is as near as two libraries' are to each other."""
     ulps = row["max_ulps"]
-    return row["made"] == EXPONENTIAL and ulps is not None and int(str(ulps)) <= EXPONENTIAL_ULPS
+    return row["transform"] == EXPONENTIAL and ulps is not None and int(str(ulps)) <= EXPONENTIAL_ULPS
 
 
 def _proven(row: Fields) -> bool:
-    """Tell whether a dropped tensor is proven to say nothing: it repeats the embedding, is listed, or zeros."""
-    return row["twin"] is not None or bool(row["listed"]) or (not row["nonzero"] and str(row["name"]).endswith("bias"))
+    """Tell whether a dropped tensor is proven to say nothing: it repeats the embedding, a rule drops it, or zeros."""
+    return (
+        row["identical_to"] is not None
+        or bool(row["drop_rule"])
+        or (not row["nonzero"] and str(row["name"]).endswith("bias"))
+    )
 
 
 def _computed(row: Fields) -> bool:
     """Tell whether a tensor without a source repeats the embedding, or holds what its configuration gives."""
     error = row["generated_error"]
-    return row["twin"] is not None or (error is not None and float(str(error)) <= GENERATED_ERROR)
+    return row["identical_to"] is not None or (error is not None and float(str(error)) <= GENERATED_ERROR)
 
 
 def _widened(row: Fields) -> bool:
@@ -244,7 +229,7 @@ def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str])
     counts, found = reproduced(row), class_of(row)
     exact = max((int(str(counts.get(name, 0))) for name in ("identical", "value-cast", "requantised")), default=0)
     more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
-    return {key: row[key] for key in FIGURES} | {
+    return {key: plain(row[key]) for key in FIGURES} | {
         "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),
         "mechanism": name, "explained": told, "differing": elements(row) - exact, **more,
     }  # fmt: skip
@@ -272,7 +257,7 @@ KIND = Kind(
     name="value-preservation",
     version=1,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))},
+    needs={"pairs": PAIRS},
     limits=Limits,
     measure=Look,
     codes={

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from weighbridge.model import Json
 from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.quantities.checkpoint import EntryDifference
 
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
@@ -29,7 +29,7 @@ class Compared:
     entries: tuple[int, int]
     digests: tuple[str, str]
     differing: int
-    first: Json
+    first: EntryDifference | None
 
 
 def of_pieces(source: Vocabulary, candidate: Vocabulary, *, file: Vocabulary | None, kind: str) -> Compared:
@@ -69,7 +69,7 @@ def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pai
 def _compared(pairs: Iterable[Pair], start: int) -> Compared:
     digests = hashlib.sha256(), hashlib.sha256()
     counts, differing = [0, 0], 0
-    first: Json = None
+    first = None
     for at, pair in enumerate(pairs, start):
         for side, piece in enumerate(pair):
             if piece is not None:
@@ -77,7 +77,7 @@ def _compared(pairs: Iterable[Pair], start: int) -> Compared:
                 counts[side] += 1
         if pair[0] != pair[1]:
             differing += 1
-            first = first or {"index": at, "source": _shown(pair[0]), "candidate": _shown(pair[1])}
+            first = first or EntryDifference(index=at, source=_shown(pair[0]), candidate=_shown(pair[1]))
     one, other = (f"sha256:{digest.hexdigest()}" for digest in digests)
     return Compared(entries=(counts[0], counts[1]), digests=(one, other), differing=differing, first=first)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weighbridge.quantities.base import Form, Quantity, record, rows
+from weighbridge.quantities.checkpoint import ConfigField, FileStructure
 from weighbridge.quantities.commands import CommandOutcome
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.quantities.host import Host
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, DeviceProbe, StepColumn
-from weighbridge.quantities.tensors import TensorMoments
+from weighbridge.quantities.tensors import TensorBits, TensorHealth, TensorMoments, TensorPair
 
 QUANTITIES: Mapping[str, Quantity] = {
     quantity.name: quantity
@@ -20,17 +21,15 @@ QUANTITIES: Mapping[str, Quantity] = {
         record("corpus_progress", CorpusProgress),
         rows("device_evidence", DeviceProbe, key="place"),
         rows("facts", Fact),
+        rows("file_structure", FileStructure),
         rows("forward_errors", ForwardError, key="point"),
         record("host", Host),
+        rows("model_config", ConfigField),
         rows("step_columns", StepColumn, key="column"),
         Quantity(name="step_series", form=Form.SERIES),
+        rows("tensor_bits", TensorBits),
+        rows("tensor_health", TensorHealth),
         rows("tensor_moments", TensorMoments),
-        # TRANSITION: not yet typed
-        Quantity(name="file_structure", form=Form.ROWS, row=dict),
-        Quantity(name="model_config", form=Form.ROWS, row=dict),
-        Quantity(name="tensor_bits", form=Form.ROWS, row=dict),
-        Quantity(name="tensor_health", form=Form.ROWS, row=dict),
-        Quantity(name="tensor_pairs", form=Form.ROWS, row=dict),
-        Quantity(name="tensor_values", form=Form.ROWS, row=dict),
+        rows("tensor_values", TensorPair),
     )
 }

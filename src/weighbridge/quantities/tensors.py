@@ -1,7 +1,8 @@
-"""What is measured of the tensors of one checkpoint."""
+"""What is measured of tensors: of one checkpoint, and of a checkpoint held against the one that it was made of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,3 +26,131 @@ class TensorMoments(Row):
     absmax: Annotated[float | None, Doc("largest magnitude", typical=0.06)]
     rms: Annotated[float | None, Doc("root mean square", typical=0.02)]
     zero_share: Annotated[float | None, Doc("share of elements that are zero", typical=0.0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitReading(Row):
+    """What the sampled words look like in one order of their bytes, by the 16 bits that hold sign and exponent."""
+
+    negative: Annotated[int, Doc("words with the sign set", typical=128)]
+    symbols: Annotated[int, Doc("different values of the eight bits after the sign", typical=64)]
+    excess: Annotated[
+        Mapping[str, float],
+        Doc("bits that an element costs beyond its entropy under the nearest law of weights, by reading", unit="bits",
+            typical={"BF16": 0.05, "F16": 3.0}),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorBits(Row):
+    """What the bits of one tensor look like, whatever its label says; None where its dtype has no use for it."""
+
+    name: Annotated[str, Doc("name of the tensor", typical="blk.0.attn_q.weight")]
+    dtype: Annotated[str, Doc("stored dtype", typical="BF16")]
+    elements: Annotated[int, Doc("number of elements", typical=256)]
+    zeros: Annotated[int | None, Doc("words that are zero but for their sign", typical=0)]
+    or_word: Annotated[str | None, Doc("all bits that occur in some word, in hexadecimal", typical="0xffff")]
+    trailing_zero_bits: Annotated[
+        int | None, Doc("last bits of the mantissa that no word uses; None where all are zero", unit="bits", typical=0)
+    ]
+    mantissa_bits: Annotated[int | None, Doc("bits of the mantissa", unit="bits", typical=7)]
+    sampled: Annotated[int, Doc("words of the sample, evenly spaced, the last among them", typical=256)]
+    nonzero: Annotated[int, Doc("words of the sample that are not zero: those of which the rest is told", typical=256)]
+    as_stored: Annotated[
+        BitReading | None,
+        Doc("the words as they are stored",
+            typical=BitReading(negative=128, symbols=64, excess={"BF16": 0.05, "F16": 3.0})),
+    ]  # fmt: skip
+    byte_swapped: Annotated[
+        BitReading | None,
+        Doc("the words with their bytes in the other order",
+            typical=BitReading(negative=128, symbols=128, excess={"BF16": 4.0, "F16": 4.0})),
+    ]  # fmt: skip
+    half_divergence: Annotated[
+        float | None, Doc("Jensen-Shannon divergence of upper and lower halves of words", unit="bits", typical=0.9)
+    ]
+    half_entropy: Annotated[float | None, Doc("entropy of both halves together", unit="bits", typical=6.0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorHealth(Row):
+    """What is odd about the values of one tensor, whatever it is meant to hold."""
+
+    name: Annotated[str, Doc("name of the tensor", typical="model.norm.weight")]
+    name_flaws: Annotated[tuple[str, ...], Doc("what the name holds that breaks tools", typical=())]
+    dtype: Annotated[str, Doc("stored dtype", typical="F16")]
+    shape: Annotated[tuple[int, ...], Doc("dimensions", typical=(8, 4))]
+    elements: Annotated[int, Doc("number of elements", typical=32)]
+    bytes: Annotated[int, Doc("size", unit="bytes", typical=64)]
+    row_bytes: Annotated[int, Doc("size of one row of the last dimension", unit="bytes", typical=8)]
+    nan: Annotated[int | None, Doc("elements that are NaN; None where nobody decodes the dtype", typical=0)]
+    infinite: Annotated[int | None, Doc("elements that are infinite; None where nobody decodes the dtype", typical=0)]
+    all_zero: Annotated[bool, Doc("whether every byte is zero", typical=False)]
+    constant: Annotated[bool, Doc("whether all words are one", typical=False)]
+    zero_tail_bytes: Annotated[int, Doc("run of zeros at the end, whole words", unit="bytes", typical=0)]
+    repeats: Annotated[str | None, Doc("the earlier tensor with the very same dtype and bytes", typical=None)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference(Row):
+    """The first element of a tensor that is not what its source gives."""
+
+    offset: Annotated[int, Doc("offset in the tensor", unit="bytes", typical=10)]
+    file_offset: Annotated[int, Doc("offset in the candidate's file", unit="bytes", typical=162)]
+    index: Annotated[int, Doc("the element, counted row by row", typical=5)]
+    source_hex: Annotated[str, Doc("the source's word", typical="0x3f80")]
+    candidate_hex: Annotated[str, Doc("the candidate's word", typical="0x3f81")]
+    expected_hex: Annotated[str, Doc("the word that the source gives under the candidate's dtype", typical="0x3f80")]
+    source_value: Annotated[str, Doc("the source's value; empty where it has none of its own", typical="1.0")]
+    candidate_value: Annotated[str, Doc("the candidate's value", typical="1.0078125")]
+    ulps: Annotated[int | None, Doc("distance in units of the last place", typical=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPair(Row):
+    """One tensor of a candidate beside what the mapping says that it was made of, or a tensor of one side alone."""
+
+    name: Annotated[str, Doc("the candidate's name, or the source's where the candidate has no such tensor",
+                             typical="blk.0.attn_q.weight")]  # fmt: skip
+    sources: Annotated[tuple[str, ...], Doc("the source's tensors that it is made of", typical=("a",))]
+    transform: Annotated[str, Doc("what was done to the source's values besides a change of dtype", typical="")]
+    source_dtype: Annotated[str, Doc("dtype of the source; empty where it has no such tensor", typical="BF16")]
+    candidate_dtype: Annotated[str, Doc("dtype of the candidate; empty where it has no such tensor", typical="BF16")]
+    source_shape: Annotated[tuple[int, ...], Doc("dimensions that the source gives", typical=(2, 3))]
+    candidate_shape: Annotated[tuple[int, ...], Doc("dimensions of the candidate", typical=(2, 3))]
+    elements: Annotated[int, Doc("number of elements", typical=6)]
+    nonzero: Annotated[bool, Doc("whether any byte is not zero", typical=True)]
+    source_bytes: Annotated[int, Doc("size of the source's tensors", unit="bytes", typical=12)]
+    candidate_bytes: Annotated[int, Doc("size of the candidate's tensor", unit="bytes", typical=12)]
+    identical_to: Annotated[str | None, Doc("the embedding whose bytes a tensor of one side repeats", typical=None)]
+    drop_rule: Annotated[str, Doc("why the converter leaves a source tensor out", typical="")]
+    generated_error: Annotated[
+        float | None, Doc("largest relative error of a table that the configuration gives", typical=None)
+    ]
+    compared: Annotated[bool, Doc("whether its content could be compared", typical=True)]
+    differing_bytes: Annotated[
+        int | None,
+        Doc("bytes that are not the source's own; None where sizes differ, or a change of dtype explains all",
+            unit="bytes", typical=0),
+    ]  # fmt: skip
+    reproduced: Annotated[
+        Mapping[str, int],
+        Doc("elements that each hypothesis about its making gives, bit for bit",
+            typical={"identical": 6, "value-cast": 6}),
+    ]  # fmt: skip
+    first_difference: Annotated[
+        FirstDifference | None, Doc("the first element that the plainest hypothesis does not give", typical=None)
+    ]
+    relative_rmse: Annotated[
+        float | None, Doc("root of the squared errors over that of the squared values; None where exact", typical=None)
+    ]
+    max_error: Annotated[float | None, Doc("largest absolute error", typical=None)]
+    max_ulps: Annotated[int | None, Doc("largest distance in units of the last place", typical=None)]
+    lost_share: Annotated[
+        float | None, Doc("share of the squared values in blocks that are not like theirs", typical=None)
+    ]
+    same_values: Annotated[bool | None, Doc("whether it holds the same values in another order", typical=None)]
+    other: Annotated[str | None, Doc("the source's tensor that took this one's place", typical=None)]
+    errors_otherwise: Annotated[
+        Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
+    ]

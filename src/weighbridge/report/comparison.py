@@ -13,7 +13,9 @@ import click
 from weighbridge.cards import fill, gate_words, render
 from weighbridge.clauses.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import KIND, class_of
-from weighbridge.model import Faulted, Fields, Finding, Json, Measurement, Offence, Outcome, Rows, Verdict
+from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome, Verdict
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report.lines import capped, finding_text, trials_told
 from weighbridge.report.terminal import COLOURS
 from weighbridge.runner import Evaluation
@@ -90,7 +92,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     figures = finding.verdict.figures
     if finding.verdict.code == NOBODY_ASKED:
         return
-    apart = figures.get("apart") or ()
+    apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
     if finding.verdict.outcome is Outcome.PASS:
         told = [f"{finding.verdict.of} fields agree" + (f", {len(apart)} could not be compared" if apart else "")]
@@ -104,7 +106,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
 
 def classes(evaluation: Evaluation) -> Json:
     """Give the class of every tensor, by name."""
-    return {str(row["name"]): _class(row) for row in _rows(evaluation)}
+    return {row.name: _class(row) for row in _rows(evaluation)}
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
@@ -122,33 +124,32 @@ def _badness(offence: Offence) -> tuple[int, float]:
     return rank, -share
 
 
-def _rows(evaluation: Evaluation) -> tuple[Fields, ...]:
-    return next(
-        (item.value.rows for item in evaluation.measured.values()
-         if isinstance(item, Measurement) and isinstance(item.value, Rows) and item.quantity == TENSORS),
-        (),
-    )  # fmt: skip
+def _rows(evaluation: Evaluation) -> tuple[TensorPair, ...]:
+    found = (
+        item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
+    )
+    return next((rows_of(item, TensorPair) for item in found), ())
 
 
-def _class(row: Fields) -> str:
+def _class(row: TensorPair) -> str:
     return str(class_of(row) or NOT_COMPARED)
 
 
-def _counted(rows: Iterable[Fields]) -> Mapping[str, int]:
+def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
     counts = Counter(_class(row) for row in rows)
     return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
 
 
-def _table(rows: Iterable[Fields], tensors: str) -> Iterable[str]:
+def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
     """List tensors with their class, dtypes and shape; names from outside are escaped."""
     for row in rows:
-        if fnmatch.fnmatchcase(str(row["name"]), tensors):
-            shape = row["candidate_shape"] or row["source_shape"]
-            made = f", {row['made']}" if row["made"] else ""
+        if fnmatch.fnmatchcase(row.name, tensors):
+            shape = row.candidate_shape or row.source_shape
+            made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
             yield fill(words, {
-                "found": _class(row), "name": row["name"], "old": row["source_dtype"] or "nothing",
-                "new": row["candidate_dtype"] or "nothing", "shape": shape, "made": made,
+                "found": _class(row), "name": row.name, "old": row.source_dtype or "nothing",
+                "new": row.candidate_dtype or "nothing", "shape": shape, "made": made,
             })  # fmt: skip
 
 

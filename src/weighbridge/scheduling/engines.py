@@ -22,7 +22,7 @@ from weighbridge import __version__
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Json
 from weighbridge.scheduling.clusters import Cluster
-from weighbridge.scheduling.job import LISTENER, Job, JobSpec
+from weighbridge.scheduling.job import Job, JobSpec, Progress
 from weighbridge.scheduling.transfer import PackedView, pack_view, unpack_view
 
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
@@ -89,11 +89,11 @@ class Answer:
 
     at: int
     worker: str
-    row: Fields | None = None
+    row: Any = None
     problem: tuple[str, str, str, str] | None = None
     fault: str = ""
 
-    def taken(self) -> Fields:
+    def taken(self) -> Any:
         """Take the row.
 
         Raises:
@@ -116,7 +116,7 @@ class Engine:
     cluster: Cluster
     ran: Ran = field(default_factory=Ran)
 
-    def __call__(self, job: Job, spec: JobSpec) -> tuple[Fields, ...]:
+    def __call__(self, job: Job, spec: JobSpec, on_progress: Progress) -> tuple[Any, ...]:
         """Have a job done, and give its rows in order.
 
         Raises:
@@ -128,15 +128,15 @@ class Engine:
             options=spec.options, fingerprint=job.fingerprint(),
         )  # fmt: skip
         before = self.cluster.workers()
-        listen, whole, done = LISTENER.get(), sum(sizes.values()), 0
-        rows: dict[int, Fields] = {}
+        whole, done = sum(sizes.values()), 0
+        rows: dict[int, Any] = {}
         weights = tuple(sizes.values())
         for answer in self._answers(task, list(enumerate(sizes))):
             rows[answer.at] = answer.taken()
             self.ran.workers.add(answer.worker)
             self.ran.here += answer.worker == _worker()
             done += weights[answer.at]
-            listen(done, whole)
+            on_progress(done, whole)
         self.ran.tasks += len(rows)
         lost = self.cluster.lost(task.run)
         self.ran.lost += len((before - self.cluster.workers()) | set(lost))

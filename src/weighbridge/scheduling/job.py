@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from weighbridge.model import Fields
 
-# Who wants to know how far a long measurement has come: bytes done, and bytes in all.
-LISTENER: ContextVar[Callable[[int, int], None]] = ContextVar("LISTENER", default=lambda _done, _whole: None)
+Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 
 
 class Job(Protocol):
     """A measurement as independent tasks, one a place."""
 
     def sizes(self) -> Mapping[Any, int]:
-        """Give the places that there are to describe, with the bytes to read of each."""
+        """Return the places that there are to describe, with the bytes to read of each."""
 
-    def row(self, place: Any, /) -> Fields:
+    def row(self, place: Any, /) -> Any:
         """Describe one place."""
 
     def locality(self, place: Any, /) -> str:
-        """Name what is read for a place, so that tasks that read the same can stand side by side."""
+        """Return what is read for a place, so that tasks that read the same can stand side by side."""
 
     def fingerprint(self) -> str:
-        """Tell this job from others; two processes that prepared the same one have the same."""
+        """Return what this job has of its own; two processes that prepared the same one have the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +36,19 @@ class JobSpec:
     options: Fields
 
 
-# Who does a job where threads of this process do not; the rows come back in the order of its sizes.
-ENGINE: ContextVar[Callable[[Job, JobSpec], tuple[Fields, ...]] | None] = ContextVar("ENGINE", default=None)
+def unheard(_done: int, _whole: int) -> None:
+    """Let progress go by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a session has long measurements done.
+
+    `engine` does a job where threads of this process do not, and gives the rows in the order of its sizes.
+    """
+
+    engine: Callable[[Job, JobSpec, Progress], tuple[Any, ...]] | None = None
+    on_progress: Progress = unheard
+
+
+HERE = Execution()

@@ -21,7 +21,6 @@ from weighbridge.verifiers import (
     tensor_bits,
     tensor_health,
     tensor_moments,
-    tensor_pairs,
     tensor_values,
 )
 from weighbridge.verifiers.verifier import Verifier
@@ -42,7 +41,6 @@ _ALL: tuple[Verifier, ...] = (
     tensor_bits.VERIFIER,
     tensor_health.VERIFIER,
     tensor_moments.VERIFIER,
-    tensor_pairs.VERIFIER,
     tensor_values.VERIFIER,
 )
 

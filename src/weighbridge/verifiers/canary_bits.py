@@ -5,11 +5,14 @@ The checkpoint is cut down first, so that the trial costs little whatever its si
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from weighbridge.comparison import bit_laws
-from weighbridge.model import Fields, Measurement, Rows, Unmeasured
-from weighbridge.verifiers.verifier import Canary, NoCanary
+from weighbridge.model import Measurement, Unmeasured
+from weighbridge.quantities.tensors import BitReading, TensorBits
+from weighbridge.verifiers.verifier import Canary, NoCanary, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 NOTHING = "no tensor holds floating words"
@@ -26,41 +29,31 @@ def damage(
     view: CheckpointView, elements: int, sample: int, measure: Callable[[CheckpointView], Measurement]
 ) -> Canary | NoCanary:
     """Overlay the last of two tensors with ones, and its last word with minus the next number after one."""
-    names = chosen(view, elements)
-    if not names:
+    names = [name for name in view.names() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
+    kept = two_of(names, lambda name: min(view.tensor(name).elements, elements))
+    if not kept:
         return NoCanary(NOTHING)
-    cut, name = view.cut(names, elements), names[-1]
+    cut, name = view.cut(kept, elements), kept[-1]
     tensor = cut.tensor(name)
-    size = tensor.unit[1]
-    most, last = (word.to_bytes(size, "little") for word in ONES[tensor.dtype])
+    most, last = (word.to_bytes(tensor.unit[1], "little") for word in ONES[tensor.dtype])
     damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
-    before = {**_rows(measure(cut))[name], **expected(tensor, sample)}
-    after = _rows(measure(damaged))
+    after = _told(measure(damaged))
+    wanted = dataclasses.replace(_told(measure(cut))[name], **expected(tensor, sample))
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        told = _rows(found)
-        return told.get(name) == before and told == after
+        told = _told(found)
+        return told.get(name) == wanted and told == after
 
     return Canary(name="ones, and one word unlike them", place=name, views=(damaged,), seen=seen)
 
 
-def chosen(view: CheckpointView, elements: int) -> tuple[str, ...]:
-    """Choose a small tensor of floating words, and after it in order another one, the largest that is cheap."""
-    names = [name for name in view.names() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
-    later = names[1:] or names
-    if not later:
-        return ()
-    last = max(reversed(later), key=lambda name: min(view.tensor(name).elements, elements))
-    earlier = names[: names.index(last)]
-    return (*sorted(earlier, key=lambda name: view.tensor(name).elements)[:1], last)
-
-
-def expected(tensor: Tensor, sample: int) -> Fields:
+def expected(tensor: Tensor, sample: int) -> dict[str, Any]:
     """Say what the pattern must measure as."""
+    import numpy as np
+
     most, last = ONES[tensor.dtype]
-    stride = -(-tensor.elements // sample)
-    sampled = (tensor.elements - 1) // stride + 1
-    told: Fields = {
+    sampled = (tensor.elements - 1) // -(-tensor.elements // sample) + 1
+    told: dict[str, Any] = {
         "zeros": 0,
         "or_word": f"{most | last if tensor.elements > 1 else last:#x}",
         "trailing_zero_bits": 0,
@@ -69,19 +62,15 @@ def expected(tensor: Tensor, sample: int) -> Fields:
     }
     if tensor.dtype == "F64":
         return told
-    return {**told, "as_stored": _reading(0x7F if tensor.dtype != "F16" else 0x78, sampled), "half_divergence": 1.0}
-
-
-def _reading(symbol: int, sampled: int) -> Fields:
-    import numpy as np
-
     counts = np.zeros(bit_laws.SYMBOLS, np.int64)
-    counts[symbol] = sampled
-    return {"negative": 1, "symbols": 1, "excess": bit_laws.excess(counts)}
+    counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
+    reading = BitReading(negative=1, symbols=1, excess=bit_laws.excess(counts))
+    return {**told, "as_stored": reading, "half_divergence": 1.0}
 
 
-def _rows(found: Measurement | Unmeasured) -> dict[str, dict[str, object]]:
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    left_out = ("byte_swapped", "half_entropy")
-    return {str(row["name"]): {key: row[key] for key in row if key not in left_out} for row in found.value.rows}
+def _told(found: Measurement | Unmeasured) -> dict[str, TensorBits]:
+    """Take the rows without what the pattern does not foretell."""
+    return {
+        name: dataclasses.replace(row, byte_swapped=None, half_entropy=None)
+        for name, row in rows_by_name(found).items()
+    }

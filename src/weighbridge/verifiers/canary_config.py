@@ -5,15 +5,15 @@ Vocabularies are cut to their last entries first, so that the trial costs little
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from weighbridge.model import Fields, Json, Measurement, Unmeasured
+from weighbridge.model import Json, Measurement, Unmeasured
 from weighbridge.model_config.model_description import ModelDescription
 from weighbridge.model_config.model_fields import FIELDS, Kind
 from weighbridge.model_config.vocabulary import Walk
+from weighbridge.quantities.checkpoint import ConfigField
 from weighbridge.verifiers.verifier import Canary, NoCanary, rows_by_name
 
 KEPT = 64  # entries of each list
@@ -29,11 +29,11 @@ Measure = Callable[[tuple[ModelDescription, ModelDescription]], Measurement | Un
 
 
 def damage(
-    source: ModelDescription, candidate: ModelDescription, rows: Sequence[Fields], measure: Measure
+    source: ModelDescription, candidate: ModelDescription, rows: Sequence[ConfigField], measure: Measure
 ) -> Canary | NoCanary:
     """Overlay the candidate's side: the last field that it states and that is compared, and the last of each list."""
     name = _chosen(rows, candidate)
-    lists = {str(row["name"]) for row in rows if row["differing"] == 0 and row["entries"]}
+    lists = {row.name for row in rows if row.differing == 0 and row.entries}
     if name is None and not lists:
         return NoCanary("nothing that is compared was read from the import")
     cut = _cut(source, candidate)
@@ -53,24 +53,24 @@ def damage(
     return Canary(name="the last field and the last entries changed", place=place, views=broken, seen=seen)
 
 
-def _shows(told: Fields, row: Fields, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
+def _shows(told: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
     """Tell whether a row says what was changed, and no more."""
-    if name is not None and row["name"] == name:
-        return told == {**row, "candidate": broken.model.fields[name].value}
-    if row["name"] not in lists or broken.vocabulary is None:
+    if row.name == name:
+        return told == replace(row, candidate=broken.model.fields[name].value)
+    if row.name not in lists or broken.vocabulary is None:
         return told == row
-    last = (broken.vocabulary.count if row["name"] == "tokens" else broken.vocabulary.merge_count) - 1
-    first: Any = told["first_difference"]
-    other_digest = told["candidate"] != row["candidate"] and told["source"] == row["source"]
-    return other_digest and told["differing"] == 1 and first["index"] == last
+    last = (broken.vocabulary.count if row.name == "tokens" else broken.vocabulary.merge_count) - 1
+    other_digest = told.candidate != row.candidate and told.source == row.source
+    first = told.first_difference
+    return other_digest and told.differing == 1 and first is not None and first.index == last
 
 
-def _chosen(rows: Sequence[Fields], candidate: ModelDescription) -> str | None:
+def _chosen(rows: Sequence[ConfigField], candidate: ModelDescription) -> str | None:
     """Choose the last compared field that the import itself states, rather one that no default depends on."""
     names = [
-        str(row["name"])
+        row.name
         for row in rows
-        if row["name"] in candidate.model.fields and row["source_basis"] and not row["why"] and not row["also"]
+        if row.name in candidate.model.fields and row.source_basis and not row.why and not row.also
     ]
     alone = [name for name in names if name not in FEEDING]
     return next(iter((alone or names)[::-1]), None)
@@ -97,7 +97,7 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
         vocabulary = replace(vocabulary, walk=_marked(vocabulary.walk, vocabulary.count - 1))
     if vocabulary is not None and "merges" in lists:
         vocabulary = replace(vocabulary, merges=_marked(vocabulary.merges, vocabulary.merge_count - 1))
-    return replace(side, model=dataclasses.replace(side.model, fields=fields), vocabulary=vocabulary)
+    return replace(side, model=replace(side.model, fields=fields), vocabulary=vocabulary)
 
 
 def _other(name: str, value: Json) -> Any:

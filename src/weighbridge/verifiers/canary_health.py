@@ -5,12 +5,14 @@ The checkpoint is cut down first, so that the trial costs little whatever its si
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from weighbridge.comparison.block_scales import DECODED
 from weighbridge.model import Measurement, Unmeasured
-from weighbridge.verifiers.verifier import Canary, NoCanary, rows_by_name
+from weighbridge.verifiers.verifier import Canary, NoCanary, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 ZEROS = 3  # units at the end
@@ -56,18 +58,19 @@ def damage(
     damaged = cut.overlaid(last.name, 0, pattern)
     if twin is not None:
         damaged = damaged.overlaid(twin, 0, pattern)
-    expected = {
+    expected: dict[str, Any] = {
         "all_zero": False,
         "constant": False,
         "zero_tail_bytes": ZEROS * last.unit[1],
         "repeats": twin,
         **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
     }
-    before, after = rows_by_name(measure(cut)), rows_by_name(measure(damaged))
+    after = rows_by_name(measure(damaged))
+    wanted = dataclasses.replace(rows_by_name(measure(cut))[last.name], **expected)
 
     def seen(found: Measurement | Unmeasured) -> bool:
         told = rows_by_name(found)
-        return told.get(last.name) == {**before[last.name], **expected} and told == after
+        return told.get(last.name) == wanted and told == after
 
     return Canary(name="one NaN, one infinity, zeros at the end", place=last.name, views=(damaged,), seen=seen)
 
@@ -75,16 +78,11 @@ def damage(
 def _chosen(view: CheckpointView, elements: int) -> tuple[str, ...]:
     """Choose the largest tensor that is cheap, and before it in order another, of its size where there is one."""
     names = [name for name in view.names() if _units(view.tensor(name)) > ZEROS + BODY]
-    later = names[1:] or names
-    if not later:
-        return ()
-    last = max(reversed(later), key=lambda name: min(view.tensor(name).elements, elements))
     cut = view.cut(names, elements)
-    earlier = names[: names.index(last)]
-    smallest = sorted(
-        earlier, key=lambda name: (not _alike(cut.tensor(name), cut.tensor(last)), cut.tensor(name).nbytes)
-    )
-    return (*smallest[:1], last)
+    kept = two_of(names, lambda name: cut.tensor(name).elements)
+    earlier = names[: names.index(kept[-1])] if kept else []
+    alike = next((name for name in earlier if _alike(cut.tensor(name), cut.tensor(kept[-1]))), None)
+    return kept if alike is None else (alike, kept[-1])
 
 
 def _units(tensor: Tensor) -> int:

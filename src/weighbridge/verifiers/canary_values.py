@@ -11,9 +11,10 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.block_values import BLOCKS
 from weighbridge.comparison.exact_casts import find_exact_cast, values
 from weighbridge.comparison.mapping_plan import Plan
-from weighbridge.model import Fields, Measurement, Unmeasured
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.model import Measurement, Unmeasured
+from weighbridge.quantities.tensors import TensorPair
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
+from weighbridge.views.checkpoint import Tensor
 
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 
@@ -23,7 +24,10 @@ NOTHING = "no tensor of both sides has bytes or values that can be compared"
 def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) -> Canary | NoCanary:
     """Cut two tensors out of both sides and damage the last unit of the last one of the candidate."""
     source, candidate = views
-    names = _chosen(source, candidate, plan)
+    comparable = sorted(
+        name for name in plan.pairings if _comparable(AlignedTensor(source, candidate, plan.pairings[name]))
+    )
+    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
         return NoCanary(NOTHING)
     name = names[-1]
@@ -50,17 +54,6 @@ def damage(views: Views, plan: Plan, measure: Callable[[Views], Measurement]) ->
         return others and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
-
-
-def _chosen(source: CheckpointView, candidate: CheckpointView, plan: Plan) -> tuple[str, ...]:
-    """Choose a comparable tensor, and before it in order another one; the largest that is cheap comes last."""
-    names = sorted(name for name in plan.pairings if _comparable(AlignedTensor(source, candidate, plan.pairings[name])))
-    later = names[1:] or names
-    if not later:
-        return ()
-    last = max(later, key=lambda name: (min(candidate.tensor(name).elements, ENOUGH), name))
-    earlier = names[: names.index(last)]
-    return (*sorted(earlier, key=lambda name: candidate.tensor(name).elements)[:1], last)
 
 
 def _comparable(aligned: AlignedTensor) -> bool:
@@ -90,34 +83,26 @@ def _other(last: bytes, tensor: Tensor) -> bytes | None:
         return last[:-1] + bytes([last[-1] ^ 1])
     import numpy as np
 
-    read = [values(np.frombuffer(unit, np.uint8), tensor.dtype) for unit in (last, *_units(len(last)))]
-    if read[0] is None:
+    was = values(np.frombuffer(last, np.uint8), tensor.dtype)
+    if was is None:
         return last[:-1] + bytes([last[-1] ^ 1])
-    changed = (unit for unit, found in zip(_units(len(last)), read[1:], strict=True) if not _alike(read[0], found))
-    return next(changed, None)
+    for unit in (bytes(len(last)), b"\x3c" * len(last), b"\x11" * len(last)):
+        found = values(np.frombuffer(unit, np.uint8), tensor.dtype)
+        if found is not None and np.isfinite(found).all() and not np.array_equal(was, found):
+            return unit
+    return None
 
 
-def _units(size: int) -> tuple[bytes, ...]:
-    return bytes(size), b"\x3c" * size, b"\x11" * size
-
-
-def _alike(one: object, other: object) -> bool:
-    import numpy as np
-
-    return bool(np.array_equal(np.asarray(one), np.asarray(other)) or not np.isfinite(np.asarray(other)).all())
-
-
-def _moved(before: Fields, after: Fields, step: int, tensor: Tensor) -> bool:
+def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> bool:
     """Tell whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
-    counts = [row["reproduced"] for row in (before, after)]
-    assert isinstance(counts[0], dict)
-    assert isinstance(counts[1], dict)
-    exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in counts[0]), None)
+    exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in before.reproduced), None)
     if exact_cast is None:
-        return before["relative_rmse"] != after["relative_rmse"]
-    if counts[1].get(exact_cast) != counts[0][exact_cast] - step * tensor.unit[0]:
+        return before.relative_rmse != after.relative_rmse
+    if after.reproduced.get(exact_cast) != before.reproduced[exact_cast] - step * tensor.unit[0]:
         return False
-    if step < 0 or before["first_difference"] is not None:
+    if exact_cast == "identical" and before.differing_bytes == after.differing_bytes:
+        return False
+    if step < 0 or before.first_difference is not None:
         return True
-    first = after["first_difference"]
-    return isinstance(first, dict) and first["offset"] // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
+    first = after.first_difference
+    return first is not None and first.offset // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1

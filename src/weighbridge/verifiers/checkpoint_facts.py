@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.quantities.base import rows_of
+from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers import tensor_walk
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView
 
 QUANTITY = "facts"
@@ -36,24 +37,14 @@ def measure(views: Views, _options: Fields) -> Measurement:
         "metadata_keys": len(view.metadata),
     }
     claimed = {name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None}
-    fields = {name: _fact(name, value, Basis.MEASURED) for name, value in counted.items()}
-    fields |= {name: _fact(name, value, Basis.REPORTED) for name, value in claimed.items()}
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("name", tuple(fields.values())),
-        by="weighbridge.verifiers.checkpoint_facts/1",
-        examined=len(tensors),
-        total=len(tensors),
-    )
+    facts = [_fact(name, value, Basis.MEASURED) for name, value in counted.items()]
+    facts += [_fact(name, value, Basis.REPORTED) for name, value in claimed.items()]
+    found = table(QUANTITY, facts, by="checkpoint_facts")
+    return dataclasses.replace(found, basis={}, examined=len(tensors), total=len(tensors))
 
 
-def _fact(name: str, value: object, basis: Basis) -> Fact:
+def _fact(name: str, value: Json, basis: Basis) -> Fact:
     return Fact(name=name, value=value, basis=basis, contradicted_by=())
-
-
-def extent(views: Views, _options: Fields) -> int:
-    """Count the tensors."""
-    return len(views[0].names())
 
 
 def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary | NoCanary:
@@ -72,10 +63,12 @@ def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary 
     }
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        after = rows_of(found, Fact) if isinstance(found, Measurement) else ()
-        return all(_fact(name, value, Basis.MEASURED) in after for name, value in left.items())
+        after = rows_by_name(found)
+        return all(after.get(name) == _fact(name, value, Basis.MEASURED) for name, value in left.items())
 
     return Canary(name="the last tensor taken away", place=names[-1], views=(view.cut(names[:-1]),), seen=seen)
 
 
-VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)
+VERIFIER = Verifier(
+    quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=tensor_walk.extent, canary=canary
+)

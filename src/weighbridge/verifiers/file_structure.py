@@ -13,8 +13,9 @@ from typing import Any
 from weighbridge.formats.dcp_metadata import NAME as METADATA
 from weighbridge.formats.dcp_metadata import SUFFIX
 from weighbridge.formats.strict_json import strict_json
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.quantities.checkpoint import FileStructure, WrongChecksum
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Checksum
 
 QUANTITY = "file_structure"
@@ -30,19 +31,10 @@ def measure(views: Views, _options: Fields) -> Measurement:
     view: CheckpointView = views[0]
     own = [_own(view, name) for name in sorted(view.files)]
     beside = [_row(Path(name), role="beside", nbytes=view.folder.size(name)) for name in _beside(view)]
-    rows = (*own, *beside)
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("name", rows),
-        by="weighbridge.verifiers.file_structure/1",
-        unit="bytes",
-        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
-        examined=len(rows),
-        total=len(rows),
-    )
+    return table(QUANTITY, (*own, *beside), unit="bytes")
 
 
-def _own(view: CheckpointView, name: str) -> Fields:
+def _own(view: CheckpointView, name: str) -> FileStructure:
     """Describe one file of the checkpoint, its checksums computed."""
     path, nbytes = Path(name), view.files[name].size
     if name.endswith(INDEX):
@@ -52,24 +44,29 @@ def _own(view: CheckpointView, name: str) -> Fields:
     stored = (part for tensor in view.tensors.values() for part in tensor.stored)
     held = sum(part.nbytes for part in stored if part.file == name)
     own = [checksum for checksum in view.checksums if checksum.file == name]
-    wrong = [told for checksum in own if (told := _wrong(view, checksum))]
-    return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong_checksums=wrong)
+    wrong = tuple(told for checksum in own if (told := _wrong(view, checksum)))
+    return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong=wrong)
 
 
-def _wrong(view: CheckpointView, checksum: Checksum) -> Json:
+def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
     """Compute one checksum, and tell both values where they differ."""
     found = checksum.found(view.files[checksum.file])
     if found == checksum.stored:
         return None
-    return {"place": checksum.place, "stored": f"{checksum.stored:#010x}", "computed": f"{found:#010x}"}
+    return WrongChecksum(place=checksum.place, stored=f"{checksum.stored:#010x}", computed=f"{found:#010x}")
 
 
-def _row(path: Path, *, role: str, nbytes: int, **more: Json) -> Fields:
-    told: dict[str, Json] = {"tensor_bytes": 0, "declared_bytes": None, "checksums": 0, "wrong_checksums": []}
-    return {"name": f"file {path.name}", "role": role, "bytes": nbytes, **told, **more}
+def _row(
+    path: Path, *, role: str, nbytes: int, tensor_bytes: int = 0, declared_bytes: float | None = None,
+    checksums: int = 0, wrong: tuple[WrongChecksum, ...] = (),
+) -> FileStructure:  # fmt: skip
+    return FileStructure(
+        name=f"file {path.name}", role=role, bytes=nbytes, tensor_bytes=tensor_bytes, declared_bytes=declared_bytes,
+        checksums=checksums, wrong_checksums=wrong,
+    )  # fmt: skip
 
 
-def _declared(view: CheckpointView, name: str) -> Json:
+def _declared(view: CheckpointView, name: str) -> float | None:
     """Take the total that an index declares; None where it declares none."""
     file = view.files[name]
     data: Any = strict_json(file.read(0, file.size), "index", file)
@@ -85,13 +82,12 @@ def _beside(view: CheckpointView) -> list[str]:
     if index is None:
         return sorted(name + INDEX for name in own if view.folder.is_visible(name + INDEX))
     suffixes = {Path(name).suffix for name in own} - {Path(index).suffix}
-    beside = (name for name in view.folder.names() if Path(name).suffix in suffixes and name not in own)
-    return sorted(name for name in beside if not _idle(view, name))
-
-
-def _idle(view: CheckpointView, name: str) -> bool:
-    """Tell whether this is what a rank leaves that had nothing to save."""
-    return name.endswith(SUFFIX) and view.folder.size(name) == 0
+    return sorted(
+        name
+        for name in view.folder.names()
+        if Path(name).suffix in suffixes and name not in own
+        and not (name.endswith(SUFFIX) and view.folder.size(name) == 0)  # what a rank leaves that had nothing to save
+    )  # fmt: skip
 
 
 def extent(views: Views, _options: Fields) -> int:
@@ -100,7 +96,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Contradict the last of two checksums, or take the last tensor away where the files carry none."""
+    """Contradict the last of two checksums, or take the last tensor away where the files pack_view none."""
     view: CheckpointView = views[0]
     if view.checksums:
         return _contradicted(view)
@@ -108,14 +104,14 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     if not names:
         return NoCanary("there is no tensor to take away")
     last = view.tensor(names[-1])
-    kept = view.cut(names[:-1])
+    kept, place = view.cut(names[:-1]), f"file {Path(last.file).name}"
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        before, after = _held(measure((view,), options), last.file), _held(found, last.file)
-        others = rows_by_name(found).keys() == rows_by_name(measure((kept,), options)).keys()
-        return before is not None and after == before - last.nbytes and others
+        before, after = rows_by_name(measure((view,), options)), rows_by_name(found)
+        others = after.keys() == rows_by_name(measure((kept,), options)).keys()
+        return others and after[place].tensor_bytes == before[place].tensor_bytes - last.nbytes
 
-    return Canary(name="the last tensor taken away", place=f"file {Path(last.file).name}", views=(kept,), seen=seen)
+    return Canary(name="the last tensor taken away", place=place, views=(kept,), seen=seen)
 
 
 def _contradicted(view: CheckpointView) -> Canary:
@@ -127,15 +123,9 @@ def _contradicted(view: CheckpointView) -> Canary:
     place = f"file {Path(wrong.file).name}"
 
     def seen(found: Measurement | Unmeasured) -> bool:
-        told: Any = rows_by_name(found)[place]["wrong_checksums"]
-        return _wrong(view, wrong) in told
+        return _wrong(view, wrong) in rows_by_name(found)[place].wrong_checksums
 
     return Canary(name="one checksum contradicted", place=place, views=(damaged,), seen=seen)
-
-
-def _held(found: Measurement | Unmeasured, file: str) -> int | None:
-    held = rows_by_name(found)[f"file {Path(file).name}"]["tensor_bytes"]
-    return held if isinstance(held, int) else None
 
 
 VERIFIER = Verifier(quantity=QUANTITY, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary)

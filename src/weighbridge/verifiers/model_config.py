@@ -8,15 +8,19 @@ from being compared. Knows no threshold, and calls no difference wrong.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from typing import Any
 
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config import vocabulary_comparison
 from weighbridge.model_config.model_defaults import default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.checkpoint import ConfigField
 from weighbridge.verifiers.canary_config import damage
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
 
 QUANTITY = "model_config"
 LISTS = ("tokens", "merges")
@@ -35,16 +39,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     unsaid = _unsaid(source, candidate)
     if unsaid is not None:
         return unsaid
-    rows = tuple(_row(name, source, candidate) for name in (*FIELDS, *LISTS))
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("name", rows),
-        by="weighbridge.verifiers.model_config/1",
-        at=f"{source.model.form} -> {candidate.model.form}",
-        basis=dict.fromkeys(rows[0], Basis.REPORTED),
-        examined=len(rows),
-        total=len(rows),
-    )
+    rows = [_row(name, source, candidate) for name in (*FIELDS, *LISTS)]
+    return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
@@ -62,31 +58,31 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
     return Unmeasured(code=code, why=why, remedy=remedy)
 
 
-def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Fields:
+def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
     why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
     if name in LISTS:
         return _list(name, source, candidate, why)
     one, other = source.model.fields.get(name), candidate.model.fields.get(name)
     if not why:
-        one, other = one or _default(name, source, other), other or _default(name, candidate, one)
+        one, other = (
+            one or (default(name, source.model) if other is not None else None),
+            other or (default(name, candidate.model) if one is not None else None),
+        )
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
     loose = GGUF in (source.model.form, candidate.model.form)
-    return _told(name, *_followed(*(_alike(name, side or NOTHING, across, loose) for side in (one, other))), why)
+    here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
+    return _told(name, _following(here, there.value), _following(there, here.value), why)
 
 
-def _default(name: str, side: ModelDescription, other: Stated | None) -> Stated | None:
-    return default(name, side.model) if other is not None else None
-
-
-def _told(name: str, one: Stated, other: Stated, why: str, **more: Json) -> Fields:
-    return {
-        "name": name, "source": one.value, "candidate": other.value, "source_read": one.read,
-        "candidate_read": other.read, "source_basis": one.basis, "candidate_basis": other.basis, "why": why,
-        "also": [f"{value} ({read})" for value, read in (*one.also, *other.also)], "entries": None, "differing": None,
-        "first_difference": None, **more,
-    }  # fmt: skip
+def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
+    told: dict[str, Any] = {"entries": None, "differing": None, "first_difference": None, **more}
+    return ConfigField(
+        name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
+        source_basis=one.basis, candidate_basis=other.basis, why=why,
+        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told,
+    )  # fmt: skip
 
 
 def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
@@ -97,28 +93,22 @@ def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -
     return ""
 
 
-def _followed(one: Stated, other: Stated) -> tuple[Stated, Stated]:
-    """Where a side says a field in two ways, take the one that the other side says, too."""
-    return _following(one, other.value), _following(other, one.value)
-
-
 def _following(side: Stated, value: Json) -> Stated:
-    if side.value == value:
-        return side
+    """Where a side says a field in two ways, take the one that the other side says, too."""
     read = next((read for said, read in side.also if said == value), None)
-    if read is None:
+    if side.value == value or read is None:
         return side
     return Stated(value=value, read=read, basis=side.basis, also=((side.value, side.read),))
 
 
 def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
-    """Give a value the form that both sides can hold: GGUF's numbers are of 32 bits, its activations families."""
+    """Return a value in the form that both sides can hold: GGUF's numbers are of 32 bits, its activations families."""
     value = side.value
     if loose and FIELDS[name] is Kind.NUMBER and isinstance(value, float):
         value = shortest(value)
     if across and name == "activation":
         value = family(value)
-    return Stated(value=value, read=side.read, basis=side.basis, also=side.also)
+    return replace(side, value=value)
 
 
 def shortest(value: float) -> float:
@@ -142,25 +132,18 @@ def _bits(value: float) -> bytes | None:
 # --- Lists ------------------------------------------------------------------------------------------------------------
 
 
-def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> Fields:
+def _list(name: str, source: ModelDescription, candidate: ModelDescription, why: str) -> ConfigField:
     one, other = source.vocabulary, candidate.vocabulary
     why = why or _unread(name, source, candidate)
     if why or one is None or other is None or not (_count(name, one) and _count(name, other)):
         return _told(name, _stated(name, one), _stated(name, other), why)
     found = _compared(name, source, candidate, one, other)
-    sides = [
+    here, there = (
         Stated(value=digest, read=f"{entries} in {_place(name, side)}")
         for digest, entries, side in zip(found.digests, found.entries, (one, other), strict=True)
-    ]
-    return _told(
-        name,
-        sides[0],
-        sides[1],
-        "",
-        entries=max(found.entries),
-        differing=found.differing,
-        first_difference=found.first,
     )
+    entries = max(found.entries)
+    return _told(name, here, there, "", entries=entries, differing=found.differing, first_difference=found.first)
 
 
 def _compared(
@@ -206,9 +189,8 @@ def extent(_views: Views, _options: Fields) -> int:
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
     """Change the last number that both sides state, and the last entry of each list."""
-    rows = measurement.value
-    assert isinstance(rows, Rows)
-    return damage(describe_model(views[0]), describe_model(views[1]), rows.rows, lambda cut: measure(cut, options))
+    rows = rows_of(measurement, ConfigField)
+    return damage(describe_model(views[0]), describe_model(views[1]), rows, lambda cut: measure(cut, options))
 
 
 VERIFIER = Verifier(

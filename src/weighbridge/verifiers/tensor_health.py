@@ -6,12 +6,16 @@ zeros at the end, and the earlier tensor with the very same bytes. Counts, and k
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weighbridge.comparison import block_scales, identical_tensors
 from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.quantities.tensors import TensorHealth
+from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.canary_health import damage
 from weighbridge.verifiers.verifier import Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView, Tensor
@@ -21,72 +25,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 QUANTITY = "tensor_health"
-STEP = 1 << 18  # units read at once
 # The bits of the exponent; where they are all set the word is infinite or NaN.
 EXPONENT = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
 PARTS = {"C64": "F32"}  # real and imaginary parts are words of their own
 FINITE = (*INTEGERS, "BOOL", "F4", "F6_E2M3", "F6_E3M2")  # no word of these is NaN or infinite
 
 
-def measure(views: Views, _options: Fields) -> Measurement:
-    """Walk over every tensor once, and a second time only over those that may repeat another.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
-    seen = Repeats(views[0])
-    rows = tuple(row(views[0], name, seen) for name in views[0].names())
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("name", rows),
-        by="weighbridge.verifiers.tensor_health/1",
-        unit="elements",
-        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
-        examined=len(rows),
-        total=len(rows),
-    )
-
-
-def row(view: CheckpointView, name: str, seen: Repeats) -> Fields:
-    """Describe one tensor."""
-    tensor = view.tensor(name)
-    found = _Walk(tensor)
-    for chunk in view.chunks(name, STEP * tensor.unit[1]):
-        found.take(chunk)
-    width = tensor.shape[-1] if tensor.shape else 1
-    return {
-        "name": name,
-        "name_flaws": flaws(name),
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "elements": tensor.elements,
-        "bytes": tensor.nbytes,
-        "row_bytes": width * tensor.unit[1] // tensor.unit[0],
-        "nan": found.nan,
-        "infinite": found.infinite,
-        "all_zero": found.last_set < 0,
-        "constant": found.constant,
-        "zero_tail_bytes": _whole(tensor.nbytes - 1 - found.last_set, tensor.unit[1]),
-        "repeats": seen.of(name),
-    }
-
-
-def flaws(name: str) -> Json:
-    """Say what a name holds that breaks tools which print it or use it as a path."""
+def flaws(name: str) -> tuple[str, ...]:
+    """Return what a name holds that breaks tools which print it or use it as a path."""
     found = ["it is empty"] if not name else []
     found += ["a control character"] if any(not char.isprintable() for char in name) else []
     parts = name.replace("\\", "/").split("/")
-    return [*found, *(["a path"] if name.startswith(("/", "\\")) or ".." in parts else [])]
-
-
-def _whole(nbytes: int, unit: int) -> int:
-    return nbytes // unit * unit
+    return (*found, *(["a path"] if name.startswith(("/", "\\")) or ".." in parts else []))
 
 
 @dataclass(slots=True)
-class _Walk:
+class Health:
     """What is known of a tensor so far; `last_set` is the offset of its last byte that is not zero."""
 
+    repeats: Repeats
     tensor: Tensor
     at: int = 0
     nan: int | None = None
@@ -94,6 +51,7 @@ class _Walk:
     last_set: int = -1
     constant: bool = True
     first: bytes = b""
+    reads: bool = True
 
     def __post_init__(self) -> None:
         if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *block_scales.DECODED):
@@ -115,6 +73,25 @@ class _Walk:
             nan, infinite = _not_finite(data, self.tensor)
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
+    def row(self) -> TensorHealth:
+        """Describe the tensor; all tensors must be describe_model in order."""
+        tensor, (per, size) = self.tensor, self.tensor.unit
+        return TensorHealth(
+            name=tensor.name,
+            name_flaws=flaws(tensor.name),
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            elements=tensor.elements,
+            bytes=tensor.nbytes,
+            row_bytes=(tensor.shape[-1] if tensor.shape else 1) * size // per,
+            nan=self.nan,
+            infinite=self.infinite,
+            all_zero=self.last_set < 0,
+            constant=self.constant,
+            zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size,
+            repeats=self.repeats.of(tensor.name),
+        )
+
 
 def _last_set(data: NDArray[np.uint8]) -> int:
     """Find the last byte that is not zero, or -1."""
@@ -127,16 +104,13 @@ def _last_set(data: NDArray[np.uint8]) -> int:
 
 def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
     """Count NaN and infinities."""
+    import numpy as np
+
     if tensor.dtype in FINITE:
         return 0, 0
     if tensor.dtype in block_scales.DECODED:
         return block_scales.not_finite(data, tensor.dtype, tensor.unit[1])
-    return _in_words(data, PARTS.get(tensor.dtype, tensor.dtype))
-
-
-def _in_words(data: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
-    import numpy as np
-
+    dtype = PARTS.get(tensor.dtype, tensor.dtype)
     kind = numpy_dtype(dtype)
     assert kind is not None
     stored = data.view(f"<u{kind.itemsize}")
@@ -159,7 +133,7 @@ class Repeats:
     _alike: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
 
     def of(self, name: str) -> str | None:
-        """Name the first tensor that this one repeats; it must be asked of every tensor, in order."""
+        """Return the first tensor that this one repeats; it must be asked of every tensor, in order."""
         tensor = self.view.tensor(name)
         if not tensor.nbytes:
             return None
@@ -170,17 +144,29 @@ class Repeats:
         return found
 
 
-def extent(views: Views, _options: Fields) -> int:
-    """Count the tensors."""
-    return len(views[0].names())
+def begin(view: CheckpointView) -> Callable[[Tensor], Health]:
+    """Begin a checkpoint, none of whose tensors has been seen."""
+    return functools.partial(Health, Repeats(view))
+
+
+def measure(views: Views, _options: Fields) -> Measurement:
+    """Walk over every tensor once, and a second time only over those that may repeat another.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    (found,) = tensor_walk.walk(views[0], [(QUANTITY, begin)])
+    return found
 
 
 VERIFIER = Verifier(
     quantity=QUANTITY,
     kinds=(SubjectKind.CHECKPOINT,),
     measure=measure,
-    extent=extent,
+    extent=tensor_walk.extent,
     canary=lambda views, options, _measurement: damage(
-        views[0], STEP + 256, EXPONENT, lambda cut: measure((cut,), options)
+        views[0], 2 * tensor_walk.STEP + 256, EXPONENT, lambda cut: measure((cut,), options)
     ),
+    batch=tensor_walk.batch,
+    reading=begin,
 )

@@ -10,9 +10,9 @@ threshold and gives no class a name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from weighbridge.comparison import bytewise, hypotheses, identical_tensors, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
@@ -20,31 +20,24 @@ from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.block_values import BLOCKS
 from weighbridge.comparison.choose_mapping import planned
 from weighbridge.comparison.exact_casts import ExactCast, find_exact_cast
-from weighbridge.comparison.mapping_plan import Pairing, Plan
+from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.errors import SubjectError
-from weighbridge.model import Basis, Fields, Json, Measurement, Rows, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import JobSpec
+from weighbridge.scheduling.job import HERE, Execution, JobSpec
 from weighbridge.verifiers.canary_values import damage
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.checkpoint import CheckpointView
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
-ABSENT: Fields = {
-    "compared": False,
-    "reproduced": {},
-    "first_difference": None,
-    "relative_rmse": None,
-    "max_error": None,
-    "max_ulps": None,
-    "lost_share": None,
-    "same_values": None,
-    "generated_error": None,
-    "other": None,
-    "errors_otherwise": {},
-}
+ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
+    "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
+    "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
+    "generated_error": None, "other": None, "errors_otherwise": {},
+}  # fmt: skip
 
 
 def measure(views: Views, options: Fields) -> Measurement:
@@ -53,41 +46,28 @@ def measure(views: Views, options: Fields) -> Measurement:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    (found,) = batch([views], options)
+    (found,) = batch([Asked(VERIFIER, views)], options, HERE)
     if isinstance(found, SubjectError):
         raise found
     return found
 
 
-def batch(several: Sequence[Views], options: Fields) -> tuple[Measurement | SubjectError, ...]:
+def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tuple[Measurement | SubjectError, ...]:
     """Compare several candidates with one source, each of its tensors beside all that is made of it."""
-    prepared = [_prepared(views, options) for views in several]
+    prepared: list[_Pair | SubjectError] = []
+    for _, views in asked:
+        try:
+            prepared.append(pair(views, options))
+        except SubjectError as error:
+            prepared.append(error)
     jobs = [job for job in prepared if isinstance(job, _Pair)]
     specs = [JobSpec(pair, (job.source, job.candidate), options) for job in jobs]
-    found = iter(zip(jobs, threads.run_jobs(list(zip(jobs, specs, strict=True))), strict=True))
-    return tuple(job if isinstance(job, SubjectError) else _told(*next(found)) for job in prepared)
+    found = iter(threads.run_jobs(list(zip(jobs, specs, strict=True)), execution))
+    return tuple(job if isinstance(job, SubjectError) else _told(job, next(found)) for job in prepared)
 
 
-def _prepared(views: Views, options: Fields) -> _Pair | SubjectError:
-    try:
-        return pair(views, options)
-    except SubjectError as error:
-        return error
-
-
-def _told(job: _Pair, rows: tuple[Fields, ...] | SubjectError) -> Measurement | SubjectError:
-    if isinstance(rows, SubjectError):
-        return rows
-    return Measurement(
-        quantity=QUANTITY,
-        value=Rows("name", rows),
-        by="weighbridge.verifiers.tensor_values/1",
-        at=job.plan.name,
-        unit="elements",
-        basis=dict.fromkeys(rows[0], Basis.MEASURED) if rows else {},
-        examined=len(rows),
-        total=len(rows),
-    )
+def _told(job: _Pair, rows: tuple[Any, ...] | SubjectError) -> Measurement | SubjectError:
+    return rows if isinstance(rows, SubjectError) else table(QUANTITY, rows, at=job.plan.name, unit="elements")
 
 
 def pair(views: Views, options: Fields) -> _Pair:
@@ -123,88 +103,86 @@ class _Pair:
         """Digest the mapping and what there is to describe."""
         return hashlib.sha256(repr((self.plan, self.sizes())).encode()).hexdigest()
 
-    def row(self, place: Place) -> Fields:
+    def row(self, place: Place) -> TensorPair:
         """Describe one tensor."""
         name, new = place
         if new:
             return self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
-    def _alone(self, place: str, view: CheckpointView, name: str) -> Fields:
-        """Describe a tensor that one side has alone, and the tensor of that side that it repeats."""
+    def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
+        """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
         tensor, here = view.tensor(name), view is self.source
-        found = {
-            "name": place, "sources": [name] if here else [], "made": "",
-            "source_dtype": tensor.dtype if here else "", "candidate_dtype": "" if here else tensor.dtype,
-            "source_shape": list(tensor.shape) if here else [], "candidate_shape": [] if here else list(tensor.shape),
-            "elements": tensor.elements, "nonzero": not self.contents or bytewise.any_nonzero(view, name),
-            "source_bytes": tensor.nbytes if here else 0, "candidate_bytes": 0 if here else tensor.nbytes,
-            "twin": self._twin(view, name), "listed": self.plan.listed.get(name, "") if here else "", **ABSENT,
-            **self._generated(name, here=here),
-        }  # fmt: skip
-        view.forget(name)
-        return found
-
-    def _generated(self, name: str, *, here: bool) -> Fields:
-        """Measure how far a tensor without a source is from what its configuration gives."""
-        meant = self.plan.generated.get(name)
-        if here or meant is None or not self.contents:
-            return {}
-        return {
-            "made": "from the configuration",
-            "generated_error": value_errors.from_table(self.candidate, name, meant),
-        }
-
-    def _twin(self, view: CheckpointView, name: str) -> str | None:
+        found = dict(ABSENT)
+        meant = None if here or not self.contents else self.plan.generated.get(name)
+        if meant is not None:
+            found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
         other = self.plan.tied.get(name)
-        if other is None or other not in view.tensors:
-            return None
-        return other if not self.contents or identical_tensors.same((view, other), (view, name)) else None
+        if (
+            other is not None
+            and other in view.tensors
+            and (not self.contents or identical_tensors.same((view, other), (view, name)))
+        ):
+            found["identical_to"] = other
+        row = TensorPair(
+            name=place, sources=(name,) if here else (), transform="" if meant is None else "from the configuration",
+            source_dtype=tensor.dtype if here else "", candidate_dtype="" if here else tensor.dtype,
+            source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
+            elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
+            source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
+            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found,
+        )  # fmt: skip
+        view.forget(name)
+        return row
 
-    def _made(self, name: str) -> Fields:
+    def _made(self, name: str) -> TensorPair:
         pairing = self.plan.pairings[name]
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        new = aligned.new
-        old = [self.source.tensor(part.source) for part in pairing.parts]
+        new, old = aligned.new, [self.source.tensor(part.source) for part in pairing.parts]
         try:
-            return {
-                "name": name, "sources": list(dict.fromkeys(tensor.name for tensor in old)), "made": pairing.made,
-                "source_dtype": aligned.dtype, "candidate_dtype": new.dtype, "source_shape": list(pairing.shape),
-                "candidate_shape": list(new.shape), "elements": new.elements,
-                "nonzero": not self.contents or bytewise.any_nonzero(self.candidate, name),
-                "source_bytes": sum(tensor.nbytes for tensor in old), "candidate_bytes": new.nbytes,
-                "twin": None, "listed": "", **(self._compared(aligned, pairing) if self.contents else ABSENT),
-            }  # fmt: skip
+            return TensorPair(
+                name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
+                source_dtype=aligned.dtype, candidate_dtype=new.dtype, source_shape=pairing.shape,
+                candidate_shape=new.shape, elements=new.elements,
+                nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
+                source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
+                **{**ABSENT, **(self._compared(aligned) if self.contents else {})},
+            )  # fmt: skip
         finally:
             self.candidate.forget(name)
 
-    def _compared(self, aligned: AlignedTensor, pairing: Pairing) -> Fields:
-        new = aligned.new
-        found: dict[str, Json] = dict(ABSENT)
+    def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
+        new, pairing = aligned.new, aligned.pairing
+        found: dict[str, Any] = {}
         counts: dict[str, int] = {}
         if pairing.shape == new.shape and aligned.dtype:
             found |= self._along(
                 aligned, find_exact_cast(aligned.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts
             )
-        if found["lost_share"] and new.dtype in BLOCKS:
+        if found.get("lost_share") and new.dtype in BLOCKS:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
-        if new.elements and new.elements not in counts.values():
-            tried, other = attributed(aligned, self.plan, self.namesakes)
+        explained = new.elements in counts.values() if new.elements else True
+        if not explained:
+            tried, found["other"] = attributed(aligned, self.plan, self.namesakes)
             counts |= tried
-            found["other"] = other
+        old = self.source.tensor(pairing.parts[0].source)
+        alike = len(pairing.parts) == 1 and pairing.parts[0].plain and old.nbytes == new.nbytes
+        if found.get("differing_bytes") is None and alike and (old.dtype == new.dtype or not explained):
+            found["differing_bytes"] = bytewise.differing((self.source, old.name), (self.candidate, new.name))
         return found | {"reproduced": counts}
 
-    def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Json]:
-        """Count what the plainest exact cast gives; where it gives not all, or there is none, measure the errors."""
-        first = None
-        if exact_cast is not None:
-            counts[exact_cast.name], first = value_errors.count(aligned, exact_cast)
-            if exact_cast.name == "identical" and exact_cast.cast:
-                counts["value-cast"] = counts["identical"]
-        if exact_cast is not None and counts[exact_cast.name] == aligned.new.elements:
-            return {"compared": True}
-        told = value_errors.errors(aligned, exact_cast, first)
-        return {"compared": exact_cast is not None or bool(told)} | told
+    def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Any]:
+        """Count what the plainest exact_cast gives; where no exact_cast is exact, or it is not, measure the errors."""
+        if exact_cast is None:
+            told = value_errors.errors(aligned, None, None)
+            return told | {"compared": bool(told)}
+        counted = value_errors.count(aligned, exact_cast)
+        counts[exact_cast.name] = counted.elements
+        if exact_cast.name == "identical" and exact_cast.cast:
+            counts["value-cast"] = counted.elements
+        exact = counted.elements == aligned.new.elements
+        told = {} if exact else value_errors.errors(aligned, exact_cast, counted.first)
+        return told | {"compared": True, "differing_bytes": counted.differing_bytes}
 
 
 def extent(views: Views, options: Fields) -> int:

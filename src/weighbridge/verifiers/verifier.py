@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.limits import fields
+from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.quantities import QUANTITIES
+from weighbridge.scheduling.job import Execution
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One known damage of a subject, laid over it: the views to measure again, and whether the damage shows there.
+    """One known damage of a subject, aligned over it: the views to measure again, and whether the damage shows there.
 
     The views are cut down to a few places (always more than one where there is more than one, the damage in the
     last), so that an instrument that looks only at the first place is blind, and trials stay cheap.
@@ -28,9 +31,16 @@ class Canary:
 
 @dataclass(frozen=True, slots=True)
 class NoCanary:
-    """Why no damage could be laid over this subject."""
+    """Why no damage could be aligned over this subject."""
 
     why: str
+
+
+class Asked(NamedTuple):
+    """One of several measurements that are made at once."""
+
+    verifier: Verifier
+    views: Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +48,9 @@ class Verifier:
     """An instrument for one quantity of subjects of these kinds, with its canary.
 
     `extent` counts the places that there are to look at, apart from `measure`, so that an instrument that stops early
-    is noticed. `batch`, where there is one, measures several subjects that differ in their last view alone, and
-    `measure` must be made of it, so that the canary tries both.
+    is noticed. `batch`, where there is one, makes at once what reads the same: measurements of all verifiers with this
+    `batch`, with the same options, of one subject, or of several that differ in their last view alone. `measure` must
+    be made of it, so that the canary tries both. `reading` is what `tensor_walk.batch` reads by.
     """
 
     quantity: str
@@ -47,11 +58,43 @@ class Verifier:
     measure: Callable[[Views, Fields], Measurement | Unmeasured]
     extent: Callable[[Views, Fields], int]
     canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-    batch: Callable[[Sequence[Views], Fields], Sequence[Measurement | Unmeasured | SubjectError]] | None = None
+    batch: Callable[[Sequence[Asked], Fields, Execution], Sequence[Measurement | Unmeasured | SubjectError]] | None = (
+        None
+    )
+    reading: Any = None
 
 
-def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Fields]:
-    """Take a measured table, by the names of its places; empty where no table was measured."""
+def table(
+    quantity: str, rows: Sequence[Any], *, by: str = "", at: str = "", unit: str = "", basis: Basis = Basis.MEASURED
+) -> Measurement:
+    """Return the measurement of a table in which every place was looked at."""
+    known = QUANTITIES[quantity]
+    return Measurement(
+        quantity=quantity,
+        value=Rows(known.key, tuple(rows)),
+        by=f"weighbridge.verifiers.{by or quantity}/1",
+        at=at,
+        unit=unit,
+        basis={item.name: basis for item in fields(known.row)},
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
+    """Return the rows of a measured table by the names of their places; empty where no table was measured."""
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
         return {}
     return {str(row["name"]): row for row in found.value.rows}
+
+
+def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:
+    """Return the largest tensor but the first, and before it the smallest of those that come earlier, if any.
+
+    These are what a canary keeps: the damage lies in the last of more than one.
+    """
+    later = names[1:] or names
+    if not later:
+        return ()
+    last = max(reversed(later), key=size)
+    return (*sorted(names[: names.index(last)], key=size)[:1], last)
