@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import NORM, Q4_K, Apr, apr, apr_entry, apr_of, gguf, signed
 
@@ -51,15 +51,17 @@ def header(data: bytes, at: int, form: str, value: int) -> bytes:
     ),
     bf16=st.sampled_from([2, 30]),
 )
+@example(tensors={"bf16": (0, [])}, bf16=2)
 def test_reads_what_is_written_to_the_layout(
     tmp_path: Path, tensors: dict[str, tuple[int, list[int]]], bf16: int
 ) -> None:
-    written = {"bf16": Apr(bf16, (1, 3), b"abcdef")}
+    written = dict[str, Apr]()
     for name, (code, shape) in tensors.items():
         count = WIDTHS[code][1]
         for size in shape:
             count *= size
         written[name] = Apr(code, shape, random.Random(count).randbytes(count))
+    written["bf16"] = Apr(bf16, (1, 3), b"abcdef")  # in place of any drawn tensor of that name
     view = view_of(tmp_path / "x", apr(written))
     assert view.names() == tuple(sorted(written))
     for name, tensor in written.items():

@@ -188,13 +188,13 @@ def test_any_flipped_byte_and_any_truncation_gives_a_view_or_a_subject_error(tmp
 
 
 def viewed_or_refused(path: Path, mutants: list[bytes]) -> int:
-    """Count the mutants that still give a view; each is dealt with at once."""
+    """Count the mutants that still give a view; each takes next to no computing."""
     viewed = 0
     for data in mutants:
         path.write_bytes(data)
-        began = time.monotonic()
+        began = time.process_time()
         refusal = opened(path)
-        assert time.monotonic() - began < 1
+        assert time.process_time() - began < 1
         assert refusal is None or (refusal.where.startswith(str(path)) and refusal.remedy)
         viewed += refusal is None
     return viewed
