@@ -11,7 +11,6 @@ from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge,
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
-from weighbridge.selftest import check_gate_card
 
 MIB = 1 << 20
 PID = 4711
@@ -45,10 +44,6 @@ def judged(*changes: Mapping[str, Any], base: Mapping[str, Any] = CUDA, **limits
 def evidence(rows: list[dict[str, Any]]) -> dict[str, Measurement]:
     value = Rows("place", tuple(rows))
     return {"probes": Measurement(quantity="device_evidence", value=value, by="test", examined=1, total=1)}
-
-
-def test_its_card_holds() -> None:
-    assert [check for check in check_gate_card(gate_card(KIND.name)) if check.wrong] == []
 
 
 def test_limits_and_witnesses_that_are_just_met_pass_and_every_trial_is_caught() -> None:

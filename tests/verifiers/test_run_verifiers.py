@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from weighbridge.canonical import dumps, loads
-from weighbridge.cards import VerifierCard, read_card
 from weighbridge.gates.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Measurement, Record, Rows, SubjectKind
-from weighbridge.selftest import check_verifier_card
 from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.base import Canary
@@ -21,7 +19,6 @@ from weighbridge.views.run import RunView, open_run
 
 VERIFIERS_FOLDER = Path(__file__).parents[2] / "verifiers"
 RUNS = VERIFIERS_FOLDER / "specimens" / "runs"
-CARDS = ("step_series", "step_columns", "run_facts", "corpus_progress", "corpus_passes")
 QUANTITIES = ("step_series", "step_columns", "facts", "corpus_progress", "corpus_passes")
 
 
@@ -29,13 +26,6 @@ def measured(quantity: str, view: RunView) -> Measurement:
     result = VERIFIERS[quantity, (SubjectKind.RUN,)].measure((view,), {})
     assert isinstance(result, Measurement)
     return result
-
-
-@pytest.mark.parametrize("card", CARDS)
-def test_every_specimen_is_measured_as_told(card: str) -> None:
-    checks = list(check_verifier_card(read_card(VerifierCard, VERIFIERS_FOLDER / f"{card}.yaml"), RUNS.parent))
-    assert len(checks) > 1
-    assert [check for check in checks if check.wrong] == []
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)

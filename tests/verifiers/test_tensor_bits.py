@@ -71,7 +71,7 @@ def test_what_the_bits_are_is_told_apart_in_gguf_too(tmp_path: Path) -> None:
     assert verdicts == {"right": "ok", "wrong": "mislabelled", "blocks": "undecided"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(2, 64))
 def test_the_sample_is_evenly_spaced_and_holds_the_last_word(elements: int, sample: int, step: int) -> None:
     import tempfile

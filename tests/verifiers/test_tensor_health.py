@@ -47,7 +47,7 @@ def test_counts_every_nan_and_infinity(tmp_path: Path, dtype: Any) -> None:
     assert (row["nan"], row["infinite"]) == (2, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 7))
 def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: int) -> None:
     import tempfile

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.views.files import Entry, gguf_bytes, info, safetensors
 
@@ -143,7 +143,7 @@ def test_packed_bits_count_whole_units(tmp_path: Path) -> None:
     assert row["reproduced"] == {"identical": 2}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(flips=st.sets(st.integers(0, 4999), max_size=6), chunk=st.sampled_from([16, 64, 1 << 20]))
 def test_counts_exactly_the_bytes_that_differ(tmp_path: Path, flips: set[int], chunk: int) -> None:
     data = bytearray(RNG.integers(0, 256, 5000, dtype=np.uint8).tobytes())

@@ -11,7 +11,7 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.verifiers.test_tensor_pairs import BIG, NORM, SOURCE, VALUES, bf16, views
 from tests.views.files import gguf_bytes, info
@@ -148,7 +148,7 @@ def test_the_wider_side_as_the_import_is_told(tmp_path: Path) -> None:
     assert rows((open_checkpoint(tmp_path / "q"), back))["w"]["reproduced"]["swapped"] == WIDE.size
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps=st.lists(st.integers(-300, 300), min_size=1, max_size=20), wide=st.booleans())
 def test_the_largest_distance_is_counted_in_units_of_the_last_place(
     tmp_path: Path, steps: list[int], wide: bool

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import NORM, Q4_K, Apr, apr, apr_entry, apr_of, gguf, signed
 
@@ -42,7 +42,7 @@ def header(data: bytes, at: int, form: str, value: int) -> bytes:
     return signed(bytes(changed))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     tensors=st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=20),

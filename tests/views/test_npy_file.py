@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from verifiers.specimens.make_formats import archive, npy
@@ -48,7 +48,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(array=arrays, fortran=st.booleans())
 def test_reads_what_numpy_saves_in_either_order(tmp_path: Path, array: np.ndarray[Any, Any], fortran: bool) -> None:
     path = tmp_path / "x"

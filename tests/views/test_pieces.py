@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.views.dcp_files import WORDS, Chunk, Saved, write
 
@@ -58,7 +58,7 @@ def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
     return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     tiling=tiled,
     dtype=st.sampled_from(sorted(WORDS)),

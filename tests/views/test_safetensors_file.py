@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
@@ -45,7 +45,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tensors=st.dictionaries(names, arrays, max_size=5), metadata=st.dictionaries(names, names, max_size=2))
 def test_reads_what_the_library_writes(
     tmp_path: Path, tensors: dict[str, np.ndarray[Any, Any]], metadata: dict[str, str]

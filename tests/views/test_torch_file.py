@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import HealthCheck, given, settings  # noqa: E402 -- only where torch is
+from hypothesis import given, settings  # noqa: E402 -- only where torch is
 from hypothesis import strategies as st  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
@@ -202,7 +202,7 @@ layouts = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(layout=layouts, size=st.integers(1, 50), zipped=st.booleans())
 def test_any_permuted_slice_is_read_as_torch_reads_it(
     tmp_path: Path, layout: tuple[list[int], Any, Any], size: int, zipped: bool
