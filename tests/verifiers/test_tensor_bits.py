@@ -11,35 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from tests.verifiers.rows import rows_of, view_of
 
 from weighbridge.gates.label_plausibility import Limits, decide
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import Measurement
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_bits
 from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_bits import VERIFIER
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import open_checkpoint
 
 BF16 = ml_dtypes.bfloat16
 WEIGHTS = 0.02 * np.random.default_rng(0).standard_normal((40, 50))
 
 
-def view_of(folder: Path, **tensors: Any) -> CheckpointView:
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "x.safetensors")
-    return open_checkpoint(folder / "x.safetensors")
-
-
-def rows_of(view: CheckpointView) -> dict[str, Any]:
-    found = VERIFIER.measure((view,), {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
-
-
 def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:
     single = WEIGHTS.astype("<f4")
     rows = rows_of(
+        VERIFIER,
         view_of(
             tmp_path,
             native=single,
@@ -48,7 +37,7 @@ def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:
             eight=(30 * single).astype(ml_dtypes.float8_e4m3fn).astype("<f2"),
             ones=np.ones(3, "<f8"),
             zeros=-np.zeros(3, "<f4"),
-        )
+        ),
     )
     bits = {name: row["trailing_zero_bits"] for name, row in rows.items()}
     assert bits == {"native": 0, "brain": 16, "half": 13, "eight": 7, "ones": 52, "zeros": None}
@@ -66,7 +55,7 @@ def test_what_the_bits_are_is_told_apart_in_gguf_too(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    rows = rows_of(open_checkpoint(tmp_path / "x.gguf"))
+    rows = rows_of(VERIFIER, open_checkpoint(tmp_path / "x.gguf"))
     verdicts = {name: decide(row, Limits()).verdict for name, row in rows.items()}
     assert verdicts == {"right": "ok", "wrong": "mislabelled", "blocks": "undecided"}
 
@@ -103,7 +92,7 @@ def test_a_blind_instrument_is_seen_to_be_blind(tmp_path: Path, monkeypatch: pyt
     view = view_of(tmp_path, a=WEIGHTS.astype(BF16), b=big)
     right, whole = VERIFIER.measure((view,), {}), tensor_bits.row
     assert isinstance(right, Measurement)
-    kept = rows_of(view)
+    kept = rows_of(VERIFIER, view)
     made: dict[str, Any] = {
         "constant": lambda _view, name: kept[name],
         "first tensor only": lambda seen, name: whole(seen, name) if name == "a" else kept[name],

@@ -8,28 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from tests.verifiers.rows import rows_of, view_of
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_moments
 from weighbridge.verifiers.base import NoCanary
 from weighbridge.verifiers.tensor_moments import VERIFIER
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 VALUES = 3 + np.random.default_rng(0).standard_normal((37, 41))
-
-
-def view_of(folder: Path, **tensors: Any) -> CheckpointView:
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "x.safetensors")
-    return open_checkpoint(folder / "x.safetensors")
-
-
-def rows_of(view: CheckpointView) -> dict[str, Any]:
-    found = VERIFIER.measure((view,), {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 17])
@@ -39,7 +26,7 @@ def test_agrees_with_numpy_however_it_steps(
 ) -> None:
     stored = (VALUES * (np.arange(41) % 3 > 0)).astype(dtype)
     monkeypatch.setattr(tensor_moments, "STEP", step)
-    row = rows_of(view_of(tmp_path, w=stored))["w"]
+    row = rows_of(VERIFIER, view_of(tmp_path, w=stored))["w"]
     exact = stored.astype(np.float64)
     expected = {
         "mean": exact.mean(), "std": exact.std(), "min": exact.min(), "max": exact.max(), "absmax": abs(exact).max(),
@@ -50,13 +37,14 @@ def test_agrees_with_numpy_however_it_steps(
 
 def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
     rows = rows_of(
+        VERIFIER,
         view_of(
             tmp_path,
             some=np.array([1, np.nan, np.inf, 3], "<f4"),
             none=np.array([np.nan], "<f4"),
             huge=np.array([1e300, -1e300], "<f8"),
             flags=np.array([True]),
-        )
+        ),
     )
     assert (rows["some"]["finite"], rows["some"]["mean"]) == (2, 2.0)
     assert (rows["none"]["finite"], rows["none"]["mean"]) == (0, None)
@@ -84,6 +72,7 @@ def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) 
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
     assert damaged.tensor("b").elements == tensor_moments.STEP + 256
-    short = {**rows_of(damaged)["b"], **rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]}
+    lost = damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4))
+    short = {**rows_of(VERIFIER, damaged)["b"], **rows_of(VERIFIER, lost)["b"]}
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.verifiers.rows import canary_seen, rows_of
 from tests.views.files import Entry, gguf_bytes, info, safetensors
 
-from weighbridge.canonical import dumps
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import Rows
 from weighbridge.verifiers import VERIFIERS, bytewise, tensor_pairs
 from weighbridge.verifiers.base import Canary, NoCanary, Views
 from weighbridge.verifiers.tensor_pairs import VERIFIER
@@ -38,11 +38,7 @@ def views(folder: Path, source: Mapping[str, Entry], candidate: Mapping[str, Ent
 
 
 def rows(pair: Views) -> dict[str, Any]:
-    found = VERIFIER.measure(pair, {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    dumps([dict(row) for row in found.value.rows])  # plain JSON, no NumPy scalar
-    return {str(row["name"]): row for row in found.value.rows}
+    return rows_of(VERIFIER, *pair)
 
 
 def one(folder: Path, source: Entry, candidate: Entry) -> Any:
@@ -179,14 +175,6 @@ def test_the_first_element_that_a_cast_does_not_give_is_shown_with_both_values(t
 # --- The canary -------------------------------------------------------------------------------------------------------
 
 
-def seen(pair: Views, measure: Any = VERIFIER.measure) -> bool:
-    whole = VERIFIER.measure(pair, {})
-    assert isinstance(whole, Measurement)
-    canary = VERIFIER.canary(pair, {}, whole)
-    assert isinstance(canary, Canary)
-    return canary.seen(measure(canary.views, {}))
-
-
 BIG = RNG.standard_normal(3 << 18).astype(np.float32)
 SOURCE: dict[str, Entry] = {
     "a": ("BF16", (6,), bf16(NORM)),
@@ -197,16 +185,16 @@ SOURCE: dict[str, Entry] = {
 
 def test_a_seeing_instrument_sees_the_canary(tmp_path: Path) -> None:
     widened = {**SOURCE, "a": ("F32", (6,), NORM.tobytes())}
-    assert seen(views(tmp_path, SOURCE, SOURCE))
-    assert seen(views(tmp_path, SOURCE, widened))
-    assert seen(views(tmp_path, {"a": SOURCE["a"]}, {"a": widened["a"]}))
-    assert seen(views(tmp_path, {"a": SOURCE["a"]}, {"a": ("F16", (6,), bf16(NORM))}))
+    assert canary_seen(VERIFIER, views(tmp_path, SOURCE, SOURCE))
+    assert canary_seen(VERIFIER, views(tmp_path, SOURCE, widened))
+    assert canary_seen(VERIFIER, views(tmp_path, {"a": SOURCE["a"]}, {"a": widened["a"]}))
+    assert canary_seen(VERIFIER, views(tmp_path, {"a": SOURCE["a"]}, {"a": ("F16", (6,), bf16(NORM))}))
 
 
 def test_a_constant_is_blind(tmp_path: Path) -> None:
     pair = views(tmp_path, SOURCE, SOURCE)
     whole = VERIFIER.measure(pair, {})
-    assert not seen(pair, lambda _views, _options: whole)
+    assert not canary_seen(VERIFIER, pair, lambda _views, _options: whole)
 
 
 def test_an_instrument_that_looks_at_its_first_tensor_only_is_blind(tmp_path: Path) -> None:
@@ -222,8 +210,8 @@ def test_an_instrument_that_looks_at_its_first_tensor_only_is_blind(tmp_path: Pa
         return dataclasses.replace(found, value=Rows("name", rows))
 
     pair = views(tmp_path, SOURCE, SOURCE)
-    assert not seen(pair, first_only)
-    assert not seen(pair, first_repeated)
+    assert not canary_seen(VERIFIER, pair, first_only)
+    assert not canary_seen(VERIFIER, pair, first_repeated)
 
 
 def test_an_instrument_that_looks_at_its_first_chunk_only_is_blind(
@@ -235,9 +223,9 @@ def test_an_instrument_that_looks_at_its_first_chunk_only_is_blind(
     def first_chunk(view: CheckpointView, name: str, size: int) -> Any:
         return list(whole(view, name, size))[:1]
 
-    assert seen(pair)
+    assert canary_seen(VERIFIER, pair)
     monkeypatch.setattr(CheckpointView, "chunks", first_chunk)
-    assert not seen(pair)
+    assert not canary_seen(VERIFIER, pair)
 
 
 def test_the_canary_is_cut_down_whatever_the_size(tmp_path: Path) -> None:

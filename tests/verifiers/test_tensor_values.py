@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.verifiers.rows import canary_seen, rows_of
 from tests.verifiers.test_tensor_pairs import BIG, NORM, SOURCE, VALUES, bf16, views
 from tests.views.files import gguf_bytes, info
 
-from weighbridge.canonical import dumps
 from weighbridge.mapping.plan import Pairing, Part
 from weighbridge.model import Measurement, Rows
 from weighbridge.verifiers import VERIFIERS, bytewise, laid_out, value_errors
-from weighbridge.verifiers.base import LISTENER, Canary, NoCanary, Views
+from weighbridge.verifiers.base import LISTENER, NoCanary, Views
 from weighbridge.verifiers.block_values import REQUANTISED
 from weighbridge.verifiers.laid_out import Laid
 from weighbridge.verifiers.lanes import lanes
@@ -32,12 +32,9 @@ IDS = {kind.name: int(kind) for kind in gguf.GGMLQuantizationType}
 
 
 def rows(pair: Views, **options: Any) -> dict[str, Any]:
-    found = VERIFIER.measure(pair, options)
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    dumps([dict(row) for row in found.value.rows])  # plain JSON, no NumPy scalar
-    assert found.total == VERIFIER.extent(pair, options)
-    return {str(row["name"]): row for row in found.value.rows}
+    found = rows_of(VERIFIER, *pair, **options)
+    assert len(found) == VERIFIER.extent(pair, options)
+    return found
 
 
 def one(folder: Path, source: Any, candidate: Any) -> Any:
@@ -198,14 +195,6 @@ def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
 # --- The canary -------------------------------------------------------------------------------------------------------
 
 
-def seen(pair: Views, measure: Any = VERIFIER.measure) -> bool:
-    whole = VERIFIER.measure(pair, {})
-    assert isinstance(whole, Measurement)
-    canary = VERIFIER.canary(pair, {}, whole)
-    assert isinstance(canary, Canary)
-    return canary.seen(measure(canary.views, {}))
-
-
 @pytest.mark.parametrize("dtype", [*REQUANTISED, "Q4_K", "Q6_K", "IQ4_XS", "Q8_K"])
 def test_damage_in_any_block_type_is_seen(tmp_path: Path, dtype: str) -> None:
     per, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype]]
@@ -213,14 +202,14 @@ def test_damage_in_any_block_type_is_seen(tmp_path: Path, dtype: str) -> None:
     pair = quantised(tmp_path, dtype, data)
     if dtype == "Q8_K":
         pair = pair[1], pair[1]
-    assert seen(pair)
+    assert canary_seen(VERIFIER, pair)
 
 
 def test_damage_is_seen_in_a_widened_and_in_an_already_wrong_pair(tmp_path: Path) -> None:
-    assert seen(views(tmp_path, SOURCE, {**SOURCE, "a": ("F32", (6,), NORM.tobytes())}))
+    assert canary_seen(VERIFIER, views(tmp_path, SOURCE, {**SOURCE, "a": ("F32", (6,), NORM.tobytes())}))
     wrong = bytearray(BIG.tobytes())
     wrong[-1] ^= 1
-    assert seen(views(tmp_path, SOURCE, {**SOURCE, "b": ("F32", (3 << 18,), bytes(wrong))}))
+    assert canary_seen(VERIFIER, views(tmp_path, SOURCE, {**SOURCE, "b": ("F32", (3 << 18,), bytes(wrong))}))
 
 
 def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
@@ -237,14 +226,14 @@ def test_an_instrument_that_looks_at_the_first_tensor_or_stretch_alone_is_blind(
     (tmp_path / "wide").mkdir()
     narrow = {"a": ("BF16", (6,), bf16(NORM)), "b": ("BF16", BIG.shape, bf16(BIG))}
     wide = views(tmp_path / "wide", narrow, SOURCE)
-    assert seen(pair)
-    assert seen(wide)
-    assert not seen(pair, first)
+    assert canary_seen(VERIFIER, pair)
+    assert canary_seen(VERIFIER, wide)
+    assert not canary_seen(VERIFIER, pair, first)
     stretches, unequal = laid_out.Laid.steps, bytewise.unequal
     monkeypatch.setattr(laid_out.Laid, "steps", lambda self: list(stretches(self))[:1])
-    assert not seen(wide)
+    assert not canary_seen(VERIFIER, wide)
     monkeypatch.setattr(bytewise, "unequal", lambda *sides: (at for at in unequal(*sides) if at[0] == 0))
-    assert not seen(pair)
+    assert not canary_seen(VERIFIER, pair)
 
 
 def test_says_where_no_damage_could_be_laid(tmp_path: Path) -> None:
@@ -257,7 +246,7 @@ def test_says_where_no_damage_could_be_laid(tmp_path: Path) -> None:
 def test_a_constant_answer_is_blind(tmp_path: Path) -> None:
     pair = views(tmp_path, SOURCE, SOURCE)
     constant = VERIFIER.measure(pair, {})
-    assert not seen(pair, lambda _views, _options: constant)
+    assert not canary_seen(VERIFIER, pair, lambda _views, _options: constant)
 
 
 def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.views.files import joined
 from verifiers.specimens.make_formats import NORM, Q4_K, Apr, apr, apr_entry, apr_of, gguf, signed
 
 from weighbridge.errors import SubjectError
@@ -22,10 +23,6 @@ WIDTHS = {0: ("F32", 4), 1: ("F16", 2), 3: ("F64", 8), 4: ("I32", 4), 5: ("I64",
 def view_of(path: Path, data: bytes) -> CheckpointView:
     path.write_bytes(data)
     return open_checkpoint(path)
-
-
-def joined(view: CheckpointView, name: str) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, 7))
 
 
 def refusal(path: Path, data: bytes) -> str:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.views.dcp_files import WORDS, Chunk, Saved, write
+from tests.views.files import joined
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import open_checkpoint
 from weighbridge.views.pieces import boxes
 from weighbridge.views.tiling import Block, doubled
 
@@ -52,10 +53,6 @@ def saved(dtype: str, array: Any, blocks: list[Block], turned: bool = False) -> 
         data, file = stored.tobytes(), f"__{number % 3}_0.distcp"
         chunks.append(Chunk(at=at, sizes=sizes, data=data, file=file, steps=steps[::-1] if turned else None))
     return Saved(dtype=dtype, shape=array.shape, chunks=chunks)
-
-
-def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
 
 
 @settings(max_examples=40)

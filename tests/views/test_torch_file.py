@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402 -- only where torch is
 from hypothesis import strategies as st  # noqa: E402
+from tests.views.files import joined  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
@@ -30,10 +31,6 @@ DTYPES = {
 def saved(path: Path, value: Any, zipped: bool = True, **options: Any) -> CheckpointView:
     torch.save(value, path, _use_new_zipfile_serialization=zipped, **options)
     return open_checkpoint(path)
-
-
-def joined(view: CheckpointView, name: str, size: int = 7) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
 
 
 def stored(tensor: Any) -> bytes:
