@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
+# The tests of a file stay together: they share what they build.
+ABREAST ?= -n auto --dist loadfile
 
 .PHONY: demo test test-fast lint bench clean
 
@@ -18,10 +20,10 @@ demo: $(VENV)/.ready
 	$(BIN)/weighbridge demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(ABREAST)
 
 test-fast: $(VENV)/.ready
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest $(ABREAST) -m 'not slow'
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

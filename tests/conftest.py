@@ -1,10 +1,17 @@
-"""Nothing is shared between tests but this: no test writes into the checkout."""
+"""Nothing is shared between tests but this: no test writes into the checkout, and none is held to a time."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that has much else to do is slow, not wrong; and an example that writes into `tmp_path` writes all it reads.
+settings.register_profile(
+    "weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("weighbridge")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,12 @@ def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
     assert "contracts/x.yaml::GATE-IMPORT-001 BLOCKED" in out
     assert "the subject 'import' is not bound (unbound)" in out
     assert "1 failed" in out
+
+
+def test_a_gate_that_a_worker_of_xdist_tries_ends_alike(tmp_path: Path) -> None:
+    code, out = run(tmp_path, "-n", "1", subject("source", SOURCE))
+    assert code == 1
+    assert re.search(r"\[gw0\] \[ *[0-9]+%\] BLOCKED contracts/x\.yaml::GATE-IMPORT-001", out)
 
 
 def test_instances_are_tests_of_their_own(tmp_path: Path) -> None:

@@ -280,6 +280,7 @@ def test_an_interrupted_weighing_leaves_nothing_behind(workplace: Path, how: sig
     (workplace / "slow.sh").chmod(0o755)
     process = started("verify", "c.yaml", "--subject", "command=./slow.sh", "--record")
     while not (workplace / "pid").exists() or not (workplace / "pid").read_text():
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(how)
     _, said = process.communicate(timeout=30)

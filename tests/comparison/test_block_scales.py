@@ -24,7 +24,7 @@ def whole(stored: Any, dtype: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("dtype", DECODED)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_counts_what_decoding_every_block_counts(dtype: str, seed: int) -> None:
     rng, size = np.random.default_rng(seed), UNITS[dtype][1]

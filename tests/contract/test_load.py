@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weighbridge.contract.load import builtin_names, load_contract
@@ -262,7 +262,6 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.integers(0, WHOLE.count("\n") - 1), junk=JUNK)
 def test_any_value_replaced_is_read_or_refused_with_a_place(tmp_path: Path, line: int, junk: str) -> None:
     lines = WHOLE.splitlines()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
@@ -90,7 +90,7 @@ def test_every_flipped_byte_is_seen_and_its_file_named(bundle: Bundle) -> None:
     assert verify(bundle.path, NOW).exit_code == 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_cut_grown_or_swapped_file_is_seen_and_named(bundle: Bundle, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(sorted(p for p in bundle.path.rglob("*") if p.is_file())))

@@ -6,11 +6,11 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.disks import failing
 from tests.evidence import drafts
 
 from weighbridge.canonical import loads, sha256
@@ -109,16 +109,6 @@ def test_a_bundle_is_refused_where_it_could_not_be_read_back(tmp_path: Path, mon
     with pytest.raises(BundleError, match="too-large a bundle holds at most 3 files"):
         seal(drafts.draft(), tmp_path, drafts.REDACTOR)
     assert list(tmp_path.iterdir()) == []
-
-
-def failing(at: int, number: int, counter: list[int], real: Callable[..., Any]) -> Callable[..., Any]:
-    def effect(*args: Any, **named: Any) -> Any:
-        counter[0] += 1
-        if counter[0] == at:
-            raise OSError(number, os.strerror(number))
-        return real(*args, **named)
-
-    return effect
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])

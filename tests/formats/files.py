@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from weighbridge.views.checkpoint import CheckpointView
+
 Entry = tuple[str, Sequence[int], bytes]
 
 
@@ -48,3 +50,7 @@ def gguf_bytes(
 ) -> bytes:
     head = b"GGUF" + struct.pack("<IQQ", version, len(infos), len(keys)) + b"".join(keys) + b"".join(infos)
     return head + b"\0" * (-len(head) % alignment) + body
+
+
+def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
+    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))

@@ -155,22 +155,27 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 rank, home = int(sys.argv[1]), sys.argv[2]
+
+def save():
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (2,))
+    whole = {
+        "row": torch.randn(5, 6), "col": torch.randn(5, 6).to(torch.bfloat16), "middle": torch.randn(2, 3, 4),
+        "one": torch.randn(1, 3), "replicated": torch.randn(4), "plain": torch.randn(3),
+    }
+    axes = {"row": 0, "col": 1, "middle": 1, "one": 0}
+    state = {name: distribute_tensor(whole[name], mesh, [Shard(axis)]) for name, axis in axes.items()}
+    state["replicated"] = distribute_tensor(whole["replicated"], mesh, [Replicate()])
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5))
+    whole |= {f"model.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
+    fully_shard(model, mesh=mesh)
+    dcp.save({**state, "plain": whole["plain"], "model": model.state_dict(), "step": 3}, checkpoint_id=f"{home}/x")
+    if rank == 0:
+        save_file(whole, f"{home}/model.safetensors")
+
+
 dist.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{home}/rendezvous")
-torch.manual_seed(0)
-mesh = init_device_mesh("cpu", (2,))
-whole = {
-    "row": torch.randn(5, 6), "col": torch.randn(5, 6).to(torch.bfloat16), "middle": torch.randn(2, 3, 4),
-    "one": torch.randn(1, 3), "replicated": torch.randn(4), "plain": torch.randn(3),
-}
-axes = {"row": 0, "col": 1, "middle": 1, "one": 0}
-state = {name: distribute_tensor(whole[name], mesh, [Shard(axis)]) for name, axis in axes.items()}
-state["replicated"] = distribute_tensor(whole["replicated"], mesh, [Replicate()])
-model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5))
-whole |= {f"model.{name}": tensor.clone() for name, tensor in model.state_dict().items()}
-fully_shard(model, mesh=mesh)
-dcp.save({**state, "plain": whole["plain"], "model": model.state_dict(), "step": 3}, checkpoint_id=f"{home}/x")
-if rank == 0:
-    save_file(whole, f"{home}/model.safetensors")
+save()  # and drop what still holds the group: nothing of it may be left to the end of the interpreter
 dist.barrier()  # neither leaves while the other still writes
 dist.destroy_process_group()
 """

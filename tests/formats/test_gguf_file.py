@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.files import gguf_bytes, info, key, text
 from tests.formats.test_safetensors_file import refusal, viewed_or_refused
@@ -34,7 +34,7 @@ tensor_names = st.text(st.characters(min_codepoint=33, max_codepoint=0x24F), min
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(tensor_names, st.tuples(st.sampled_from(sorted(NATIVE)), shapes), min_size=1, max_size=4))
 def test_reads_what_the_library_writes(tmp_path: Path, layout: dict[str, tuple[str, list[int]]]) -> None:
     path = tmp_path / "x"

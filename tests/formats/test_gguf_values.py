@@ -28,7 +28,7 @@ def strings(*items: bytes, count: int | None = None) -> bytes:
     return struct.pack("<IQ", STRING, len(items) if count is None else count) + b"".join(map(text, items))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tokens=st.lists(st.text(max_size=20), max_size=20), template=st.text(min_size=1, max_size=3000), layers=st.lists(
     st.integers(0, 2**31 - 1), min_size=1, max_size=50))  # fmt: skip
 def test_what_the_library_writes_is_what_is_read(

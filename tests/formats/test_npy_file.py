@@ -11,23 +11,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.formats.files import joined
 from verifiers.specimens.make_formats import archive, npy
 
 from weighbridge.errors import SubjectError
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import open_checkpoint
 
 WORDS = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
     "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8",
 }  # fmt: skip
 GOOD = npy("<f4", (2, 2), bytes(range(16)))
-
-
-def joined(view: CheckpointView, name: str) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, 7))
 
 
 def saved(array: Any) -> bytes:
@@ -48,7 +45,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(array=arrays, fortran=st.booleans())
 def test_reads_what_numpy_saves_in_either_order(tmp_path: Path, array: np.ndarray[Any, Any], fortran: bool) -> None:
     path = tmp_path / "x"

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.dcp_files import WORDS, Chunk, Saved, write
+from tests.formats.files import joined
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.pieces import boxes
 from weighbridge.formats.tiling import Block, doubled
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import open_checkpoint
 
 
 @st.composite
@@ -54,11 +55,7 @@ def saved(dtype: str, array: Any, blocks: list[Block], turned: bool = False) -> 
     return Saved(dtype=dtype, shape=array.shape, chunks=chunks)
 
 
-def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     tiling=tiled,
     dtype=st.sampled_from(sorted(WORDS)),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
@@ -45,7 +45,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tensors=st.dictionaries(names, arrays, max_size=5), metadata=st.dictionaries(names, names, max_size=2))
 def test_reads_what_the_library_writes(
     tmp_path: Path, tensors: dict[str, np.ndarray[Any, Any]], metadata: dict[str, str]
@@ -188,13 +188,13 @@ def test_any_flipped_byte_and_any_truncation_gives_a_view_or_a_subject_error(tmp
 
 
 def viewed_or_refused(path: Path, mutants: list[bytes]) -> int:
-    """Count the mutants that still give a view; each is dealt with at once."""
+    """Count the mutants that still give a view; each takes next to no computing."""
     viewed = 0
     for data in mutants:
         path.write_bytes(data)
-        began = time.monotonic()
+        began = time.process_time()
         refusal = opened(path)
-        assert time.monotonic() - began < 1
+        assert time.process_time() - began < 1
         assert refusal is None or (refusal.where.startswith(str(path)) and refusal.remedy)
         viewed += refusal is None
     return viewed

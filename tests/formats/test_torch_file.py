@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import HealthCheck, given, settings  # noqa: E402 -- only where torch is
+from hypothesis import given, settings  # noqa: E402 -- only where torch is
 from hypothesis import strategies as st  # noqa: E402
+from tests.formats.files import joined  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
@@ -30,10 +31,6 @@ DTYPES = {
 def saved(path: Path, value: Any, zipped: bool = True, **options: Any) -> CheckpointView:
     torch.save(value, path, _use_new_zipfile_serialization=zipped, **options)
     return open_checkpoint(path)
-
-
-def joined(view: CheckpointView, name: str, size: int = 7) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
 
 
 def stored(tensor: Any) -> bytes:
@@ -202,7 +199,7 @@ layouts = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(layout=layouts, size=st.integers(1, 50), zipped=st.booleans())
 def test_any_permuted_slice_is_read_as_torch_reads_it(
     tmp_path: Path, layout: tuple[list[int], Any, Any], size: int, zipped: bool

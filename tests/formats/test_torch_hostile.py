@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import (
     EMBED,
@@ -424,7 +424,7 @@ PARTS = [bytes([code]) for code in CODES]
 PARTS += [opcodes(ONE), named("torch.Size").opcodes, b"\0\0\0\1", b"X\1\0\0\0a", b"q\0", b"h\0"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(PARTS), max_size=30))
 def test_any_opcodes_are_a_view_or_a_refusal(tmp_path: Path, parts: list[bytes]) -> None:
     data = b"\x80\x02" + b"".join(parts) + b"."

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from weighbridge.card_checks import check_gate_card
-from weighbridge.cards import gate_card
 from weighbridge.gates.device_refusal import KIND, Limits, Measure, check, judge
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
@@ -30,10 +28,6 @@ def evidence(**changes: Any) -> dict[str, Measurement]:
 
 def told(verdict: Verdict) -> list[tuple[str, str]]:
     return [(offence.place, offence.code) for offence in verdict.offences]
-
-
-def test_its_card_holds() -> None:
-    assert [check for check in check_gate_card(gate_card(KIND.name)) if check.wrong] == []
 
 
 def test_a_refusal_at_its_very_time_limit_passes_and_every_trial_is_caught() -> None:

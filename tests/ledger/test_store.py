@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.disks import failing
 from tests.evidence.drafts import NOON
 from tests.ledgers import NOW, PLACE, recorded, sealed
 
@@ -165,16 +166,6 @@ def _entry(place: Place, number: int, parents: tuple[str, ...]) -> Entry:
 
 
 # --- Crashes and crowds -----------------------------------------------------------------------------------------------
-
-
-def failing(at: int, number: int, counter: list[int], real: Callable[..., Any]) -> Callable[..., Any]:
-    def effect(*args: Any, **named: Any) -> Any:
-        counter[0] += 1
-        if counter[0] == at:
-            raise OSError(number, os.strerror(number))
-        return real(*args, **named)
-
-    return effect
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weighbridge.errors import SubjectError
@@ -37,14 +37,14 @@ def read(folder: Path, data: bytes) -> list[bytes]:
     return pieces(MappedFile(path, "m"))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=st.lists(st.binary(max_size=300), min_size=1, max_size=20), trainer=st.binary(max_size=200))
 def test_pieces_come_in_order_whatever_else_the_model_holds(tmp_path: Path, texts: list[bytes], trainer: bytes) -> None:
     model = length(2, trainer) + b"".join(map(piece, texts)) + b"\x51" + bytes(8) + length(3, b"")
     assert read(tmp_path, model) == texts
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(min_size=1, max_size=200))
 def test_any_bytes_are_a_model_or_are_refused(tmp_path: Path, data: bytes) -> None:
     with contextlib.suppress(SubjectError):

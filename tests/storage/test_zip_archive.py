@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import archive
 
@@ -36,7 +36,7 @@ def put(data: bytes, at: int, replacement: bytes) -> bytes:
     return data[:at] + replacement + data[at + len(replacement) :]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     content_of=st.dictionaries(st.text(st.characters(categories=["L", "N"]), min_size=1), st.binary(), max_size=4),
     comment=st.binary(max_size=50),

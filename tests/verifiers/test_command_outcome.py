@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -65,10 +66,35 @@ def test_a_run_written_right_where_it_ran_is_a_run_directory_too() -> None:
 
 
 def test_a_command_is_stopped_with_everything_that_it_started() -> None:
-    code = "import subprocess, time; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); time.sleep(60)"
-    seen = python(code, timeout_s=0.5)
+    seen = outcome("sh", "-c", "sleep 60 & echo $!; wait", timeout_s=1)
     assert (seen.exit_code, seen.timed_out) == (None, True)
     assert gone(int(seen.stdout))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_in_the_midst_of_the_start_ends_the_command_too(
+    monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    start, started = subprocess.Popen, list[int]()
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        started.append(process.pid)
+        signal.raise_signal(how)
+        return process
+
+    def ended(_signal: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(how, ended)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outcome("sleep", "60")
+        assert signal.getsignal(how) is ended
+    finally:
+        signal.signal(how, before)
+    assert gone(*started)
 
 
 def test_what_a_command_left_running_is_ended_after_it() -> None:

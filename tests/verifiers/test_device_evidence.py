@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weighbridge import canonical
@@ -115,7 +115,6 @@ JSON = st.recursive(
 KEYS = ["step", *COUNTS, "op_names", "dispatch", "allocated_bytes", "witnesses", "why"]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_a_probe_of_any_form_is_measured_or_refused_and_never_breaks_the_instrument(event: dict[str, Any]) -> None:
     view = open_run(SPECIMENS / "fallback").with_events([{**event, "event": "device"}])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weighbridge.gates.column_basis import ColumnBasis, basis_of
 
 from weighbridge.canonical import dumps, loads
-from weighbridge.card_checks import check_verifier_card
-from weighbridge.cards import VerifierCard, read_card
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Basis, Measurement, SubjectKind
 from weighbridge.quantities.base import record_of, rows_of
@@ -25,7 +24,6 @@ from weighbridge.views.run import RunView, open_run
 
 VERIFIERS_FOLDER = Path(__file__).parents[2] / "verifiers"
 RUNS = VERIFIERS_FOLDER / "specimens" / "runs"
-CARDS = ("step_series", "step_columns", "run_facts", "corpus_progress", "corpus_epochs")
 QUANTITIES = ("step_series", "step_columns", "facts", "corpus_progress", "corpus_epochs")
 
 
@@ -37,13 +35,6 @@ def measured(quantity: str, view: RunView) -> Measurement:
 
 def by_column(view: RunView) -> dict[str, Any]:
     return {row.column: row for row in rows_of(measured("step_columns", view), StepColumn)}
-
-
-@pytest.mark.parametrize("card", CARDS)
-def test_every_specimen_is_measured_as_told(card: str) -> None:
-    checks = list(check_verifier_card(read_card(VerifierCard, VERIFIERS_FOLDER / f"{card}.yaml"), RUNS.parent))
-    assert len(checks) > 1
-    assert [check for check in checks if check.wrong] == []
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.formats.files import gguf_bytes, info, safetensors, safetensors_bytes
+from tests.formats.files import gguf_bytes, info, joined, safetensors, safetensors_bytes
 from verifiers.specimens.make_formats import View, archive, torch_zip
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Origin
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import open_checkpoint
 
 ONE = {"w": ("U8", (8,), bytes(range(8)))}
 TWO = {"a": ("U8", (8,), bytes(range(8))), "b": ("U8", (8,), bytes(range(8, 16)))}
@@ -29,10 +29,6 @@ def refused(path: Path) -> str:
     with pytest.raises(SubjectError) as caught:
         open_checkpoint(path)
     return f"{caught.value.code} {caught.value.what}"
-
-
-def joined(view: CheckpointView, name: str, size: int = 3) -> bytes:
-    return b"".join(bytes(chunk) for chunk in view.chunks(name, size))
 
 
 def test_the_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:

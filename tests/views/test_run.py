@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weighbridge.errors import SubjectError
@@ -22,7 +22,7 @@ LOGS = {
     "a.json": "one line of banner\n" + json.dumps({"metrics": {"rows": ROWS}}, indent=1),
     "a.csv": "step,loss,wall_ms\n" + "".join(f"{r['step']},{r['loss']},{r['wall_ms']}\n" for r in ROWS),
 }
-FLIPS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FLIPS = settings(max_examples=150)
 
 
 def samples(view: RunView, name: str) -> list[tuple[int, float]]:

@@ -97,16 +97,19 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> CommandOutcome:
     scratch.mkdir()
     argv = view.resolved()
     started = time.monotonic()
-    process = _start(argv, work, environment(os.environ, view, scratch))
-    tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
-    threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
+    process = None
     try:
-        for thread in threads:
-            thread.start()
+        with _uninterrupted():
+            process = _start(argv, work, environment(os.environ, view, scratch))
+            tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
+            threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
+            for thread in threads:
+                thread.start()
         exit_code = _wait(process, timeout_s)
         wall_seconds = time.monotonic() - started
     finally:
-        _kill_group(process)
+        if process is not None:
+            _kill_group(process)
     for thread in threads:
         thread.join(DRAIN_S)
     left = sorted(left_behind(work), key=lambda item: item.what != RUN)  # first, where the list is cut
@@ -123,6 +126,26 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> CommandOutcome:
         left_total=len(left),
         hidden=tuple(sorted(HIDDEN)),
     )
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold an interrupt back to the end of the block: between the start and its return nobody could end the command.
+
+    Only the main thread is ever interrupted, and only it may set handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {one: signal.signal(one, lambda got, _frame: held.append(got)) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for got in held:
+            signal.raise_signal(got)
 
 
 def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
