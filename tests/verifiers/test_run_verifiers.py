@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weighbridge.gates.column_basis import ColumnBasis, basis_of
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
