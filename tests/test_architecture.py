@@ -29,7 +29,7 @@ IMPURE = {
     "safetensors",
     "gguf",
 }
-HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "rich", "safetensors", "fsspec", "aiohttp", "onnx"}
+HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safetensors", "fsspec", "aiohttp", "onnx"}
 
 MEASURING = {
     *("views", "verifiers", "run_logs", "comparison", "scheduling", "formats", "model_config"),

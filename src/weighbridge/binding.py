@@ -63,7 +63,7 @@ class Bound:
 
 
 def origin(bound: Bound, view: Any) -> Origin:
-    """Tell whether a subject is live: named by hand, and with complete provenance as its view knows it."""
+    """Return whether a subject is live: named by hand, and with complete provenance as its view knows it."""
     found: Origin = view.origin
     return found if bound.by_hand or found is not Origin.LIVE else Origin.FIXTURE
 
@@ -79,9 +79,8 @@ def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Boun
     for argument in arguments:
         item = _by_hand(contract, argument)
         if (item.subject, item.instance) in bound:
-            raise UsageError(
-                "bound-twice", f"{item.subject!r} is bound twice", remedy=f"name instances: {item.subject}@NAME=…"
-            )
+            remedy = f"name instances: {item.subject}@NAME=…"
+            raise UsageError("bound-twice", f"{item.subject!r} is bound twice", remedy=remedy)
         bound[item.subject, item.instance] = item
     by_hand = {subject for subject, _ in bound}
     for name, declared in contract.subjects.items():
@@ -100,35 +99,26 @@ def _refuse_unlooked(contract: Contract, bound: tuple[Bound, ...]) -> None:
     wanted = {name for gate in contract.gates for name in gate.subjects.values()}
     idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
     if idle is not None:
-        raise UsageError(
-            "never-looked-at",
-            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere",
-            remedy=f"name its instance, {idle.subject}@NAME=…, or leave it out",
+        what = (
+            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere"
         )
+        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        raise UsageError("never-looked-at", what, remedy=remedy)
 
 
 def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
     """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
-    for gate, one, other in _compared(contract, bound):
-        if one_file(one.target, other.target):
-            raise UsageError(
-                "same-subject",
-                f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}",
-                remedy="bind the two that are to be compared",
-            )
-
-
-def _compared(contract: Contract, bound: tuple[Bound, ...]) -> Iterator[tuple[GateDecl, Bound, Bound]]:
-    """Give each two files that stand side by side under a gate."""
-    for gate in contract.gates:
-        for instance in instances(gate, bound):
-            found = (find(bound, name, instance) for name in gate.subjects.values())
-            files = [item for item in found if item is not None and item.kind not in EXECUTED]
-            yield from ((gate, one, other) for one, other in itertools.combinations(files, 2))
+    for gate, instance in ((one, name) for one in contract.gates for name in instances(one, bound)):
+        found = (find(bound, name, instance) for name in gate.subjects.values())
+        files = [item for item in found if item is not None and item.kind not in EXECUTED]
+        for one, other in itertools.combinations(files, 2):
+            if one_file(one.target, other.target):
+                what = f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}"
+                raise UsageError("same-subject", what, remedy="bind the two that are to be compared")
 
 
 def one_file(one: str, other: str) -> bool:
-    """Tell whether two paths lead to one and the same file, or two URLs are the same."""
+    """Return whether two paths lead to one and the same file, or two URLs are the same."""
     here, there = local_path(one), local_path(other)
     if here is None or there is None:
         return one == other
@@ -143,39 +133,26 @@ def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:
     for instance, path in found:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
-        yield Bound(
-            subject=name,
-            instance=instance,
-            kind=declared.kind,
-            target=str(path),
-            by_hand=False,
-            columns=declared.columns,
-        )
+        said = {"subject": name, "instance": instance, "target": str(path)}
+        yield Bound(**said, kind=declared.kind, columns=declared.columns, by_hand=False)
 
 
 def instance_name(path: Path) -> str:
-    """Name the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
+    """Return the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
 
 
 def _by_hand(contract: Contract, argument: str) -> Bound:
     match = ARGUMENT.fullmatch(argument)
     if match is None:
-        raise UsageError(
-            "subject-form", f"{argument!r} binds nothing", remedy="write --subject NAME=PATH or NAME@INSTANCE=PATH"
-        )
+        remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
+        raise UsageError("subject-form", f"{argument!r} binds nothing", remedy=remedy)
     name, instance = match["name"], match["instance"] or DEFAULT
     declared = contract.subjects.get(name)
     if declared is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
-    return Bound(
-        subject=name,
-        instance=instance,
-        kind=declared.kind,
-        target=match["target"],
-        by_hand=True,
-        columns=declared.columns,
-    )
+    said = {"subject": name, "instance": instance, "target": match["target"]}
+    return Bound(**said, kind=declared.kind, columns=declared.columns, by_hand=True)
 
 
 def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:
@@ -185,6 +162,6 @@ def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:
 
 
 def find(bound: Sequence[Bound], subject: str, instance: str) -> Bound | None:
-    """Find what stands for a subject on an instance, or what stands for it on all."""
+    """Return what is bound as a subject on an instance, or on all."""
     by_instance = {item.instance: item for item in bound if item.subject == subject}
     return by_instance.get(instance) or by_instance.get(DEFAULT)

@@ -1,4 +1,4 @@
-"""Show text from outside on one line: whatever could move a cursor, start a line or turn one round is escaped.
+"""Text from outside, shown on one line: whatever could move a cursor, start a line or turn one round is escaped.
 
 A URL is shown without what would open a door.
 """

@@ -19,7 +19,7 @@ LOCAL = ".weighbridge"
 
 
 def pseudonym(kind: str, value: str, key_file: Path) -> str:
-    """Name a value as `KIND-<12 hexadecimal digits>`, creating the key where there is none.
+    """Return a value as `KIND-<12 hexadecimal digits>`, creating the key where there is none.
 
     Raises:
         OSError: if the key can be neither read nor made.
@@ -29,12 +29,12 @@ def pseudonym(kind: str, value: str, key_file: Path) -> str:
 
 
 def keyed(kind: str, value: str, key: bytes) -> str:
-    """Name a value as `KIND-<12 hexadecimal digits>` under a key that was read before."""
+    """Return a value as `KIND-<12 hexadecimal digits>` under a key that was read before."""
     return f"{kind}-{hmac.new(key, f'{kind}:{value}'.encode(), hashlib.sha256).hexdigest()[:DIGITS]}"
 
 
 def default_key_file(folder: Path, environment: Mapping[str, str]) -> Path:
-    """Say where the key is: in the project's `.weighbridge/` where it has one, else in the person's state folder."""
+    """Return where the key is: in the project's `.weighbridge/` where it has one, else in the person's state folder."""
     local = folder / LOCAL
     if local.is_dir():
         return local / KEY_NAME

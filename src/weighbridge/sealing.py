@@ -1,4 +1,4 @@
-"""Keep an evaluation: everything that a bundle holds of it, sealed into a folder."""
+"""What was measured and judged, sealed into a bundle with all that a bundle holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
 def keep(evaluation: Evaluation, source: bytes, into: Path, redactor: Redactor, command: tuple[str, ...]) -> Bundle:
-    """Seal one evaluation; `source` is the contract's own bytes, `command` the argv.
+    """Return one session's results, sealed; `source` is the contract's own bytes, `command` the argv.
 
     Raises:
         BundleError: where the bundle would hold a secret, or the disk refuses; nothing is left behind then.
@@ -71,7 +71,7 @@ def _size(item: Bound, digests: Mapping[str, str]) -> int:
 
 
 def environment() -> Fields:
-    """Tell the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
+    """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
     versions = {name: version_of(name) for name in PACKAGES}
     return {
         "python": platform.python_version(),
@@ -85,7 +85,7 @@ def environment() -> Fields:
 
 
 def version_of(name: str) -> str:
-    """Tell the installed version of a package, empty where there is none."""
+    """Return the installed version of a package, empty where there is none."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -93,7 +93,7 @@ def version_of(name: str) -> str:
 
 
 def tool() -> Tool:
-    """Say which build of this tool is running: its version, and its commit where it runs from a checkout."""
+    """Return which build of this tool is running: its version, and its commit where it runs from a checkout."""
     root = Path(__file__).resolve().parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
     dirty = bool(
@@ -111,5 +111,5 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def command_line() -> tuple[str, ...]:
-    """Give the command as it was typed, the program by its name alone."""
+    """Return the command as it was typed, the program by its name alone."""
     return ("weighbridge", *sys.argv[1:])

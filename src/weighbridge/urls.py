@@ -1,6 +1,6 @@
-"""Tell what is a URL, and show one without what opens a door: its user, its password and its query.
+"""What is a URL, and how one is shown: without its user, password, query and fragment.
 
-Only words: nothing here is looked up or opened.
+Nothing here is looked up or opened.
 """
 
 from __future__ import annotations
@@ -8,22 +8,25 @@ from __future__ import annotations
 import re
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,31})://")
-_CLOSING = r"\s\"'<>\\"  # where a URL in a text ends
-_SECRETS = re.compile(
-    rf"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{1,31}}://)"
-    # A password may hold a stroke that should have been escaped; what looks like a port does not begin one.
-    rf"(?:(?!\[)[^{_CLOSING}/?#@:]{{0,4096}}:(?!\d{{1,5}}(?:[/?#{_CLOSING}]|$))[^{_CLOSING}]{{0,4096}}@"
-    rf"|[^{_CLOSING}/?#@]{{0,4096}}@)?"
-    rf"(?P<rest>[^{_CLOSING}?#]{{0,65536}})(?:[?#][^{_CLOSING}]{{0,65536}})?"
-)
+_IN_TEXT = re.compile(rf"({URL.pattern})([^\s\"'<>\\]*)")
+# All up to an "@" before the path; and after a user and ":" up to the last "@" of all, for a password may hold strokes
+# that should have been escaped. What looks like a port begins no password.
+_USER = re.compile(r"(?!\[)[^/?#@:]*:(?!\d{1,5}(?:[/?#]|$)).*@|[^/?#]*@", re.DOTALL)
+_INNER_USER = re.compile(r"://[^/?#]*@")  # of a URL inside the path of another
 
 
 def bare(text: str) -> str:
-    """Take user, password, query and fragment out of every URL in a text."""
-    return _SECRETS.sub(r"\g<scheme>\g<rest>", text) if "://" in text else text
+    """Return a text with every URL in it shown without user, password, query and fragment."""
+    return _IN_TEXT.sub(lambda found: found[1] + _shown(found[3]), text) if "://" in text else text
+
+
+def _shown(rest: str) -> str:
+    while match := _USER.match(rest):  # what a user is taken from may look like another: "@@", "a@b:c@d"
+        rest = rest[match.end() :]
+    return _INNER_USER.sub("://", re.split("[?#]", rest, maxsplit=1)[0])
 
 
 def scheme_of(target: str) -> str:
-    """Name the scheme of a URL, in lower case; empty where it is none."""
+    """Return the scheme of a URL in lower case, empty where it is none."""
     match = URL.match(target)
     return match["scheme"].lower() if match else ""

@@ -1,4 +1,4 @@
-"""One `verify`: load contracts, bind subjects, weigh, seal the evidence, and say or record what moves."""
+"""One `verify`: load contracts, bind subjects, measure, judge, seal the evidence, and show or record what moves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contract's evaluation came to, and where its evidence is."""
+    """What one contract came to, and where its evidence is."""
 
     loaded: LoadedContract
     evaluation: Evaluation
@@ -49,7 +49,7 @@ class Result:
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
-    """Weigh every contract that was asked for; nothing is measured before all of them are read and bound.
+    """Verify every contract that was asked for; nothing is measured before all of them are read and bound.
 
     Raises:
         ContractError, UsageError: where something asked for cannot be.
@@ -67,11 +67,7 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
 
 
 def _one(
-    loaded: LoadedContract,
-    bound: tuple[Bound, ...],
-    asked: Asked,
-    redactor: Redactor,
-    progress: Callable[[str], None],
+    loaded: LoadedContract, bound: tuple[Bound, ...], asked: Asked, redactor: Redactor, progress: Callable[[str], None]
 ) -> Result:
     on = {gate.id: instances(gate, bound) if _wanted(gate.id, asked.gates) else () for gate in loaded.contract.gates}
     evaluation = evaluate(loaded.contract, bound, on, redactor=redactor, progress=progress, debug=asked.debug)
@@ -83,7 +79,7 @@ def _one(
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
-    """Load every contract, and tell the problems of all of them together.
+    """Return every contract, loaded, or raise the problems of all of them together.
 
     Raises:
         ContractError: with every problem of every contract.
@@ -113,15 +109,13 @@ def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tupl
         if match is not None and match["name"] not in known:
             what = f"no contract has a subject {match['name']!r}{nearest(match['name'], known)}"
             raise UsageError("unknown-subject", what)
+    names = {text: match["name"] if (match := ARGUMENT.fullmatch(text)) else None for text in arguments}
     return tuple(
-        bind(one.contract, one.path.parent, [text for text in arguments if _for(text, one.contract.subjects)])
+        bind(
+            one.contract, one.path.parent, [text for text in arguments if names[text] in {None, *one.contract.subjects}]
+        )
         for one in loaded
     )
-
-
-def _for(argument: str, subjects: Mapping[str, object]) -> bool:
-    match = ARGUMENT.fullmatch(argument)
-    return match is None or match["name"] in subjects
 
 
 def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:

@@ -13,11 +13,13 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import click
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
+from weighbridge.cli.options import broken, rate
 from weighbridge.data import data_path
 
 PARITY = "builtin:forward-parity"
@@ -205,7 +207,7 @@ def test_a_failure_says_the_limit_that_would_have_sufficed(cli: Cli, workplace: 
     timed(workplace)
     ended = cli("verify", "c.yaml", "--subject", "run=slow.jsonl")
     assert ended.code == 1
-    assert "    enough: a median below 500 ms" in ended.lines
+    assert "    would pass with: a median below 500 ms" in ended.lines
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def test_an_interrupted_weighing_leaves_nothing_behind(workplace: Path, how: sig
         time.sleep(0.05)
     process.send_signal(how)
     _, said = process.communicate(timeout=30)
-    assert (process.returncode, said.strip()) == (130, "interrupted: what was under way is not kept")
+    assert (process.returncode, said.strip()) == (130, "interrupted: nothing unfinished was kept")
     assert not (workplace / "evidence").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((workplace / "pid").read_text()), 0)
@@ -413,3 +415,42 @@ def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> N
     ended = cli("ledger", "check", "--ledger", workplace / "typo")
     assert ended.code == 2
     assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger to be checked")
+
+
+def test_a_line_is_broken_between_words_only_and_its_rest_is_indented() -> None:
+    styled = f"    {click.style('a name/that/is/longer/than/the/terminal', fg='red')} and some more words"
+    parts = list(broken(styled, 20))
+    assert [click.unstyle(part) for part in parts] == [
+        "    a", "        name/that/is/longer/than/the/terminal", "        and some", "        more words"
+    ]  # fmt: skip
+    assert (list(broken("", 20)), list(broken("  x" + "y" * 30, 20))) == ([""], ["  x" + "y" * 30])
+
+
+def test_progress_says_how_much_how_fast_and_how_long_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 12.0)
+    assert rate(2 << 30, 5 << 30, 10.0) == "2.00 of 5.00 GiB, 1024 MiB/s, 3 s left"
+    assert rate(0, 5 << 30, 12.0) == "0.00 of 5.00 GiB, 0 MiB/s"
+
+
+@pytest.mark.slow
+def test_lines_are_as_wide_as_the_terminal_and_whole_where_there_is_none(workplace: Path) -> None:
+    assert workplace == Path.cwd()
+    a, b = checkpoint("a.safetensors"), checkpoint("b.safetensors", 3.0)
+    shown = on_a_terminal("compare", a, b, NO_COLOR="1", TERM="xterm", COLUMNS="50").decode()
+    whole = on_no_terminal("compare", a, b).stdout.decode()
+    assert max(map(len, shown.split("\r\n"))) <= 50 < max(map(len, whole.splitlines()))
+    assert shown.split() == whole.split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_is_written_in_ascii(workplace: Path, encoding: str) -> None:
+    assert workplace == Path.cwd()
+    ended = on_no_terminal("explain", "wall-time-budget", PYTHONIOENCODING=encoding)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert "(> 0, <= 1e+07, default null)" in ended.stdout.decode(encoding)
+
+
+def on_no_terminal(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    words = [sys.executable, "-m", "weighbridge", *arguments]
+    return subprocess.run(words, capture_output=True, check=False, env={**os.environ, **environment})

@@ -187,7 +187,7 @@ def test_headers_alone_are_never_a_pass(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("flipped-bit.safetensors"), "--headers")
     assert ended.code == 3
     assert ended.lines[1:] == [
-        "  labels and shapes are what was meant; content was not looked at",
+        "  stored dtypes and shapes are what was meant; content was not compared",
         "BLOCKED: not-compared: 2 not-compared",
     ]
     assert cli("compare", SOURCE, specimen("relabelled.safetensors"), "--headers").code == 1

@@ -80,7 +80,7 @@ def test_what_could_not_be_compared_is_counted_and_listed_with_all(cli: Cli) -> 
 def test_a_side_that_says_nothing_is_told_and_does_not_decide(cli: Cli) -> None:
     plain = SPECIMENS / "checkpoints" / "source.safetensors"
     ended = cli("compare", plain, SPECIMENS / "checkpoints" / "mislabelled.gguf")
-    told = "  configuration: the source says nothing of its model beside the tensors (config-one-sided)"
+    told = "  no config.json beside the source: configurations not compared"
     assert told in ended.lines
     assert not [line for line in cli("compare", plain, plain).lines if "configuration" in line]
 

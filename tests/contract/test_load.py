@@ -131,7 +131,7 @@ gates:
     assert refusal(written(tmp_path, text)) == [
         "c.yaml:2:5: bad-form 'My_Import' is not lower-case words joined by hyphens",
         'c.yaml:3:10: wrong-type 1.1 is not a text\n  quote it, and give three parts: "1.10.0"',
-        ("c.yaml:6:1: typed-status nobody types a status: 'status' is folded from the ledger\n"
+        ("c.yaml:6:1: typed-status a status is never written by hand: 'status' is computed from the ledger\n"
         "  delete the key; see `weighbridge status`"),
         "c.yaml:8:31: absolute-path '/x' is not relative to this file\n  bind it with --subject a=PATH",
         ("c.yaml:10:22: executed-path a command runs only when the person at the keyboard names it\n"
@@ -152,7 +152,7 @@ gates:
         "  write ${params.NAME} for a name under params:"),
         "c.yaml:28:24: unknown-subject there is no subject 'aa'; did you mean 'a'?",
         "c.yaml:28:39: subject-kind 'c' is a command, the role 'candidate' takes a checkpoint",
-        ("c.yaml:29:5: typed-status nobody types a status: 'verdict' is folded from the ledger\n"
+        ("c.yaml:29:5: typed-status a status is never written by hand: 'verdict' is computed from the ledger\n"
         "  delete the key; see `weighbridge status`"),
     ]  # fmt: skip
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import subprocess
@@ -36,7 +35,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def files(ledger: Ledger) -> list[Path]:
-    return sorted(path for path in ledger.root.rglob("*") if path.is_file())
+    return sorted(ledger.root.rglob("*.json"))
 
 
 def codes(ledger: Ledger) -> set[str]:
@@ -214,15 +213,27 @@ def test_what_a_dead_writer_left_is_swept_by_the_next(ledger: Ledger) -> None:
     assert not left.exists()
 
 
-def test_nobody_else_can_lock_the_place_while_an_entry_is_decided(ledger: Ledger) -> None:
+TAKER = """
+import sys
+from filelock import FileLock, Timeout
+try:
+    FileLock(sys.argv[1]).acquire(blocking=False)
+except Timeout:
+    sys.exit(7)
+"""
+
+
+def test_nobody_else_can_lock_the_ledger_while_an_entry_is_decided(ledger: Ledger) -> None:
+    ended: list[int] = []
+
     def decide(_: Mapping[str, Entry]) -> tuple[Entry, ...]:
-        handle = os.open(ledger.folder(PLACE), os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(handle)
+        argv = [sys.executable, "-c", TAKER, str(ledger.root / ".lock")]
+        ended.append(subprocess.run(argv, check=False).returncode)
         return ()
 
     assert ledger.append(PLACE, decide) == ()
+    assert ended == [7]
+    assert ledger.problems() == ()
 
 
 def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path) -> None:

@@ -56,17 +56,14 @@ def citations(text: str) -> tuple[Citation, ...]:
     """Find every citation in a text."""
     return tuple(
         Citation(
-            text=match["text"],
-            id=match["id"],
-            file=match["file"] or layout.VERDICTS,
-            pointer=unquote(match["pointer"]),
+            text=match["text"], id=match["id"], file=match["file"] or layout.VERDICTS, pointer=unquote(match["pointer"])
         )
         for match in CITED.finditer(text)
     )
 
 
 def resolve(bundle: Bundle, citation: Citation) -> Any:
-    """Take the cited value from the bundle's bytes.
+    """Return the cited value from the bundle's bytes.
 
     Raises:
         BundleError: `bad-pointer`, where there is none.
@@ -81,7 +78,7 @@ def resolve(bundle: Bundle, citation: Citation) -> Any:
 
 
 def agrees(text: str, value: object) -> bool:
-    """Tell whether a printed text equals a value to the printed digits, rounded half up or half to even."""
+    """Return whether a printed text equals a value to the printed digits, rounded half up or half to even."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return text == printed(value)
     try:

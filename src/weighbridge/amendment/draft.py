@@ -31,11 +31,9 @@ def draft(bundle: Bundle, gate_id: str) -> str:
     if gate is None:
         known = ", ".join(gate.id for gate in bundle.contract.gates)
         raise UsageError("unknown-gate", f"bundle {bundle.id[:12]} has no gate {gate_id!r}; it judged {known}")
+    about = f"`{gate.id}`, of contract `{bundle.contract.id}` {bundle.contract.version}."
     parts = (
-        (
-            f"## {gate.title}",
-            (f"`{gate.id}`, of contract `{bundle.contract.id}` {bundle.contract.version}.", *_why(gate)),
-        ),
+        (f"## {gate.title}", (about, "", gate.why) if gate.why else (about,)),
         ("### Command", ("```", " ".join(bundle.statement.command) or "(not recorded)", "```")),
         ("### Figures", _figures(bundle, gate)),
         ("### Device", _device(bundle)),
@@ -45,10 +43,6 @@ def draft(bundle: Bundle, gate_id: str) -> str:
         ("### Premises", _premises(bundle, gate)),
     )
     return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
-
-
-def _why(gate: GateDecl) -> tuple[str, ...]:
-    return ("", gate.why) if gate.why else ()
 
 
 def _mine(bundle: Bundle, gate: GateDecl) -> list[tuple[int, Finding]]:
@@ -71,14 +65,10 @@ def _figures(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
             yield from _flat(bundle, name, fact, f"{at}/figures/{_escaped(name)}")
         for name, fact in finding.facts.items():
             yield from _flat(bundle, name, fact, f"{at}/facts/{_escaped(name)}")
-        yield f"- trials: {_trials(finding)}"
-
-
-def _trials(finding: Finding) -> str:
-    results = Counter(trial.result for trial in finding.trials)
-    skipped = results[TrialResult.NOT_APPLICABLE]
-    not_applicable = f", {skipped} had nothing to break" if skipped else ""
-    return f"{results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{not_applicable}"
+        results = Counter(trial.result for trial in finding.trials)
+        skipped = results[TrialResult.NOT_APPLICABLE]
+        idle = f", {skipped} had nothing to break" if skipped else ""
+        yield f"- trials: {results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
 
 
 def _flat(bundle: Bundle, name: str, value: Json, pointer: str) -> Iterator[str]:
@@ -146,7 +136,7 @@ def _is_not(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
 
 
 def _premises(bundle: Bundle, gate: GateDecl) -> Iterator[str]:
-    """Say what must hold again when the section lands, in a form that landing reads."""
+    """Yield what must hold again when the section lands, in a form that landing reads."""
     yield "```yaml"
     yield f"- {{kind: bundle, id: {bundle.id}, expect: re-judges identically}}"
     yield f"- {{kind: contract, id: {bundle.contract.id}, expect: {bundle.statement.contract.whole}}}"

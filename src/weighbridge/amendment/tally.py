@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weighbridge.canonical import dumps, sha256
@@ -49,14 +49,11 @@ def tally(found: Mapping[Place, Standing]) -> Tally:
 
 def markdown(count: Tally) -> str:
     """Write a tally as the block that a spec carries; regenerating it from the same ledger gives the same bytes."""
-    return "\n".join((f"{BEGIN} heads={count.heads} -->", *_lines(count), END, ""))
-
-
-def _lines(count: Tally) -> Iterable[str]:
-    yield "| status | gates |"
-    yield "|---|---|"
-    yield from (f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items())
-    yield ""
-    yield f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
-    if count.diverged:
-        yield f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."
+    lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
+    lines += [f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items()]
+    lines += [
+        "",
+        f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands.",
+    ]
+    lines += [f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."] if count.diverged else []
+    return "\n".join((*lines, END, ""))

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from weighbridge import __version__
-from weighbridge.cli.options import colourless, leave_unread
+from weighbridge.cli.options import colourless, fit_encoding, leave_unread, tell
 from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
@@ -26,11 +26,11 @@ class Verbs(click.Group):
     """A group whose commands are modules of this package, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the verbs in the order of use."""
+        """Return the verbs in the order of use."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb and take its command."""
+        """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
@@ -48,7 +48,7 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a verb; where its reader left early, it has told all that anybody wanted."""
+        """Run a verb; a reader that left early has read all that it wanted."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -64,17 +64,18 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
+    fit_encoding()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
-        click.echo("interrupted: what was under way is not kept", err=True)
+        tell(["interrupted: nothing unfinished was kept"], err=True)
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = ExitCode.INVALID
     except WeighbridgeError as error:
-        click.echo(str(error), err=True)
+        tell(str(error).splitlines(), err=True)
         code = error.exit_code
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
         code = _fault(error)
@@ -92,5 +93,5 @@ def _fault(error: Exception) -> int:
     what = f"internal: the tool broke ({type(error).__name__}: {error})"
     if isinstance(error, OSError) and error.strerror:
         what = f"system: {error.filename or 'standard output'}: {error.strerror}"
-    click.echo(f"{printable(what)}\n  run again with --debug for the traceback", err=True)
+    tell([printable(what), "  run again with --debug for the traceback"], err=True)
     return ExitCode.ERROR

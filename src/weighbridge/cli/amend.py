@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from weighbridge.amendment.draft import draft
 from weighbridge.amendment.tally import markdown, standings, tally
+from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.evidence.unseal import unseal
@@ -38,19 +38,20 @@ def command() -> None:
 @LEDGER
 def draft_section(bundle: str, gate: str, folder: Path) -> None:
     """Write the unnumbered section of one gate, and the tally of all gates, as Markdown."""
-    click.echo(draft(unseal(find(bundle)), gate))
-    click.echo(markdown(tally(standings(Ledger(folder)))), nl=False)
+    section = f"{draft(unseal(find(bundle)), gate)}\n{markdown(tally(standings(Ledger(folder))))}"
+    tell([section.removesuffix("\n")], whole=True)
 
 
 def find(bundle: str) -> Path:
-    """Find a bundle by its folder or by the first digits of its id.
+    """Return the folder of a bundle that is named by its folder or by the first digits of its id.
 
     Raises:
         UsageError: `unknown-bundle` or `ambiguous-bundle`.
     """
     if is_folder(Path(bundle)):
         return Path(bundle)
-    found = sorted(_starting(bundle)) if len(bundle) >= SHORTEST else []
+    stored = [path for store in STORES if store.is_dir() for path in store.iterdir()] if len(bundle) >= SHORTEST else []
+    found = sorted(path for path in stored if path.name.rpartition("-")[2].startswith(bundle[:12]))
     if len(found) == 1:
         return found[0]
     where = ", ".join(map(str, STORES))
@@ -59,9 +60,3 @@ def find(bundle: str) -> Path:
         raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)
     what = f"{len(found)} bundles begin with {bundle!r}"
     raise UsageError("ambiguous-bundle", what, where=where, remedy="give more digits")
-
-
-def _starting(digits: str) -> Iterator[Path]:
-    for store in STORES:
-        if store.is_dir():
-            yield from (path for path in store.iterdir() if path.name.rpartition("-")[2].startswith(digits[:12]))

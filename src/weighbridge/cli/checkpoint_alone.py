@@ -1,4 +1,4 @@
-"""What one checkpoint alone tells, under the gates' default limits and in their words; gives no outcome."""
+"""What one checkpoint alone shows, under the gates' default limits and in their words, without an outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
-    """All that a checkpoint tells by itself: what looks wrong, its labels and health in figures, and every tensor."""
+    """All that a checkpoint shows by itself: what looks wrong, its labels and health in figures, and every tensor."""
 
     findings: tuple[Finding, ...]
     labels: Fields
@@ -39,7 +39,7 @@ class CheckpointReport:
 
 
 def look(view: Any, table: Fields) -> CheckpointReport:
-    """Read a checkpoint's payload, and add to its table of tensors what each of them looks like.
+    """Return what a checkpoint's values show, with what each tensor of its table looks like.
 
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.

@@ -17,7 +17,7 @@ import click
 
 from weighbridge.binding import Bound, one_file
 from weighbridge.clauses.pair_look import Look
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.gates import config_agreement
@@ -41,7 +41,7 @@ PAUSE_S = 0.2  # between two lines of progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What an import is held against: the gate's limits, how they are told, and why they were chosen."""
+    """What an import must be: the gate's limits, their name, and why they were chosen."""
 
     limits: Fields
     told: str
@@ -57,25 +57,27 @@ class Policy:
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
     "--policy", metavar="POLICY",
-    help="What the import was meant to be: same, lossless (the default), rounded:F16|BF16, requant:TYPE, "
-    "quantised:FTYPE, or a YAML file of limits. A block-quantised import without it is held to its own types.",
+    help="What the import should be: same, lossless (the default), rounded:F16|BF16, requant:TYPE, quantised:FTYPE, "
+    "or a YAML file of limits. The default for a block-quantised import is the types that it declares.",
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",
     help="A YAML file that says how names map: `names` (the source's by the import's) and `rename` (a list of "
     "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
 )  # fmt: skip
-@click.option("--headers", is_flag=True, help="Compare labels and shapes alone; content is then BLOCKED (exit 3).")
+@click.option(
+    "--headers", is_flag=True, help="Compare stored dtypes and shapes only; content is then BLOCKED (exit 3)."
+)
 @click.option(
     "--may-differ", metavar="FIELD", multiple=True, type=click.Choice(config_agreement.FIELDS),
-    help="A field of the configuration that is meant to differ, as context_length; may be given again.",
+    help="A field of the configuration that may differ, such as context_length; may be given again.",
 )  # fmt: skip
-@click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all of them are judged.")
+@click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all are judged.")
 @click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
 @click.option(
     "--engine", "address", metavar="URL",
-    help="Have the tensors compared by the workers of dask://HOST:PORT or ray://HOST:PORT, which see the same files "
-    "under the same paths; needs weighbridge[cluster]. Only rows travel.",
+    help="Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same "
+    "paths; needs weighbridge[cluster]. The files stay where they are; only results come back.",
 )  # fmt: skip
 @as_json
 @debug
@@ -83,11 +85,11 @@ def command(
     source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
     may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
-    """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name the mechanism where something changed.
+    """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name what changed a tensor.
 
-    Where both say what their model is (config.json, a GGUF header), that is compared, too.
+    Where both describe their model (config.json, a GGUF header), the descriptions are compared, too.
 
-    Exit 0: what was meant; 1: not; 3: could not be compared; 4: unreadable.
+    Exit 0: as the policy asks; 1: not; 3: could not be compared; 4: unreadable.
     """
     # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -108,21 +110,18 @@ def command(
     else:
         for path, held_to, evaluation in answers:
             display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
-            tell(itertools.chain(_heading(source, path, held_to), comparison.comparison_lines(evaluation, display)))
+            policy_of = printable(f"   policy: {held_to.told}{held_to.why}")
+            tell([click.style(printable(f"{source} -> {path}"), bold=True) + policy_of])
+            tell(["  both names lead to one file, which always agrees with itself"] if one_file(source, path) else ())
+            tell(comparison.comparison_lines(evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code([finding for *_, evaluation in answers for finding in comparison.counted(evaluation)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 
-def _heading(source: str, path: str, policy: Policy) -> Iterator[str]:
-    yield click.style(printable(f"{source} -> {path}"), bold=True) + printable(f"   policy: {policy.told}{policy.why}")
-    if one_file(source, path):
-        yield "  both names lead to one file, which always agrees with itself"
-
-
 def _given(text: str) -> Policy:
-    """Read a policy from the command line: its name, or a file of limits."""
+    """Return the policy that the command line names, or that a file of limits holds."""
     if Path(text).is_file():
         from weighbridge.contract import strict_yaml
 
@@ -162,7 +161,7 @@ def _declared(view: CheckpointView | None) -> Policy:
 
 
 def _mapping(path: str) -> dict[str, Json]:
-    """Read a file that says how names map."""
+    """Return the options that a file of names gives."""
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():
@@ -196,7 +195,7 @@ def _weigh(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     engine: Engine | None, *, debug: bool,
 ) -> Evaluation:  # fmt: skip
-    """Weigh all imports at once, so that the source is read once; `views` are those that are open already."""
+    """Measure and judge all imports at once, so that the source is read once; `views` are open already."""
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
     kind = SubjectKind.CHECKPOINT
@@ -253,7 +252,7 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 
 
 def _rate() -> Progress:
-    """Tell on a terminal how far comparing has come, and how fast."""
+    """Return what shows on a terminal how far comparing has come, how fast, and how long it will take."""
     told, started, last = progress(), time.monotonic(), 0.0
 
     def on_progress(done: int, whole: int) -> None:
@@ -261,8 +260,7 @@ def _rate() -> Progress:
         now = time.monotonic()
         if now - last >= PAUSE_S:
             last = now
-            rate = done / max(now - started, 1e-9)
-            told(f"comparing {done / 2**30:.2f} of {whole / 2**30:.2f} GiB, {rate / 2**20:.0f} MiB/s")
+            told(f"comparing {rate(done, whole, started)}")
 
     return on_progress
 

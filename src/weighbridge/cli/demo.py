@@ -9,13 +9,14 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli import options
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 
 
 @click.command(
     "demo",
-    short_help="Train, import, compare and weigh a small model.",
+    short_help="Train, import, compare and verify a small model.",
     epilog="\b\nExample: weighbridge demo --dir /tmp/weighbridge-demo",
 )
 @click.option(
@@ -23,24 +24,20 @@ from weighbridge.exit_code import ExitCode
     help="A new folder to work in.  [default: .weighbridge/demo-TIME]",
 )  # fmt: skip
 def command(folder: Path | None) -> None:
-    """Train, import, compare and weigh a small model, and show where the evidence is. Needs the torch extra."""
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError(
-            "no-torch",
-            "the demo trains a model, and PyTorch is not installed",
-            remedy="pip install 'weighbridge[torch]'",
-        )
+    """Train, import, compare and verify a small model, and show where the evidence is. Needs the torch extra."""
+    if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
+        what = "the demo trains a model, and PyTorch or safetensors is not installed"
+        raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
     from weighbridge.demo.story import tell
 
     folder = folder or Path(".weighbridge") / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UsageError(
-            "folder-exists", "the folder is there already", where=str(folder), remedy="name a new one"
-        ) from None
-    held = tell(folder, click.echo)
-    click.echo(f"\nbundles: {folder}/evidence/bundles\nledger:  {folder}/evidence/ledger")
-    click.echo(f"status:  cd {folder} && weighbridge status")
-    click.echo("every step ended as it must" if held else "a step did not end as it must: see above")
+        what = "the folder is there already"
+        raise UsageError("folder-exists", what, where=str(folder), remedy="name a new one") from None
+    held = tell(folder, lambda text: options.tell(text.splitlines()))
+    places = f"bundles: {folder}/evidence/bundles", f"ledger:  {folder}/evidence/ledger"
+    options.tell(("", *places, f"status:  cd {folder} && weighbridge status"), whole=True)
+    options.tell(["every step ended as expected" if held else "a step did not end as expected: see above"])
     sys.exit(ExitCode.PASSED if held else ExitCode.FAILED)

@@ -9,7 +9,7 @@ import click
 
 from weighbridge import __version__
 from weighbridge.cards import fill
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.data import FOLDERS, data_path
 from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
@@ -21,22 +21,24 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvi
 
 @click.command(
     "doctor",
-    short_help="Tell versions, folders, and whether there is CUDA.",
+    short_help="Show versions, folders, and whether there is CUDA.",
     epilog="\b\nExample: weighbridge doctor --json",
 )
 @as_json
 def command(as_json: bool) -> None:
-    """Tell versions, where the shipped cards and contracts are, and whether this host has CUDA."""
+    """Show versions, where the shipped cards and contracts are, and whether this host has CUDA."""
     found = facts()
     if as_json:
         print_json(found)
         return
-    for name, value in found.items():
-        click.echo(fill("{name:<14} {value}", {"name": name, "value": value}))
+    tell(fill("{name:<14} {value}", {"name": name, "value": value}) for name, value in found.items())
 
 
 def facts() -> dict[str, Json]:
-    """Collect versions, folders, and the measured facts of this host."""
+    """Return versions, folders, and the measured facts of this host."""
+    host = VERIFIERS["host", ()].measure((), {})
+    measured = host.value if isinstance(host, Measurement) else None
+    found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
     versions = {name: version_of(name) or "not installed" for name in PACKAGES}
     folders = {name: str(data_path(name)) for name in FOLDERS}
     return {
@@ -45,11 +47,5 @@ def facts() -> dict[str, Json]:
         "platform": sys.platform,
         **versions,
         **folders,
-    } | _host()
-
-
-def _host() -> dict[str, Json]:
-    host = VERIFIERS["host", ()].measure((), {})
-    if isinstance(host, Measurement) and isinstance(host.value, Record):
-        return dict(plain(host.value.value))
-    return {"cuda": "unknown"}
+        **found,
+    }

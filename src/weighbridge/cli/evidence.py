@@ -8,16 +8,15 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.here import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.rejudge import other_versions, rejudge
-from weighbridge.evidence.review import Against, Answers, verify
-from weighbridge.evidence.unseal import Bundle, unseal
+from weighbridge.evidence.review import Against, Answer, verify
+from weighbridge.evidence.unseal import unseal
 from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Json
 from weighbridge.report.terminal import block, heading
 from weighbridge.storage.local_files import is_folder
 
@@ -27,7 +26,7 @@ QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage
 
 @click.group("evidence", epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…")
 def command() -> None:
-    """Verify, show and re-judge evidence bundles. Tamper-evident after sealing; not proof of honest measuring."""
+    """Verify, show and re-judge evidence bundles. A change after sealing is noticed; honest measuring is not proved."""
 
 
 @command.command(
@@ -35,11 +34,11 @@ def command() -> None:
 )
 @BUNDLE
 @click.option(
-    "--require-anchor", is_flag=True, help="Demand that the ledger beside the bundles names this bundle's id."
+    "--require-anchor", is_flag=True, help="Fail unless the ledger beside the bundles names this bundle's id."
 )
 @as_json
 def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
-    """Answer five questions about BUNDLE, apart.
+    """Answer five separate questions about BUNDLE.
 
     Exit 0: it holds; 1: it does not; 3: it cannot be judged again here; 4: unreadable.
     """
@@ -49,20 +48,19 @@ def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
         now=dt.datetime.now(dt.UTC), recorded=recorded, contract=_contract_now(bundle), anchored=require_anchor
     )
     answers = verify(bundle, against)
+    found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
     if as_json:
-        print_json({"id": answers.id, **{name: _answer(answers, name) for name in QUESTIONS}})
+        told = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
+        print_json({"id": answers.id, **told})
     else:
-        click.echo(click.style(f"bundle {answers.id}", bold=True))
-        for name in QUESTIONS:
-            answer = getattr(answers, name)
-            click.echo(f"  {name:<13} {answer.held:<11} {answer.says}")
-            for detail in answer.details:
-                click.echo(f"  {'':<25} {detail}")
+        tell([click.style(f"bundle {answers.id}", bold=True)])
+        for name, one in found.items():
+            tell((f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details)))
     sys.exit(answers.exit_code)
 
 
 def _contract_now(bundle: Path) -> str | None:
-    """Digest the bundle's contract as it stands here now, where it stands here at all."""
+    """Return the digest of the bundle's contract as it is here now, or None where it is not here."""
     try:
         stated = unseal(bundle).contract.id
     except WeighbridgeError:
@@ -71,31 +69,23 @@ def _contract_now(bundle: Path) -> str | None:
     return digests(loaded.contract).whole if loaded else None
 
 
-def _answer(answers: Answers, name: str) -> Json:
-    answer = getattr(answers, name)
-    return {"held": str(answer.held), "says": answer.says, "details": list(answer.details)}
-
-
 @command.command(
     "show",
-    short_help="Say what a bundle holds, in words.",
+    short_help="Show what a bundle holds, in words.",
     epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
 def show(bundle: Path) -> None:
-    """Say what BUNDLE holds: subjects, tool, host, and every finding in words."""
+    """Show what BUNDLE holds: subjects, tool, host, and every finding in words."""
     sealed = unseal(bundle)
     stated = sealed.statement
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
-    click.echo(heading(sealed.contract, subjects))
     commit = f" at {stated.tool.commit[:12]}{' (changed)' if stated.tool.dirty else ''}" if stated.tool.commit else ""
-    click.echo(f"bundle {sealed.id}")
-    click.echo(f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}")
-    click.echo(f"$ {' '.join(stated.command)}\n")
+    made = f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}"
+    tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
     titles = {gate.id: gate.title for gate in sealed.contract.gates}
     for finding in sealed.findings:
-        for line in block(finding, titles[finding.gate], "", sealed.measured):
-            click.echo(line)
+        tell(block(finding, titles[finding.gate], "", sealed.measured))
 
 
 @command.command("rejudge", epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
@@ -109,18 +99,14 @@ def rejudge_bundle(bundle: Path, *, printed: bool) -> None:
     sealed = unseal(bundle)
     others = other_versions(sealed)
     if others:
-        click.echo(f"not re-derivable here: judged by {', '.join(others)}", err=True)
+        tell([f"not re-derivable here: judged by {', '.join(others)}"], err=True)
         sys.exit(ExitCode.BLOCKED)
     again = rejudge(sealed)
     if printed:
-        click.echo(again, nl=False)
-    same = again == sealed.verdicts
-    click.echo(_told(sealed, same=same), err=True)
-    sys.exit(ExitCode.PASSED if same else ExitCode.FAILED)
-
-
-def _told(sealed: Bundle, *, same: bool) -> str:
+        click.echo(again, nl=False)  # bytes as they are sealed
+    if again != sealed.verdicts:
+        tell(["other verdicts follow from these measurements: `weighbridge evidence verify` says which"], err=True)
+        sys.exit(ExitCode.FAILED)
     count = len(sealed.findings)
-    if same:
-        return f"the same {len(sealed.verdicts)} bytes: {count} of {count} findings follow from the measurements"
-    return "other verdicts follow from these measurements: `weighbridge evidence verify` says which"
+    tell([f"the same {len(again)} bytes: {count} of {count} findings follow from the measurements"], err=True)
+    sys.exit(ExitCode.PASSED)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TypeAlias
 
 import click
 
 from weighbridge.cards import CodeCard, any_gate, gate_words, verifier_words
+from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
@@ -20,9 +22,6 @@ from weighbridge.limits import fields
 from weighbridge.model import SubjectKind
 from weighbridge.verifiers import VERIFIERS
 
-WIDTH = 100
-_WHOLE: Final[dict[str, Any]] = {"width": WIDTH, "break_long_words": False, "break_on_hyphens": False}
-_HANGING: Final = {**_WHOLE, "initial_indent": "  ", "subsequent_indent": "      "}
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -35,8 +34,19 @@ Telling: TypeAlias = Callable[[], Iterator[str]]
 def command(word: tuple[str, ...]) -> None:
     """Explain WORD: a gate kind, quantity, contract, code or term. Without WORD, list all of them."""
     wanted = " ".join(word)
-    for line in _explained(wanted) if wanted else _listed():
-        click.echo(line)
+    tell(_explained(wanted) if wanted else _listed())
+
+
+def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
+    """Return a text as lines of at most a hundred columns, or the terminal's where it has fewer."""
+    width = min(WIDEST, columns_of(sys.stdout) or WIDEST)
+    return textwrap.wrap(
+        text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _item(text: str) -> list[str]:
+    return _wrapped(text, start="  ", indent="      ")
 
 
 def _explained(wanted: str) -> Iterator[str]:
@@ -84,11 +94,9 @@ def _listed() -> Iterator[str]:
         yield click.style(group, bold=True)
         if group == "gate kind":
             for name in words:
-                yield from textwrap.wrap(f"{name:<24} {gate_words(name).asks}", **_HANGING)
+                yield from _item(f"{name:<24} {gate_words(name).asks}")
         else:
-            yield from textwrap.wrap(
-                ", ".join(dict.fromkeys(words)), **_WHOLE, initial_indent="  ", subsequent_indent="  "
-            )
+            yield from _wrapped(", ".join(dict.fromkeys(words)), "  ", "  ")
 
 
 # --- One word ---------------------------------------------------------------------------------------------------------
@@ -97,8 +105,8 @@ def _listed() -> Iterator[str]:
 def _kind(name: str) -> Iterator[str]:
     card, kind = gate_words(name), KINDS[name]
     yield click.style(f"{name} (version {kind.version})", bold=True)
-    yield from textwrap.wrap(card.asks, **_WHOLE)
-    yield from textwrap.wrap(card.why, **_WHOLE)
+    yield from _wrapped(card.asks)
+    yield from _wrapped(card.why)
     yield "\nroles"
     yield from (f"  {role} ({kind.roles[role]}): {text}" for role, text in card.roles.items())
     yield "\nlimits (with:)"
@@ -108,13 +116,13 @@ def _kind(name: str) -> Iterator[str]:
         yield from _keys(kind.measure)
     yield "\ncodes"
     for code, words in card.codes.items():
-        yield from textwrap.wrap(f"{kind.codes[code]:<8} {code}: {words.says}", **_HANGING)
+        yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
 
 
 def _keys(keys: type) -> Iterator[str]:
-    """Tell each key with its unit, what it means, its bounds, and its default as it is written in YAML."""
+    """Yield each key with its unit, what it means, its bounds, and its default as it is written in YAML."""
     for item in fields(keys):
         doc = item.doc
         unit = f" [{doc.unit}]" if doc.unit else ""
@@ -122,7 +130,7 @@ def _keys(keys: type) -> Iterator[str]:
         told = [f"{sign} {bound:g}" for sign, bound in bounds if bound is not None]
         default = "required" if item.required else f"default {json.dumps(item.default, default=str)}"
         text = f"{item.key}{unit}: {doc.text} ({', '.join((*told, default))})"
-        yield from textwrap.wrap(text, **_HANGING)
+        yield from _item(text)
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
@@ -136,9 +144,9 @@ def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterato
 def _contract(name: str) -> Iterator[str]:
     contract = load_contract(name).contract
     yield click.style(f"{name} (version {contract.version})", bold=True)
-    yield from textwrap.wrap(contract.title, **_WHOLE)
+    yield from _wrapped(contract.title)
     for gate in contract.gates:
-        yield from textwrap.wrap(f"{gate.id}: {gate.title} ({gate.kind})", **_HANGING)
+        yield from _item(f"{gate.id}: {gate.title} ({gate.kind})")
     bound = " ".join(f"--subject {subject}={decl.kind.upper()}" for subject, decl in contract.subjects.items())
     yield f"Type: weighbridge verify {name} {bound}"
 
@@ -147,7 +155,7 @@ def _meaning(heading: str, meaning: Meaning) -> Iterator[str]:
     yield click.style(heading, bold=True)
     labelled = ("", meaning.means), ("Example: ", meaning.example), ("What to do: ", meaning.do)
     for label, text in labelled:
-        yield from textwrap.wrap(label + text, **_WHOLE) if text else ()
+        yield from _wrapped(label + text) if text else ()
 
 
 def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
@@ -156,10 +164,15 @@ def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
 
 def _code(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
-    hints = {"enough": words.enough, "likely cause": words.cause, "first knob": words.knob, "look at": words.look}
+    hints = {
+        "would pass with": words.enough,
+        "likely cause": words.cause,
+        "try first": words.knob,
+        "look at": words.look,
+    }
     yield from _told(says=words.says, **hints)
 
 
 def _told(**named: str) -> Iterator[str]:
     for label, text in named.items():
-        yield from textwrap.wrap(f"{label}: {text}", **_HANGING) if text else ()
+        yield from _item(f"{label}: {text}") if text else ()

@@ -1,10 +1,9 @@
-"""`weighbridge inspect`: what one file alone tells; judges nothing, writes nothing."""
+"""`weighbridge inspect`: what one file alone shows; judges nothing, writes nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from weighbridge.binding import Bound
 from weighbridge.cards import fill
 from weighbridge.clauses.column_basis import basis_of
 from weighbridge.cli.checkpoint_alone import CheckpointReport, look
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, end_progress, print_json, progress, tell
 from weighbridge.errors import SubjectError
 from weighbridge.formats import dcp_metadata, detect
 from weighbridge.judging import DEFAULT
@@ -34,7 +33,7 @@ RUN_FILES = ("run.json", "steps.jsonl")
 
 @click.command(
     "inspect",
-    short_help="Tell what one checkpoint or run log holds.",
+    short_help="Show what one checkpoint or run log holds.",
     epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
 )
 @click.argument("file")
@@ -42,67 +41,59 @@ RUN_FILES = ("run.json", "steps.jsonl")
 @click.option("--headers", is_flag=True, help="Read the headers of a checkpoint only, not its values.")
 @as_json
 def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> None:
-    """Tell what FILE holds: the facts and tensors of a checkpoint, or the facts and columns of a run log.
+    """Show what FILE holds: the facts and tensors of a checkpoint, or the facts and columns of a run log.
 
-    Of a checkpoint it also tells what looks wrong in this file alone: labels that its bits contradict, NaN, zeros
-    where values should be, files that do not fit together. It gives no verdict: exit 0: read; 4: unreadable.
+    For a checkpoint it also shows what looks wrong in this file alone: labels that its bits contradict, NaN, zeros
+    where values should be, files that do not fit together. There is no verdict. Exit 0: read; 4: unreadable.
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
     facts = _facts(kind, view)
     table = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
-    report = None if headers or kind is SubjectKind.RUN else look(view, table)
+    progress()(f"reading {printable(file)}")
+    try:
+        report = None if headers or kind is SubjectKind.RUN else look(view, table)
+    finally:
+        end_progress()
     table = report.tensors if report else table
     if as_json:
-        print_json({"file": file, "kind": kind, "facts": facts, "table": table, **(_json(report) if report else {})})
+        found: dict[str, Json] = {"file": file, "kind": kind, "facts": facts, "table": table}
+        if report:
+            found |= {"findings": [*map(dataclasses.asdict, report.findings)], "labels": report.labels}
+            found |= {"health": report.health}
+        print_json(found)
         return
-    click.echo(click.style(printable(f"{file}: {kind}"), bold=True))
-    for name, fact in facts.items():
-        click.echo(f"  {name:<18} {_fact(fact)}")
+    tell([click.style(printable(f"{file}: {kind}"), bold=True)])
+    tell(f"  {name:<18} {_fact(fact)}" for name, fact in facts.items())
     if report:
-        _echo_report(report, everything=everything)
+        tell(_told_alone(report, everything=everything))
     lines = list(_lines(kind, table))
-    for line in lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN):
-        click.echo(f"  {line}")
+    tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
 
 
-def _echo_report(report: CheckpointReport, *, everything: bool) -> None:
-    click.echo(
-        fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
-    )
-    click.echo(fill("  precision          {precision}", report.labels))
+def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
+    yield fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
+    yield fill("  precision          {precision}", report.labels)
     says = [finding.says for finding in report.findings]
-    click.echo(click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None))
-    for line in says if everything else capped(says):
-        click.echo(f"    {line}")
-
-
-def _json(report: CheckpointReport) -> Fields:
-    return {
-        "findings": [dataclasses.asdict(finding) for finding in report.findings],
-        "labels": report.labels,
-        "health": report.health,
-    }
+    yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
+    yield from (f"    {line}" for line in (says if everything else capped(says)))
 
 
 def kind_of(target: str) -> SubjectKind:
-    """Tell a checkpoint from a run log by what is in it, not by its name; runs are read on this machine only."""
+    """Return whether a target is a checkpoint or a run, by what is in it; runs are read on this machine only."""
     path = local_path(target)
     if path is None:
         return SubjectKind.CHECKPOINT
     if is_folder(path):
         run = any(exists(path / name) for name in RUN_FILES)
         return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
-    if path.suffix in {".safetensors", ".gguf"} or _looks_like_a_checkpoint(path):
+    if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
         return SubjectKind.CHECKPOINT
-    return SubjectKind.RUN
-
-
-def _looks_like_a_checkpoint(path: Path) -> bool:
-    if not is_file(path) or path.name.endswith(INDEXES):
-        return path.name.endswith(INDEXES)
+    if not is_file(path):
+        return SubjectKind.RUN
     with path.open("rb") as file:
-        return detect.reader_of(file.read(detect.HEAD)) is not None
+        known = detect.reader_of(file.read(detect.HEAD)) is not None
+    return SubjectKind.CHECKPOINT if known else SubjectKind.RUN
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
@@ -129,11 +120,8 @@ def _columns(view: Any) -> Fields:
 
 
 def _tensors(view: Any) -> Fields:
-    told: dict[str, Json] = {}
-    for name in view.names():
-        tensor = view.tensor(name)
-        told[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.nbytes}
-    return told
+    tensors = {name: view.tensor(name) for name in view.names()}
+    return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
 
 
 def _fact(fact: Json) -> str:

@@ -1,4 +1,4 @@
-"""`weighbridge ledger`: hold the ledger against itself and against an older commit; join what diverged."""
+"""`weighbridge ledger`: check the ledger against itself and against an older commit; join what diverged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
@@ -41,14 +42,13 @@ def check_ledger(folder: Path, base: str | None) -> None:
         raise UsageError("no-ledger", "there is no ledger to be checked", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     problems = check(ledger, Path(), base)
-    for problem in problems:
-        click.echo(f"{problem.path}: {problem.code} {problem.what}")
+    tell(f"{problem.path}: {problem.code} {problem.what}" for problem in problems)
     if problems:
-        click.echo(f"problems: {len(problems)}")
+        tell([f"problems: {len(problems)}"])
         sys.exit(ExitCode.FAILED)
     places = ledger.places()
     count = sum(len(ledger.read(place)) for place in places)
-    click.echo(f"whole: {count} entries of {len(places)} gates and instances")
+    tell([f"whole: {count} entries of {len(places)} gates and instances"])
 
 
 @command.command(
@@ -65,4 +65,4 @@ def reconcile_heads(folder: Path, contract: str, gate: str, instance: str, reaso
     """Join the two newest entries of GATE into one, at the lower status."""
     place = Place(contract=contract, gate=gate, instance=instance)
     digest = reconcile(Ledger(folder), place, reason=reason, now=dt.datetime.now(dt.UTC))
-    click.echo(f"{place}: reconciled by {digest[:12]}")
+    tell([f"{place}: reconciled by {digest[:12]}"])

@@ -1,4 +1,4 @@
-"""`weighbridge lint`: read contracts strictly and say everything that is wrong with them; measures nothing."""
+"""`weighbridge lint`: read contracts strictly and list everything that is wrong with them; measures nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.exit_code import ExitCode
 
 @click.command(
     "lint",
-    short_help="Say everything that is wrong with contracts.",
+    short_help="List everything that is wrong with contracts.",
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
 @click.argument("contracts", nargs=-1)
@@ -29,7 +29,8 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []
-    names = contracts or _all()
+    here = tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
+    names = contracts or here or tuple(f"{BUILTIN}{name}" for name in builtin_names())
     for name in names:
         try:
             loaded.append(load_contract(name))
@@ -38,24 +39,10 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), {})]
     warnings = [warning for one in loaded for warning in one.warnings]
     if as_json:
-        print_json([_json(problem, "error") for problem in problems] + [_json(w.error, "warning") for w in warnings])
+        levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
+        told = ("code", "what", "where", "remedy")
+        print_json([{"level": level, **{key: getattr(one, key) for key in told}} for level, one in levels])
     else:
-        for line in (*map(str, problems), *map(str, warnings)):
-            click.echo(line, err=True)
+        tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
-
-
-def _all() -> tuple[str, ...]:
-    here = tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
-    return here or tuple(f"{BUILTIN}{name}" for name in builtin_names())
-
-
-def _json(problem: ContractError, level: str) -> dict[str, str]:
-    return {
-        "level": level,
-        "code": problem.code,
-        "what": problem.what,
-        "where": problem.where,
-        "remedy": problem.remedy,
-    }

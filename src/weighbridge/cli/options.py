@@ -1,10 +1,19 @@
-"""Options that several verbs share, and how verbs print."""
+"""Options that several verbs share, and the one place where verbs print.
+
+On a terminal, lines are broken at its width between words; in a pipe or a file they stay whole. A character that the
+stream's encoding lacks is written in ASCII.
+"""
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -14,6 +23,12 @@ from weighbridge.model import Json
 from weighbridge.urls import bare
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+WIDEST = 100  # columns of running text, which `explain` breaks in a pipe, too
+HANGING = 4  # columns by which the rest of a broken line is indented further
+IN_ASCII = {
+    "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "−": "-", "–": "-", "…": "...", "→": "->", "·": "*", "σ": "sigma",
+}  # fmt: skip
 
 
 def as_json(command: F) -> F:
@@ -26,18 +41,61 @@ def debug(command: F) -> F:
     return click.option("--debug", is_flag=True, help="Show tracebacks of faults in the tool.")(command)
 
 
+# --- Printing ---------------------------------------------------------------------------------------------------------
+
+
+def fit_encoding() -> None:
+    """Have standard output and error write in ASCII what their encoding lacks, instead of failing."""
+    codecs.register_error("in-ascii", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="in-ascii")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    written = (IN_ASCII.get(char) or char.encode("ascii", "backslashreplace").decode() for char in lacking)
+    return "".join(written), error.end
+
+
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON."""
-    tell([dumps(value).decode().rstrip("\n")])
+    tell([dumps(value).decode().rstrip("\n")], whole=True)
 
 
-def tell(lines: Iterable[str]) -> None:
-    """Print lines, URLs in them without secrets; a reader that leaves early, as `head` does, changes no exit code."""
+def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
+    """Print lines, URLs in them without secrets; `whole` lines are for machines or for pasting, and are not broken.
+
+    A reader that leaves early, as `head` does, changes no exit code.
+    """
+    stream = sys.stderr if err else sys.stdout
+    columns = columns_of(stream)
     try:
-        for line in lines:
-            click.echo(bare(line))
+        for line in map(bare, lines):
+            for part in [line] if whole or columns is None else broken(line, columns):
+                click.echo(part, file=stream)
     except BrokenPipeError:
         leave_unread()
+
+
+def columns_of(stream: Any) -> int | None:
+    """Return how many columns the terminal behind a stream has, or None where there is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def broken(line: str, columns: int) -> Iterator[str]:
+    """Yield the parts of a line of at most so many columns each, broken between words only; styles take no column."""
+    plain = click.unstyle(line)
+    indent = " " * (len(plain) - len(plain.lstrip()) + HANGING)
+    held = ""
+    for part in re.findall(r"\s*\S+", line) if len(plain) > columns else (line,):
+        if click.unstyle(held).strip() and len(click.unstyle(held + part)) > columns:
+            yield held
+            held = indent + part.lstrip()
+        else:
+            held += part
+    yield held
 
 
 def leave_unread() -> None:
@@ -46,18 +104,29 @@ def leave_unread() -> None:
 
 
 def colourless() -> bool:
-    """Tell whether this person wants no colour: NO_COLOR is set (no-color.org), or the terminal can show none."""
+    """Return whether this person wants no colour: NO_COLOR is set (no-color.org), or the terminal can show none."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
+# --- Progress ---------------------------------------------------------------------------------------------------------
+
+
 def progress() -> Callable[[str], None]:
-    """Tell what is going on, on a terminal only, and on standard error, so that it never mixes with the answer."""
-    if colourless() or not sys.stderr.isatty():
+    """Return what shows a line of progress: on a terminal only, and on standard error, apart from the answer."""
+    columns = columns_of(sys.stderr)
+    if colourless() or columns is None:
         return lambda _text: None
-    return lambda text: click.echo(f"\r\x1b[2K{click.style(text, dim=True)}…", nl=False, err=True)
+    return lambda text: click.echo(f"\r\x1b[2K{click.style(text[: columns - 2], dim=True)}…", nl=False, file=sys.stderr)
 
 
 def end_progress() -> None:
     """Clear the line that `progress` wrote."""
     if sys.stderr.isatty() and not colourless():
-        click.echo("\r\x1b[2K", nl=False, err=True)
+        click.echo("\r\x1b[2K", nl=False, file=sys.stderr)
+
+
+def rate(done: int, whole: int, started: float) -> str:
+    """Return how many of the bytes are done since `started` (monotonic), how fast, and how long the rest will take."""
+    speed = done / max(time.monotonic() - started, 1e-9)
+    left = f", {(whole - done) / speed:.0f} s left" if done else ""
+    return f"{done / 2**30:.2f} of {whole / 2**30:.2f} GiB, {speed / 2**20:.0f} MiB/s{left}"

@@ -6,10 +6,11 @@ import json
 
 import click
 
+from weighbridge.cli.options import tell
 from weighbridge.contract.json_schema import contract_schema
 
 
 @click.command("schema", epilog="\b\nExample: weighbridge schema > contract.schema.json")
 def command() -> None:
     """Print the JSON Schema (2020-12) of a contract."""
-    click.echo(json.dumps(contract_schema(), indent=2, ensure_ascii=False))
+    tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)

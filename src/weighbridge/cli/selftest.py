@@ -1,4 +1,4 @@
-"""`weighbridge selftest`: judge every example, measure every specimen, falsify every pass, here and now."""
+"""`weighbridge selftest`: judge every example, measure every specimen, falsify every pass, on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.card_checks import Check, selftest
-from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.cli.options import as_json, end_progress, print_json, progress, tell
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
@@ -28,11 +28,16 @@ from weighbridge.printable import printable
 @as_json
 def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
     """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
-    checks = list(selftest(cards))
+    checks, told = list[Check](), progress()
+    try:
+        for check in selftest(cards):
+            checks.append(check)
+            told(f"{len(checks)}: {check.name}")
+    finally:
+        end_progress()
     if not checks:
-        raise UsageError(
-            "no-cards", "there is no card in gates/ or verifiers/", where=str(cards), remedy="name another"
-        )
+        what = "there is no card in gates/ or verifiers/"
+        raise UsageError("no-cards", what, where=str(cards), remedy="name another")
     wrong = [check for check in checks if check.wrong]
     held = [check for check in checks if not check.wrong and not check.skipped]
     if as_json:

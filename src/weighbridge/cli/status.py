@@ -1,4 +1,4 @@
-"""`weighbridge status`: where every gate stands, folded from the ledger; nobody types a status."""
+"""`weighbridge status`: the status of every gate, computed from the ledger and never typed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 
 from weighbridge.amendment.tally import standings, tally
-from weighbridge.cli.options import as_json, print_json
+from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.here import contracts_here
-from weighbridge.contract.load import LoadedContract
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
 from weighbridge.ledger.fold import Place, Standing, lowest, stale
@@ -29,7 +28,7 @@ LEDGER = click.option(
 
 @click.group(
     "status",
-    short_help="Show where every gate stands.",
+    short_help="Show the status of every gate.",
     invoke_without_command=True,
     epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004",
 )
@@ -37,7 +36,7 @@ LEDGER = click.option(
 @as_json
 @click.pass_context
 def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
-    """Show where every gate stands, by contract, and how many stand where."""
+    """Show the status of every gate, by contract, and how many gates have which."""
     context.obj = folder
     if context.invoked_subcommand is not None:
         return
@@ -46,8 +45,7 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json([_json(place, standing, why_stale[place]) for place, standing in found.items()])
         return
-    for line in _table(found, why_stale):
-        click.echo(line)
+    tell(_table(found, why_stale))
 
 
 @command.command("why", epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004")
@@ -62,25 +60,22 @@ def why(folder: Path, gate: str) -> None:
         known = {place.gate for place in places}
         raise UsageError("unknown-gate", f"no gate {gate!r} is in the ledger{nearest(gate, known)}", where=str(folder))
     for place, entries in found.items():
-        click.echo(click.style(str(place), bold=True))
+        tell([click.style(str(place), bold=True)])
         for entry in sorted(entries.values(), key=lambda entry: entry.seq):
-            before = STATUS_WORDS[entry.before] if entry.before else "none"
-            at = entry.evidence_at or entry.recorded_at
-            move = f"{before} -> {STATUS_WORDS[entry.after]}"
-            click.echo(f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}")
+            at, move = entry.evidence_at or entry.recorded_at, f"{_word(entry.before)} -> {_word(entry.after)}"
+            tell([f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}"])
 
 
 def staleness(found: Mapping[Place, Standing]) -> dict[Place, tuple[str, ...]]:
-    """Say why each standing is STALE: computed when shown, from the contracts that stand here now, never stored."""
+    """Return why each standing is STALE: computed when shown, from the contracts that are here now, never stored."""
     now, contracts = dt.datetime.now(dt.UTC), contracts_here() if found else {}
-    return {place: _stale(place, standing, contracts.get(place.contract), now) for place, standing in found.items()}
-
-
-def _stale(place: Place, standing: Standing, loaded: LoadedContract | None, now: dt.datetime) -> tuple[str, ...]:
-    if loaded is None:
-        return ()
-    gate = next((gate for gate in loaded.contract.gates if gate.id == place.gate), None)
-    return stale(standing, gate, digests(loaded.contract).whole, now)
+    why: dict[Place, tuple[str, ...]] = dict.fromkeys(found, ())
+    for place, standing in found.items():
+        loaded = contracts.get(place.contract)
+        if loaded is not None:
+            gate = next((gate for gate in loaded.contract.gates if gate.id == place.gate), None)
+            why[place] = stale(standing, gate, digests(loaded.contract).whole, now)
+    return why
 
 
 def _table(found: Mapping[Place, Standing], why_stale: Mapping[Place, tuple[str, ...]]) -> Iterator[str]:
@@ -93,22 +88,17 @@ def _table(found: Mapping[Place, Standing], why_stale: Mapping[Place, tuple[str,
     wide = [max(map(len, words)) for words in zip(*gates, strict=True)]
     for (contract, gate), members in sorted(gates.items()):
         reasons = sorted({why for place, _ in members for why in why_stale[place]})
-        remarks = _instances(members) + (f" STALE: {', '.join(reasons)}" if reasons else "")
-        status = _word(_shown(members))
-        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {status:<12}  {remarks.strip()}".rstrip()
+        named = [(place.instance, standing) for place, standing in members if place.instance != "default"]
+        remarks = (
+            ", ".join(f"{name}: {_word(standing.status)}" for name, standing in named),
+            "DIVERGED" if any(standing.diverged for _, standing in members) else "",
+            f"STALE: {', '.join(reasons)}" if reasons else "",
+        )
+        status = _word(lowest(standing.status for _, standing in members if standing.status))
+        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {status:<12}  {' '.join(filter(None, remarks))}".rstrip()
     counted = tally(found)
     told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
     yield f"gates: {counted.gates}, of which {told}"
-
-
-def _shown(members: list[tuple[Place, Standing]]) -> Status:
-    return lowest(standing.status for _, standing in members if standing.status)
-
-
-def _instances(members: list[tuple[Place, Standing]]) -> str:
-    named = [(place.instance, standing) for place, standing in members if place.instance != "default"]
-    diverged = " DIVERGED" if any(standing.diverged for _, standing in members) else ""
-    return ", ".join(f"{name}: {_word(standing.status)}" for name, standing in named) + diverged
 
 
 def _word(status: Status | None) -> str:

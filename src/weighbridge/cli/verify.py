@@ -1,9 +1,8 @@
-"""`weighbridge verify`: weigh subjects against contracts, seal the evidence, say what would move."""
+"""`weighbridge verify`: judge subjects by contracts, seal the evidence, show which statuses would move."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
-from weighbridge.model import Finding, Json
+from weighbridge.model import Finding
 from weighbridge.printable import printable
 from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Evaluation
@@ -32,24 +31,28 @@ EXAMPLE = (
 )
 
 
-@click.command("verify", short_help="Weigh subjects against contracts, and seal the evidence.", epilog=EXAMPLE)
+@click.command("verify", short_help="Judge subjects by contracts, and seal the evidence.", epilog=EXAMPLE)
 @click.argument("contracts", nargs=-1)
 @click.option("--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET", help="Bind a subject.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; moves no status.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; then no status moves."
+)
 @click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Judge only these gates.")
-@click.option("--expect-blocked", multiple=True, metavar="GATE-ID", help="This host lacks what the gate requires.")
+@click.option(
+    "--expect-blocked", multiple=True, metavar="GATE-ID", help="Accept that this host lacks what the gate requires."
+)
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
     help=f"Where bundles go.  [default: {STORE}, or {RECORDED} with --record]",
 )
-@click.option("--record", is_flag=True, help="Append the moves of status to the ledger.")
+@click.option("--record", is_flag=True, help="Record changed statuses in the ledger.")
 @click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a report for machines.")
 @as_json
 @debug
 @click.pass_context
 def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
-    """Weigh subjects against CONTRACTS: files or builtin:NAME; without any, contracts/*.yaml.
+    """Judge subjects by CONTRACTS (files or builtin:NAME; without any, contracts/*.yaml), and seal the evidence.
 
     Exit 0: passed; 1: a required gate failed; 2: contract or usage invalid; 3: a required gate is blocked; 4: error;
     5: nothing was shown.
@@ -60,29 +63,31 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         results = verify(asked, progress())
     finally:
         end_progress()
-    code = _code(results, asked.expect_blocked)
+    findings = [finding for result in results for finding in result.evaluation.findings]
+    code = exit_code(findings, asked.expect_blocked)
+    if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
+        code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
     for path in files:
         _write_junit(path, results, asked.expect_blocked)
     if as_json:
-        print_json([_report(result, code) for result in results])
+        from weighbridge.report.machine import contract_report
+
+        evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
+        print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
     else:
-        tell(told(results, asked, code))
+        tell(told(results, findings, asked, code))
     sys.exit(code)
-
-
-def _code(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
-    """Fold all findings into one code; a contract without a gate has shown nothing, whatever stands beside it."""
-    code = exit_code((finding for result in results for finding in result.evaluation.findings), expect_blocked)
-    empty = any(not result.evaluation.contract.gates for result in results)
-    return ExitCode.NOTHING_SHOWN if empty and code is ExitCode.PASSED else code
 
 
 def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
+    contracts = given["contracts"] or tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
+    if not contracts:
+        raise UsageError("no-contracts", "no contract was named, and contracts/*.yaml matches nothing here")
     return Asked(
-        contracts=given["contracts"] or _all_contracts(),
+        contracts=contracts,
         subjects=given["subjects"],
         params=_params(given["params"]),
         gates=given["gates"],
@@ -94,34 +99,23 @@ def _asked_for(context: click.Context) -> Asked:
     )
 
 
-def _all_contracts() -> tuple[str, ...]:
-    found = tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
-    if not found:
-        raise UsageError("no-contracts", "no contract was named, and contracts/*.yaml matches nothing here")
-    return found
-
-
 def _params(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [_pair(text) for text in texts]
-    twice = next((name for name, count in Counter(name for name, _ in pairs).items() if count > 1), None)
-    if twice is not None:
-        raise UsageError("param-form", f"the parameter {twice!r} is given twice", remedy="keep one of the two")
-    return dict(pairs)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError("param-form", f"{text!r} sets nothing", remedy="write --param NAME=VALUE")
-    return name, value
+    params: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError("param-form", f"{text!r} sets nothing", remedy="write --param NAME=VALUE")
+        if name in params:
+            raise UsageError("param-form", f"the parameter {name!r} is given twice", remedy="keep one of the two")
+        params[name] = value
+    return params
 
 
 def _report_file(text: str) -> Path:
     form, colon, path = text.partition(":")
     if form not in FORMATS or not colon or not path:
-        raise UsageError(
-            "report-form", f"{text!r} names no report", remedy=f"write one of {', '.join(FORMATS)}, then :FILE"
-        )
+        remedy = f"write one of {', '.join(FORMATS)}, then :FILE"
+        raise UsageError("report-form", f"{text!r} names no report", remedy=remedy)
     if not is_folder(Path(path).parent):
         raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
     return Path(path)
@@ -130,11 +124,10 @@ def _report_file(text: str) -> Path:
 # --- Telling ----------------------------------------------------------------------------------------------------------
 
 
-def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[str]:
-    """Say every result, the tally, and where the evidence is."""
+def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, code: ExitCode) -> Iterator[str]:
+    """Yield the lines of every result, the tally, and where the evidence is."""
     for result in results:
         yield from _told_one(result)
-    findings: list[Finding] = [finding for result in results for finding in result.evaluation.findings]
     yield tally(findings, code)
     for result in results:
         yield printable(f"evidence: {result.bundle.path}")
@@ -142,7 +135,7 @@ def told(results: Sequence[Result], asked: Asked, code: ExitCode) -> Iterator[st
 
 
 def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
-    """Say which statuses move, those that move alike together."""
+    """Yield which statuses move, those that move alike in one line."""
     alike: dict[str, list[str]] = {}
     for move in moves:
         if move.before != move.after:
@@ -171,13 +164,6 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
     instance = "" if item.instance == DEFAULT else f"@{item.instance}"
     origin = evaluation.origins.get((item.subject, item.instance))
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
-
-
-def _report(result: Result, code: ExitCode) -> Json:
-    from weighbridge.report.machine import contract_report
-
-    evaluation = result.evaluation
-    return contract_report(evaluation.contract, evaluation.findings, evaluation.measured, code, str(result.bundle.path))
 
 
 def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:

@@ -42,7 +42,7 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
     """Place a problem that the typed reader found, with what helps where that is known."""
     place = (*path, *problem.path)
     if problem.code == "unknown-key" and place[-1] in TYPED_STATUS:
-        what = f"nobody types a status: {place[-1]!r} is folded from the ledger"
+        what = f"a status is never written by hand: {place[-1]!r} is computed from the ledger"
         return layered.found(place, "typed-status", what, "delete the key; see `weighbridge status`", at_key=True)
     unquoted = place == ("version",) and problem.code == "wrong-type"
     remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
@@ -156,13 +156,12 @@ def _doubled(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) 
     first: dict[str, Found] = {}
     for path, gate in gates:
         name = gate.get("id")
-        if not isinstance(name, str):
-            continue
-        here = layered.found((*path, "id"), "doubled-gate", "")
-        before = first.setdefault(name.casefold(), here)
-        if before is not here:
-            what = f"the gate {show(name)} is there twice, first in line {before.line}"
-            yield layered.found((*path, "id"), "doubled-gate", what, "give every gate an id of its own")
+        if isinstance(name, str):
+            here = layered.found((*path, "id"), "doubled-gate", "")
+            before = first.setdefault(name.casefold(), here)
+            if before is not here:
+                what = f"the gate {show(name)} is there twice, first in line {before.line}"
+                yield layered.found((*path, "id"), "doubled-gate", what, "give every gate an id of its own")
 
 
 def _dependencies(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) -> Iterator[Found]:
@@ -172,22 +171,15 @@ def _dependencies(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any
             place = (*path, "depends_on", index)
             if name not in needs:
                 yield layered.found(place, "unknown-gate", f"there is no gate {show(name)}{nearest(str(name), needs)}")
-    circle = _circle(needs)
-    if circle:
-        path = next(path for path, gate in gates if str(gate.get("id")) == circle[0])
-        what = f"{' needs '.join(map(show, circle[:SHOWN]))}{' …' if len(circle) > SHOWN else ''}: a circle"
-        yield layered.found((*path, "depends_on"), "circular-gate", what, "delete one of the dependencies", at_key=True)
-
-
-def _circle(needs: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Find gates that need each other in turn, the first of them named again at the end."""
     try:
         graphlib.TopologicalSorter(needs).prepare()
     except graphlib.CycleError as error:
         members: list[str] = error.args[1][:0:-1]
         first = members.index(min(members, key=list(needs).index))
-        return [*members[first:], *members[: first + 1]]
-    return ()
+        circle = [*members[first:], *members[: first + 1]]
+        path = next(path for path, gate in gates if str(gate.get("id")) == circle[0])
+        what = f"{' needs '.join(map(show, circle[:SHOWN]))}{' …' if len(circle) > SHOWN else ''}: a circle"
+        yield layered.found((*path, "depends_on"), "circular-gate", what, "delete one of the dependencies", at_key=True)
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from weighbridge.contract.problems import Found, found
+from weighbridge.contract.problems import Found
 from weighbridge.contract.strict_yaml import Document, Path
 
 Written: TypeAlias = tuple[Document, Path]
@@ -22,7 +22,7 @@ class Layered:
     written: Mapping[Path, Written]
 
     def source(self, path: Path) -> Written:
-        """Find where the part at a path is written."""
+        """Return where the part at a path is written."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.written:
                 document, start = self.written[path[:length]]
@@ -32,30 +32,30 @@ class Layered:
     def found(
         self, path: Path, code: str, what: str, remedy: str = "", *, at_key: bool = False, warning: bool = False
     ) -> Found:
-        """Note a problem at the place where a part is written."""
+        """Return a problem at the place where a part is written."""
         document, written = self.source(path)
-        return found(document, written, code, what, remedy, at_key=at_key, warning=warning)
+        line, column = document.position(written, at_key=at_key)
+        told = {"code": code, "what": what, "remedy": remedy}
+        return Found(file=document.where, line=line, column=column, warning=warning, **told)
 
 
 def single(document: Document) -> Layered:
-    """Take one document as it is."""
+    """Return one document as it is."""
     return Layered(document.data, {(): (document, ())})
 
 
 def moved(base: Layered, folder: str) -> Layered:
-    """Make the paths of a contract in another folder relative to the folder of the contract that extends it."""
+    """Return a contract with its paths made relative to the folder of the contract that extends it."""
     subjects = base.data.get("subjects")
     if not folder or not isinstance(subjects, Mapping):
         return base
-    data = {**base.data, "subjects": {name: _moved_subject(body, folder) for name, body in subjects.items()}}
-    return Layered(data, base.written)
-
-
-def _moved_subject(body: Any, folder: str) -> Any:
-    if not isinstance(body, Mapping):
-        return body
-    changed = {key: posixpath.join(folder, body[key]) for key in ("path", "for_each") if isinstance(body.get(key), str)}
-    return {**body, **changed}
+    there = dict(subjects)
+    for name, body in subjects.items():
+        inside = body if isinstance(body, Mapping) else {}
+        paths = {key: inside[key] for key in ("path", "for_each") if isinstance(inside.get(key), str)}
+        if paths:
+            there[name] = {**body, **{key: posixpath.join(folder, path) for key, path in paths.items()}}
+    return Layered({**base.data, "subjects": there}, base.written)
 
 
 def merge(base: Layered, child: Layered) -> Layered:
@@ -119,7 +119,7 @@ class _Over:
         return merged
 
     def take(self, layer: Layered, value: Any, start: Path, path: Path) -> Any:
-        """Take a part whole, with everything that is known about where it is written."""
+        """Return a part whole, and note where all of it is written."""
         self.written[path] = layer.source(start)
         for known, written in layer.written.items():
             if known[: len(start)] == start:

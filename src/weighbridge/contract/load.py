@@ -1,11 +1,11 @@
-"""From a file to a contract: read strictly, lay over what it extends, put parameters in, tell all problems at once."""
+"""From a file to a contract: read strictly, merge over what it extends, fill in parameters, report all problems."""
 
 from __future__ import annotations
 
 import dataclasses
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import lint, structural
-from weighbridge.contract.document import ContractDocument, GateDocument, SubjectDocument
+from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import Layered, merge, moved, single
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute
 from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
@@ -40,11 +40,11 @@ class LoadedContract:
     layered: Layered = field(repr=False)
 
     def at(self, path: strict_yaml.Path = (), *, at_key: bool = False) -> Found:
-        """Say where a part is written: file, line and column; for an absent part, those of what would hold it."""
+        """Return where a part is written: file, line and column; for an absent part, those of what would hold it."""
         return self.layered.found(path, "", "", at_key=at_key)
 
     def gate_at(self, gate: str) -> Found:
-        """Say where a gate is written."""
+        """Return where a gate is written."""
         index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
         return self.at(("gates", index))
 
@@ -142,10 +142,18 @@ def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ..
 def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     parameters, problems = read_parameters(file.layered, overrides)
     layered, unresolved = substitute(file.layered, parameters)
-    document, structure = _structured(layered)
+    document: ContractDocument | None = None
+    structure: tuple[Found, ...] = ()
+    try:
+        document = read(ContractDocument, layered.data)
+    except LimitsError as error:
+        structure = tuple(structural(layered, problem) for problem in error.problems)
     later = (*problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
-    broken = [layered.found(path, "", "") for path in parameters.broken]
-    problems = _first_causes((*file.problems, *unresolved), later, broken)
+    # A later problem at a place that could not be read in the first place is not one of its own.
+    earlier = (*file.problems, *unresolved)
+    broken = (layered.found(path, "", "") for path in parameters.broken)
+    spoilt = {(problem.file, problem.line, problem.column) for problem in (*earlier, *broken)}
+    problems = [*earlier, *(one for one in later if (one.file, one.line, one.column) not in spoilt)]
     raise_errors(problems)
     assert document is not None
     here = layered.found((), "", "").file
@@ -158,19 +166,6 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
     )
 
 
-def _structured(layered: Layered) -> tuple[ContractDocument | None, tuple[Found, ...]]:
-    try:
-        return read(ContractDocument, layered.data), ()
-    except LimitsError as error:
-        return None, tuple(structural(layered, problem) for problem in error.problems)
-
-
-def _first_causes(earlier: Sequence[Found], later: Iterable[Found], broken: Sequence[Found]) -> list[Found]:
-    """Join problems, without the later ones at a place that could not be read in the first place."""
-    spoilt = {(problem.file, problem.line, problem.column) for problem in (*earlier, *broken)}
-    return [*earlier, *(problem for problem in later if (problem.file, problem.line, problem.column) not in spoilt)]
-
-
 def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
     for name in parameters.declared:
         if name not in parameters.used:
@@ -179,37 +174,22 @@ def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
 
 
 def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
+    subjects = {
+        name: SubjectDecl(kind=body.kind, path=body.path, columns=body.columns, for_each=body.for_each)
+        for name, body in document.subjects.items()
+    }
     return Contract(
-        id=document.id,
-        version=document.version,
-        title=document.title,
-        owner=document.owner,
-        subjects={name: _subject(body) for name, body in document.subjects.items()},
-        gates=tuple(_gate(gate) for gate in document.gates),
-        params=parameters.values,
-        overridden=tuple(sorted(overrides)),
-    )
-
-
-def _subject(body: SubjectDocument) -> SubjectDecl:
-    return SubjectDecl(kind=body.kind, path=body.path, columns=body.columns, for_each=body.for_each)
+        id=document.id, version=document.version, title=document.title, owner=document.owner, subjects=subjects,
+        gates=tuple(map(_gate, document.gates)), params=parameters.values, overridden=tuple(sorted(overrides)),
+    )  # fmt: skip
 
 
 def _gate(gate: GateDocument) -> GateDecl:
     """Resolve a gate; its limits and options are written out with their defaults, so that judging again needs none."""
     kind = KINDS[gate.kind]
     return GateDecl(
-        id=gate.id,
-        kind=gate.kind,
-        title=gate.title,
-        subjects=gate.subjects,
-        limits=plain(read(kind.limits, gate.limits)),
-        measure=plain(read(kind.measure, gate.measure)),
-        where=gate.where,
-        requires=gate.requires,
-        severity=gate.severity,
-        why=gate.why,
-        binds=gate.binds,
-        depends_on=gate.depends_on,
+        id=gate.id, kind=gate.kind, title=gate.title, why=gate.why, severity=gate.severity, subjects=gate.subjects,
+        limits=plain(read(kind.limits, gate.limits)), measure=plain(read(kind.measure, gate.measure)),
+        where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
         max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
-    )
+    )  # fmt: skip

@@ -54,7 +54,8 @@ def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> tuple[Par
             param = read(ParamDocument, body)
         except LimitsError:
             continue  # told when the whole document is read
-        if not _fits(param.type, param.default):
+        of_type = isinstance(param.default, _TYPES[param.type])
+        if not of_type or isinstance(param.default, bool) != (param.type is ParamType.BOOLEAN):
             what = f"the default of {name!r} is not of the type {param.type}"
             problems.append(layered.found(("params", name, "default"), "wrong-type", what))
             continue
@@ -66,19 +67,11 @@ def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> tuple[Par
     return parameters, problems
 
 
-def _fits(kind: ParamType, value: object) -> bool:
-    return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind is ParamType.BOOLEAN)
-
-
 def _override(name: str, param: ParamDocument, text: str) -> Scalar:
     value = _parsed(param.type, text) if _FORMS[param.type].fullmatch(text) else math.inf
     if isinstance(value, float) and not math.isfinite(value):
-        raise ContractError(
-            "wrong-type",
-            f"{text!r} is not of the type {param.type}",
-            where=f"--param {name}",
-            remedy="give another value",
-        )
+        what = f"{text!r} is not of the type {param.type}"
+        raise ContractError("wrong-type", what, where=f"--param {name}", remedy="give another value")
     return value
 
 
@@ -123,7 +116,8 @@ def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, 
     whole = _REFERENCE.fullmatch(value)
     if whole:
         return parameters.values[_name(whole)]
-    return _REFERENCE.sub(lambda match: _text(parameters.values[_name(match)]), value)
+    texts = {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in parameters.values.items()}
+    return _REFERENCE.sub(lambda match: texts[_name(match)], value)
 
 
 def _known(match: re.Match[str], parameters: Parameters) -> bool:
@@ -133,7 +127,7 @@ def _known(match: re.Match[str], parameters: Parameters) -> bool:
 
 
 def _unresolved(match: re.Match[str], path: Path, layered: Layered, parameters: Parameters) -> Iterator[Found]:
-    """Tell a reference to no parameter; one to a parameter that is itself broken is told there."""
+    """Yield a reference to no parameter; one to a parameter that is itself broken is reported there."""
     if _name(match) not in parameters.declared:
         known = [f"params.{each}" for each in parameters.declared]
         what = f"{show(match[0])} refers to no parameter{nearest(match[1], known)}"
@@ -141,11 +135,7 @@ def _unresolved(match: re.Match[str], path: Path, layered: Layered, parameters: 
 
 
 def _name(match: re.Match[str]) -> str:
-    """Give the parameter that a reference names, or what stands there instead, which no parameter is called."""
+    """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
     inside = match[1]
     closed = match[0].endswith("}")
     return inside.removeprefix("params.") if closed and inside.startswith("params.") else match[0]
-
-
-def _text(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

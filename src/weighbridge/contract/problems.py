@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from weighbridge.contract.strict_yaml import Document, Path, collected
+from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError
 
 TOLD: Final = 100
@@ -27,7 +28,7 @@ class Found:
 
     @property
     def error(self) -> ContractError:
-        """Make it an error that can be raised."""
+        """Return it as an error that can be raised."""
         return ContractError(self.code, self.what, where=f"{self.file}:{self.line}:{self.column}", remedy=self.remedy)
 
     def __str__(self) -> str:
@@ -35,36 +36,18 @@ class Found:
         return told.replace(f": {self.code} ", f": warning: {self.code} ", 1) if self.warning else told
 
 
-def found(
-    document: Document,
-    path: Path,
-    code: str,
-    what: str,
-    remedy: str = "",
-    *,
-    at_key: bool = False,
-    warning: bool = False,
-) -> Found:
-    """Note a problem at its place in a document."""
-    line, column = document.position(path, at_key=at_key)
-    return Found(file=document.where, line=line, column=column, code=code, what=what, remedy=remedy, warning=warning)
-
-
 def from_errors(errors: Iterable[ContractError]) -> tuple[Found, ...]:
-    """Take over errors whose `where` ends in line and column."""
-    return tuple(_from_error(error) for error in errors)
-
-
-def _from_error(error: ContractError) -> Found:
-    file, _, rest = error.where.rpartition(":")
-    file, _, line = file.rpartition(":")
-    if not (line.isdigit() and rest.isdigit()):
-        file, line, rest = error.where, "1", "1"
-    return Found(file=file, line=int(line), column=int(rest), code=error.code, what=error.what, remedy=error.remedy)
+    """Return problems from errors whose `where` ends in line and column."""
+    problems = []
+    for one in errors:
+        at = re.fullmatch(r"(.*):(\d+):(\d+)", one.where, re.DOTALL)
+        file, line, column = (at[1], int(at[2]), int(at[3])) if at else (one.where, 1, 1)
+        problems.append(Found(file=file, line=line, column=column, code=one.code, what=one.what, remedy=one.remedy))
+    return tuple(problems)
 
 
 def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
-    """Give problems until there are more errors than are told."""
+    """Yield problems until there are more errors than are shown."""
     errors = 0
     for problem in problems:
         yield problem

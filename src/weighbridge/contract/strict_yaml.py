@@ -7,6 +7,7 @@ never recurses, and is bounded in size, depth and number of values.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -61,14 +62,14 @@ class Document:
     _places: dict[Path, _Places] = field(repr=False)
 
     def position(self, path: Path, *, at_key: bool = False) -> Position:
-        """Give line and column of the value at a path, or of its key; for an absent path, those of what holds it."""
+        """Return line and column of the value at a path, or of its key; for an absent path, those of what holds it."""
         while path and path not in self._places:
             path, at_key = path[:-1], False
         places = self._places[path]
         return places.key if at_key and places.key else places.value
 
     def at(self, path: Path, at_key: bool = False) -> str:
-        """Give `position` as `file:line:col`."""
+        """Return `position` as `file:line:col`."""
         line, column = self.position(path, at_key=at_key)
         return f"{self.where}:{line}:{column}"
 
@@ -96,7 +97,7 @@ def read(text: str | bytes, where: str) -> tuple[Document | None, tuple[Contract
 
 
 def collected(problems: tuple[ContractError, ...]) -> ContractError:
-    """Make one error of several."""
+    """Return one error of several."""
     first = problems[0]
     return ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=problems)
 
@@ -121,12 +122,9 @@ def _from_utf8(data: bytes, where: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line, column = _position_in(data[: problem.start].decode("utf-8", errors="replace"))
-        raise ContractError(
-            "yaml-encoding",
-            f"byte 0x{data[problem.start]:02x} at offset {problem.start} is not UTF-8",
-            where=f"{where}:{line}:{column}",
-            remedy="save the file as UTF-8 text",
-        ) from None
+        what = f"byte 0x{data[problem.start]:02x} at offset {problem.start} is not UTF-8"
+        where, remedy = f"{where}:{line}:{column}", "save the file as UTF-8 text"
+        raise ContractError("yaml-encoding", what, where=where, remedy=remedy) from None
 
 
 def _refuse_character(text: str, index: int, where: str) -> NoReturn:
@@ -254,9 +252,8 @@ class _Composer:
     def _scalar(self, event: Any) -> None:
         self._check_marks(event)
         if _SURROGATE.search(event.value):
-            self._problem(
-                "yaml-character", "half a surrogate pair is not allowed", event, "write \\U and the code point"
-            )
+            what, remedy = "half a surrogate pair is not allowed", "write \\U and the code point"
+            self._problem("yaml-character", what, event, remedy)
         plain = event.implicit[0] or (event.tag is not None and event.style is None)
         if self._key_is_next():
             self._key(event, plain=plain)
@@ -326,21 +323,18 @@ class _Composer:
             what = f"the number {_cut(text)} has a leading zero"
             self._problem("yaml-leading-zero", what, event, "delete the zero, or quote it if a text is meant")
             return text
-        return self._bounded(text, event) if _INT.fullmatch(text) else self._finite(text, event)
+        if _INT.fullmatch(text):
+            return self._bounded(text, event)
+        if math.isinf(value := float(text)):
+            self._problem("yaml-number", f"{_cut(text)} overflows a 64-bit float", event, "quote it if a text is meant")
+        return value
 
     def _bounded(self, text: str, event: Any) -> int:
         if len(text) > MAX_DIGITS:
-            self._problem(
-                "yaml-number", f"a whole number of {len(text)} characters", event, f"write at most {MAX_DIGITS}"
-            )
+            what = f"a whole number of {len(text)} characters"
+            self._problem("yaml-number", what, event, f"write at most {MAX_DIGITS}")
             return 0
         return int(text, 0)
-
-    def _finite(self, text: str, event: Any) -> float:
-        value = float(text)
-        if value in (float("inf"), float("-inf")):
-            self._problem("yaml-number", f"{_cut(text)} overflows a 64-bit float", event, "quote it if a text is meant")
-        return value
 
     # --- Problems ---
 
@@ -370,7 +364,7 @@ def _cut(text: str) -> str:
 
 
 def _hint(what: str) -> str:
-    """Say what usually helps; the parser's own words name the place, not the cure."""
+    """Return what usually helps; the parser's own words name the place, not the cure."""
     if "mapping values are not allowed" in what:
         return 'quote a text that contains ": ", and indent keys of one mapping alike'
     if "cannot start any token" in what:

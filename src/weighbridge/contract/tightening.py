@@ -1,4 +1,4 @@
-"""Hold a contract against the one that it extends: it may tighten; what it loosens needs a reason."""
+"""A contract against the one that it extends: it may tighten; what it loosens needs a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str
 
 
 def _changed(section: str, old: Fields, new: Fields) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Tell changed and added entries, which make another promise; a further `where:` only narrows, and is allowed."""
+    """Yield changed and added entries, which make another promise; a further `where:` only narrows, and is allowed."""
     for key in new:
         if key in old and old[key] != new[key]:
             yield (section, key), f"{section} {key} was {_shown(old[key])}, is {_shown(new[key])}"

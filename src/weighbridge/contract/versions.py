@@ -19,13 +19,5 @@ def reused(contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple
         contract = loaded.contract
         before, where = first.setdefault((contract.id, contract.version), (digest, str(loaded.path)))
         if before != digest:
-            at = loaded.at(("version",))
             what = f"{contract.id} {contract.version} has another content in {where}"
-            yield Found(
-                file=at.file,
-                line=at.line,
-                column=at.column,
-                code="reused-version",
-                what=what,
-                remedy="raise the version",
-            )
+            yield loaded.layered.found(("version",), "reused-version", what, "raise the version")

@@ -118,22 +118,18 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
             raise BundleError("not-regular", "is a symbolic link", where=shown) from None
         raise BundleError("unreadable", f"cannot be read ({_name(problem)})", where=shown) from None
     try:
-        return _read_all(handle, shown, limit)
+        before = os.fstat(handle)
+        if not stat.S_ISREG(before.st_mode):
+            raise BundleError("not-regular", "is not a regular file", where=shown)
+        if before.st_size > limit:
+            raise BundleError("too-large", f"has {before.st_size} bytes, at most {limit} are read", where=shown)
+        parts = []
+        while part := os.read(handle, CHUNK):
+            parts.append(part)
+        after = os.fstat(handle)
     finally:
         os.close(handle)
-
-
-def _read_all(handle: int, shown: str, limit: int) -> bytes:
-    before = os.fstat(handle)
-    if not stat.S_ISREG(before.st_mode):
-        raise BundleError("not-regular", "is not a regular file", where=shown)
-    if before.st_size > limit:
-        raise BundleError("too-large", f"has {before.st_size} bytes, at most {limit} are read", where=shown)
-    parts = []
-    while part := os.read(handle, CHUNK):
-        parts.append(part)
     data = b"".join(parts)
-    after = os.fstat(handle)
     if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BundleError("changed-while-read", "changed while it was read", where=shown, remedy="read it again")
     return data
@@ -144,10 +140,7 @@ def _name(problem: OSError) -> str:
 
 
 def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
-    """Turn the system's refusal into ours; says what was being written and that nothing half-written is left."""
-    return BundleError(
-        "disk",
-        f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})",
-        where=str(where),
-        remedy="nothing half-written is left behind; make room or permission there and run it again",
-    )
+    """Return the system's refusal as an error of ours that names what was written; nothing half-written is left."""
+    what = f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})"
+    remedy = "nothing half-written is left behind; make room or permission there and run it again"
+    return BundleError("disk", what, where=str(where), remedy=remedy)

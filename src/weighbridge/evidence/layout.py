@@ -30,7 +30,7 @@ TELLABLE = frozenset((
 
 
 def measurement_file(key: str) -> str:
-    """Name the file of a measurement; a key that is no safe name in any letter case is told apart by its digest."""
+    """Return the file of a measurement; a key that is no safe name in any letter case is told apart by its digest."""
     slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:SLUG_LENGTH]
     safe = slug == key and key == key.lower() and re.match(r"[a-z0-9_]", key) is not None
     return f"{MEASUREMENTS}{slug if safe else f'm_{slug}.{sha256(key.encode())[:8]}'}.json"
@@ -54,7 +54,7 @@ def environment_file(environment: Fields) -> bytes:
 
 
 def log_file(name: str) -> str:
-    """Name the file of a log."""
+    """Return the file of a log."""
     return f"{LOGS}{re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.-') or '_'}.txt"
 
 

@@ -110,24 +110,21 @@ def read_folder(folder: Path, manifest_digest: str) -> Contents:
     files: dict[str, bytes] = {}
     problems = list(_strangers(folder, listed))
     for name, entry in listed.items():
-        found = _read_listed(folder, entry)
-        if isinstance(found, BundleError):
-            problems.append(found)
+        try:
+            data = read_regular(folder / name, name, MAX_FILE)
+        except BundleError as unread:
+            problems.append(unread)
+            continue
+        other = _mismatch(name, data, entry.size, entry.sha256)
+        if other is None:
+            files[name] = data
         else:
-            files[name] = found
+            problems.append(other)
     return Contents(files, tuple(problems))
 
 
-def _read_listed(folder: Path, entry: Entry) -> bytes | BundleError:
-    try:
-        data = read_regular(folder / entry.path, entry.path, MAX_FILE)
-    except BundleError as problem:
-        return problem
-    return _mismatch(entry.path, data, entry.size, entry.sha256) or data
-
-
 def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | None:
-    """Say in what way a file is not the one that was sealed, with the usual innocent causes by name."""
+    """Return in what way a file is not the one that was sealed; the usual innocent causes have names."""
     if len(data) == size and sha256(data) == digest:
         return None
     innocent = changed_by_git(name, data, digest)
@@ -139,21 +136,17 @@ def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | N
 
 
 def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
-    """Tell the two innocent changes of a checkout by name; `digest` may be the first digits of one."""
+    """Return which of the two innocent changes of a checkout was made; `digest` may be the first digits of one."""
     if data.startswith(LFS_POINTER):
         return BundleError("lfs-pointer", "is a Git LFS pointer, not the file", where=name, remedy="git lfs pull")
     if sha256(data.replace(b"\r\n", b"\n")).startswith(digest):
-        return BundleError(
-            "line-endings",
-            "has CRLF line endings, sealed with LF",
-            where=name,
-            remedy="put `evidence/** -text` into .gitattributes and check the folder out again",
-        )
+        remedy = "put `evidence/** -text` into .gitattributes and check the folder out again"
+        return BundleError("line-endings", "has CRLF line endings, sealed with LF", where=name, remedy=remedy)
     return None
 
 
 def _strangers(folder: Path, listed: Mapping[str, Entry]) -> Iterator[BundleError]:
-    """Find whatever stands in the folder and is not in the manifest."""
+    """Yield whatever is in the folder and not in the manifest."""
     for name, entry in _walk(folder, "", 0):
         if name in listed or name in (FILE, statement.FILE):
             continue  # read, and checked, by name

@@ -1,17 +1,18 @@
-"""Take secrets, names of people and machines, and absolute paths out of evidence, before it is judged and sealed.
+"""Secrets, names of people and machines, and absolute paths, taken out of evidence before it is judged and sealed.
 
 A redactor replaces; a scan of the finished bundle refuses. Neither ever repeats what it found.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import getpass
 import json
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class Redactor:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
         if _may_hold_path(text):
-            text = ABSOLUTE.sub(_elsewhere, text)
+            text = ABSOLUTE.sub(lambda at: "${ELSEWHERE}/" + re.split(r"[/\\]", at[0].rstrip("/\\"))[-1], text)
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
@@ -89,30 +90,31 @@ def project_key(root: Path) -> bytes:
     try:
         return read_key(root / KEY_FILE)
     except OSError as problem:
-        raise BundleError(
-            "pseudonym-key",
-            f"can be neither read nor made: {os.strerror(problem.errno or 0)}",
-            where=str(KEY_FILE),
-            remedy="run where a folder .weighbridge/ can be made, or make this one readable",
-        ) from None
+        what = f"can be neither read nor made: {os.strerror(problem.errno or 0)}"
+        remedy = "run where a folder .weighbridge/ can be made, or make this one readable"
+        raise BundleError("pseudonym-key", what, where=str(KEY_FILE), remedy=remedy) from None
     except ValueError:
-        raise BundleError(
-            "pseudonym-key", "is not a readable file of hexadecimal digits", where=str(KEY_FILE), remedy="remove it"
-        ) from None
+        what = "is not a readable file of hexadecimal digits"
+        raise BundleError("pseudonym-key", what, where=str(KEY_FILE), remedy="remove it") from None
 
 
 def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
-    """Make the redactor of this machine: its user, its host, the home folder and the folder that it runs in.
+    """Return the redactor of this machine: its user, its host, the home folder and the folder that it runs in.
 
     `named` are the words that name files, as `PATH` or `NAME=PATH`: the folder of each absolute one is taken out too,
     wherever on this machine it is.
     """
     home = home or Path.home()
-    host, user = socket.gethostname(), _user()
+    host, user = socket.gethostname(), ""
+    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+        user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
-    kept = {name: kind for name, kind in names.items() if _telling(name)}
+    telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
+    kept = {word: names[word] for word in telling if word.lower() not in SHARED_NAMES}
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
-    elsewhere = {form: "${ELSEWHERE}" for folder in _folders(named) for form in _forms(folder)}
+    paths = (local_path(word.rpartition("=")[2]) for word in named)
+    folders_named = {path.parent for path in paths if path is not None and path.is_absolute()}
+    elsewhere = {form: "${ELSEWHERE}" for folder in folders_named for form in _forms(folder)}
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
     return Redactor(
         paths=tuple(sorted(folders.items(), key=_longest_first)),
@@ -125,15 +127,8 @@ def _forms(path: Path) -> set[str]:
     return {os.path.realpath(path), str(path)} - {"/"}
 
 
-def _folders(words: Iterable[str]) -> Iterator[Path]:
-    for word in words:
-        path = local_path(word.rpartition("=")[2])
-        if path is not None and path.is_absolute():
-            yield path.parent
-
-
 def host_pseudonym(key: bytes) -> str:
-    """Name this host as `host-<12 hex>`."""
+    """Return this host's pseudonym, `host-<12 hex>`."""
     return keyed("host", socket.gethostname(), key)
 
 
@@ -164,18 +159,18 @@ def redact_json(value: Any, redactor: Redactor) -> Any:
 
 
 def redact_measured(item: Measured, redactor: Redactor) -> Measured:
-    """Give a measurement as it will stand in the bundle: encoded, redacted and decoded again, and only then judged."""
+    """Return a measurement as it will stand in the bundle: encoded, redacted, decoded again, and only then judged."""
     body, arrays = encode_measured(item)
     return decode_measured(redact_json(body, redactor), arrays)
 
 
 def redact_canary(item: CanaryResult, redactor: Redactor) -> CanaryResult:
-    """Give a canary's result as it will stand in the bundle: its place is the name of a tensor or a column."""
+    """Return a canary's result as it will stand in the bundle: its place is the name of a tensor or a column."""
     return dataclasses.replace(item, place=redactor.text(item.place), why=redactor.text(item.why))
 
 
 def scan(name: str, data: bytes, redactor: Redactor) -> Hit | None:
-    """Look for what redaction should have taken out of a file of a bundle."""
+    """Return what redaction should have taken out of a file of a bundle, or None."""
     text = data.decode("utf-8", errors="replace")
     rule = next(secret_rules.found(text), None)
     if rule is not None:
@@ -195,11 +190,6 @@ def _may_hold_path(text: str) -> bool:
     return any(f"/{root}/" in text for root in _ROOTS) or "\\Users\\" in text
 
 
-def _elsewhere(match: re.Match[str]) -> str:
-    last = re.split(r"[/\\]", match[0].rstrip("/\\"))[-1]
-    return "${ELSEWHERE}/" + last
-
-
 def _path_pattern(prefix: str) -> re.Pattern[str]:
     """Match a folder wherever it stands, `-I/home/ada` too; one of a single part, `/root`, only where a path starts."""
     start = "" if prefix.count("/") > 1 else r"(?<![\w.$}~/-])"
@@ -210,16 +200,5 @@ def _name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])")
 
 
-def _telling(name: str) -> bool:
-    return len(name) >= SHORTEST_NAME and name.lower() not in SHARED_NAMES and not name.isdigit()
-
-
 def _longest_first(pair: tuple[str, str]) -> tuple[int, str]:
     return -len(pair[0]), pair[0]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
-        return ""

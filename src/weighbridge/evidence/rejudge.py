@@ -10,7 +10,7 @@ from weighbridge.judging import judge_contract
 
 
 def rejudge(bundle: Bundle) -> bytes:
-    """Give what `verdicts.json` would hold had the bundle been judged here and now.
+    """Return what `verdicts.json` would hold had the bundle been judged here and now.
 
     Raises:
         BundleError: `structure`, where the contract cannot be judged by this version.
@@ -21,7 +21,7 @@ def rejudge(bundle: Bundle) -> bytes:
 
 
 def other_versions(bundle: Bundle) -> tuple[str, ...]:
-    """Name the kinds that judged this bundle in a version that is not here, as `kind/version`."""
+    """Return the kinds that judged this bundle in a version that is not here, as `kind/version`."""
     used = {(finding.kind, finding.kind_version) for finding in bundle.findings}
     known = {(kind.name, kind.version) for kind in KINDS.values()}
     return tuple(f"{name}/{version}" for name, version in sorted(used - known))

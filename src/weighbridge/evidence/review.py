@@ -1,4 +1,4 @@
-"""Ask five questions of a bundle, apart, and answer each for itself; no answer stands in for another.
+"""Five questions about a bundle, each answered for itself; no answer stands in for another.
 
 Tamper-evident after sealing; not proof of honest measuring. Nothing here writes, measures, or changes a status.
 """
@@ -53,7 +53,7 @@ class Answers:
 
     @property
     def exit_code(self) -> int:
-        """Give 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
+        """Return 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
         if Held.BROKEN in (self.integrity.held, self.rederivation.held):
             return 1
         return 3 if self.rederivation.held is Held.CANNOT_SAY or self.integrity.held is Held.CANNOT_SAY else 0
@@ -129,7 +129,7 @@ def _integrity(bundle: Bundle, files: int, against: Against) -> Answer:
 
 
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
-    """Hold the statement against what it states: the contract's identity and digests, and who was judged."""
+    """Yield where the statement is not what it states: the contract's identity and digests, and what was judged."""
     stated, found = bundle.statement.contract, digests(bundle.contract)
     for name in ("whole", "collect", "judge"):
         if getattr(stated, name) != getattr(found, name):
@@ -192,7 +192,7 @@ def _authenticity(path: Path) -> Answer:
 
 
 def freshness(bundle: Bundle, against: Against) -> Answer:
-    """Say how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
+    """Return how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
     age_s = (against.now - moment(bundle.statement.finished)).total_seconds()
     if age_s < -CLOCK_SKEW_S:
         return Answer(held=Held.BROKEN, says=f"finished {bundle.statement.finished}, which is in the future")
@@ -211,7 +211,7 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
 
 
 def coverage(findings: Collection[Finding]) -> Answer:
-    """Say how many of the required gates were counted, PASS or FAIL, and which were not."""
+    """Return how many of the required gates were counted, PASS or FAIL, and which were not."""
     required = [finding for finding in findings if finding.severity is Severity.REQUIRED]
     missed = [finding for finding in required if finding.verdict.outcome not in (Outcome.PASS, Outcome.FAIL)]
     shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)

@@ -5,7 +5,8 @@ Sealing judges nothing and measures nothing. What it is given has been redacted 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from weighbridge.errors import BundleError
 from weighbridge.evidence import layout, manifest, statement
 from weighbridge.evidence.codec import canaries_to_bytes, findings_to_bytes
 from weighbridge.evidence.disk import disk_error, write_folder
-from weighbridge.evidence.redact import Hit, Redactor, scan
+from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, ContractRef, Predicate, Tool
 from weighbridge.evidence.timestamps import utc
 from weighbridge.evidence.unseal import Bundle, unseal
@@ -60,7 +61,13 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
     listed = manifest.to_bytes(files)
     stated = statement.to_bytes(_predicate(draft, sha256(listed)))
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}
-    _refuse_secrets(whole, redactor)
+    # Arrays hold nothing but numbers: reading the bundle back demands it.
+    hits = [hit for key, data in whole.items() if not key.endswith(".npy") and (hit := scan(key, data, redactor))]
+    if hits:
+        shown = "; ".join(f"{hit.path} ({hit.rule})" for hit in hits)
+        what = f"{len(hits)} of {len(whole)} files would seal a secret, a name or an absolute path: {shown}"
+        remedy = "take it out of the contract or the subject; nothing was sealed, and the value is not repeated here"
+        raise BundleError("secret-found", what, where=hits[0].path, remedy=remedy)
     name = folder_name(draft.contract.id, draft.finished, sha256(stated))
     target = into / name
     if not target.exists():
@@ -72,7 +79,7 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
 
 
 def folder_name(contract: str, finished: datetime, bundle_id: str) -> str:
-    """Name a bundle's folder: the day, the contract, the first digits of its id."""
+    """Return the name of a bundle's folder: the day, the contract, the first digits of its id."""
     return f"{finished.astimezone(UTC):%Y-%m-%d}-{contract}-{bundle_id[:ID_SHOWN]}"
 
 
@@ -90,15 +97,9 @@ def _files(draft: Draft, redactor: Redactor) -> dict[str, bytes]:
 
 
 def _predicate(draft: Draft, manifest_digest: str) -> Predicate:
-    digests = draft.contract_digests
+    contract, parts = draft.contract, dataclasses.asdict(draft.contract_digests)
     return Predicate(
-        contract=ContractRef(
-            id=draft.contract.id,
-            version=draft.contract.version,
-            whole=digests.whole,
-            collect=digests.collect,
-            judge=digests.judge,
-        ),
+        contract=ContractRef(id=contract.id, version=contract.version, **parts),
         manifest=manifest_digest,
         tool=draft.tool,
         host=draft.host,
@@ -106,27 +107,6 @@ def _predicate(draft: Draft, manifest_digest: str) -> Predicate:
         instances=draft.instances,
         started=utc(draft.started),
         finished=utc(draft.finished),
-        overridden=draft.contract.overridden,
+        overridden=contract.overridden,
         command=draft.command,
     )
-
-
-def _refuse_secrets(files: Mapping[str, bytes], redactor: Redactor) -> None:
-    hits = list(_hits(files, redactor))
-    if hits:
-        shown = "; ".join(f"{hit.path} ({hit.rule})" for hit in hits)
-        raise BundleError(
-            "secret-found",
-            f"{len(hits)} of {len(files)} files would seal a secret, a name or an absolute path: {shown}",
-            where=hits[0].path,
-            remedy="take it out of the contract or the subject; nothing was sealed, and the value is not repeated here",
-        )
-
-
-def _hits(files: Mapping[str, bytes], redactor: Redactor) -> Iterator[Hit]:
-    for name, data in files.items():
-        if name.endswith(".npy"):
-            continue  # nothing but numbers: reading the bundle back demands it
-        hit = scan(name, data, redactor)
-        if hit is not None:
-            yield hit

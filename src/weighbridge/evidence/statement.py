@@ -69,14 +69,8 @@ class Predicate:
 
 def to_bytes(predicate: Predicate) -> bytes:
     """Write a statement; the bundle's id is the sha256 of these bytes."""
-    return dumps(
-        {
-            "_type": TYPE,
-            "predicateType": PREDICATE_TYPE,
-            "subject": _resources(predicate.subjects),
-            "predicate": plain(predicate),
-        }
-    )
+    body = {"subject": _resources(predicate.subjects), "predicate": plain(predicate)}
+    return dumps({"_type": TYPE, "predicateType": PREDICATE_TYPE, **body})
 
 
 def from_bytes(data: bytes) -> Predicate:
@@ -87,12 +81,9 @@ def from_bytes(data: bytes) -> Predicate:
     """
     given = closed(loads(data, where=FILE), ("_type", "predicateType", "subject", "predicate"))
     if given["_type"] != TYPE or given["predicateType"] != PREDICATE_TYPE:
-        raise BundleError(
-            "bundle-version",
-            f"is a statement of {given['predicateType']!r}, this version reads {PREDICATE_TYPE!r}",
-            where=FILE,
-            remedy="read it with the version of weighbridge that wrote it",
-        )
+        what = f"is a statement of {given['predicateType']!r}, this version reads {PREDICATE_TYPE!r}"
+        remedy = "read it with the version of weighbridge that wrote it"
+        raise BundleError("bundle-version", what, where=FILE, remedy=remedy)
     predicate = build(Predicate, given["predicate"], at=("predicate",))
     if to_bytes(predicate) != data:
         raise BundleError("not-canonical", "is not in its one form", where=FILE)
@@ -100,19 +91,11 @@ def from_bytes(data: bytes) -> Predicate:
 
 
 def _resources(subjects: Sequence[BoundSubject]) -> list[dict[str, Any]]:
-    """Name every file of every subject, as in-toto resource descriptors."""
-    return [
-        {"name": name, "digest": {"sha256": digest}, "annotations": _annotations(subject)}
-        for subject in subjects
-        for name, digest in sorted(subject.digests.items())
-    ]
-
-
-def _annotations(subject: BoundSubject) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "subject": subject.name,
-        "instance": subject.instance,
-        "origin": subject.origin.value,
-        "size": subject.size,
-    }
-    return body | ({"tensorRoot": subject.tensor_root} if subject.tensor_root else {})
+    """Return every file of every subject, as in-toto resource descriptors."""
+    resources: list[dict[str, Any]] = []
+    for one in subjects:
+        about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
+        annotations = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
+        for name, digest in sorted(one.digests.items()):
+            resources.append({"name": name, "digest": {"sha256": digest}, "annotations": annotations})
+    return resources

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from weighbridge.evidence.codec import canaries_from_json, decode_measured, find
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.statement import Predicate
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
-from weighbridge.storage.local_files import is_folder
+from weighbridge.storage.local_files import exists, is_folder
 from weighbridge.structure import closed
 
 FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
@@ -55,10 +56,8 @@ def open_bundle(path: Path) -> Opened:
     Raises:
         BundleError: `not-a-bundle`, where there is nothing to hold anything against.
     """
-    if not is_folder(path):
-        raise BundleError("not-a-bundle", "is not a folder", where=str(path), remedy="name the folder of a bundle")
-    if not (path / statement.FILE).exists():
-        what = f"there is no {statement.FILE} in it"
+    if not exists(path / statement.FILE):
+        what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder of a bundle")
     data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
     found = sha256(data)
@@ -94,11 +93,11 @@ def decode(opened: Opened) -> Bundle:
     """
     files, stated = opened.files, opened.statement
     assert stated is not None
-    with _Where(layout.CONTRACT_JSON):
+    with _inside(layout.CONTRACT_JSON):
         contract = contract_from_json(_json(files, layout.CONTRACT_JSON))
-    with _Where(layout.VERDICTS):
+    with _inside(layout.VERDICTS):
         findings = findings_from_json(_json(files, layout.VERDICTS))
-    with _Where(layout.CANARIES):
+    with _inside(layout.CANARIES):
         canaries = canaries_from_json(_json(files, layout.CANARIES))
     return Bundle(
         path=opened.path,
@@ -115,18 +114,15 @@ def decode(opened: Opened) -> Bundle:
     )
 
 
-class _Where:
-    """Put the name of a file before whatever is wrong inside it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
-        if isinstance(problem, WeighbridgeError) and not problem.where:
-            raise BundleError(problem.code, problem.what, where=self.name, remedy=problem.remedy) from None
+@contextlib.contextmanager
+def _inside(name: str) -> Iterator[None]:
+    """Raise whatever is wrong inside a file with the name of the file."""
+    try:
+        yield
+    except WeighbridgeError as problem:
+        if problem.where:
+            raise
+        raise BundleError(problem.code, problem.what, where=name, remedy=problem.remedy) from None
 
 
 def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
@@ -136,18 +132,14 @@ def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
     if wrong is not None:
         raise BundleError("structure", "is not named by its digest", where=f"{layout.MEASUREMENTS}{wrong}.npy")
     measured: dict[str, Measured] = {}
-    for name in inside:
-        if not name.endswith(".npy"):
-            with _Where(name):
-                given = closed(_json(files, name), ("key", "measured"))
-                measured[_key(given["key"], name)] = decode_measured(given["measured"], arrays)
+    for name in (name for name in inside if not name.endswith(".npy")):
+        with _inside(name):
+            given = closed(_json(files, name), ("key", "measured"))
+            key = given["key"]
+            if not isinstance(key, str) or layout.measurement_file(key) != name:
+                raise BundleError("structure", "is not named by its key", where=name)
+            measured[key] = decode_measured(given["measured"], arrays)
     return measured
-
-
-def _key(key: object, name: str) -> str:
-    if not isinstance(key, str) or layout.measurement_file(key) != name:
-        raise BundleError("structure", "is not named by its key", where=name)
-    return key
 
 
 def _file(files: Mapping[str, bytes], name: str) -> bytes:
@@ -164,20 +156,15 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
 
 
 def _misnamed(path: Path, data: bytes, found: str) -> BundleError | None:
-    """Hold the statement against the id in the folder's name, its only anchor on this disk."""
+    """Return how the statement differs from the id in the folder's name, its only anchor on this disk."""
     named = FOLDER.fullmatch(path.resolve().name)
     if named is None:
-        return BundleError(
-            "not-anchored",
-            "has no id in its folder's name to be held against",
-            where=statement.FILE,
-            remedy=f"name the folder DATE-CONTRACT-{found[:12]} if that is the id you were given",
-        )
-    if not found.startswith(named["id"]):
-        return manifest.changed_by_git(statement.FILE, data, named["id"]) or BundleError(
-            "id-mismatch",
-            f"has the id {found[:12]}, its folder says {named['id']}: the statement was changed after sealing",
-            where=statement.FILE,
-            remedy="take the bundle again from where it was recorded",
-        )
-    return None
+        what = "has no id in its folder's name to be compared with"
+        remedy = f"name the folder DATE-CONTRACT-{found[:12]} if that is the id you were given"
+        return BundleError("not-anchored", what, where=statement.FILE, remedy=remedy)
+    if found.startswith(named["id"]):
+        return None
+    what = f"has the id {found[:12]}, its folder says {named['id']}: the statement was changed after sealing"
+    remedy = "fetch the bundle again from where it was recorded"
+    changed = BundleError("id-mismatch", what, where=statement.FILE, remedy=remedy)
+    return manifest.changed_by_git(statement.FILE, data, named["id"]) or changed

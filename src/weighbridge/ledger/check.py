@@ -1,4 +1,4 @@
-"""Hold a ledger against itself and against an older commit: evidence is only ever added.
+"""A ledger checked against itself and against an older commit: evidence is only ever added.
 
 Hash links show every edit and every hole; that the newest entry was taken away only an older commit can show.
 """

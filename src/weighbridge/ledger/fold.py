@@ -123,22 +123,21 @@ def fold(entries: Mapping[str, Entry]) -> Standing:
         causes=frozenset(entry.cause for entry in entries.values()),
         contract_digest=lowest.contract_digest,
         evidence_at=moment(lowest.evidence_at) if lowest.evidence_at else None,
-        failed_at=_latest(entry.evidence_at for entry in entries.values() if entry.outcome is Outcome.FAIL),
+        failed_at=max(
+            (moment(one.evidence_at) for one in entries.values() if one.outcome is Outcome.FAIL and one.evidence_at),
+            default=None,
+        ),
     )
 
 
 def rank(status: Status) -> int:
-    """Order statuses from lowest to highest."""
+    """Return the place of a status from lowest to highest."""
     return STATUS_ORDER.index(status)
 
 
 def lowest(statuses: Iterable[Status]) -> Status:
-    """Give the status that a gate shows for all its instances."""
+    """Return the status that a gate shows for all its instances."""
     return min(statuses, key=rank)
-
-
-def _latest(times: Iterable[str]) -> datetime | None:
-    return max((moment(text) for text in times if text), default=None)
 
 
 # --- What evidence moves ----------------------------------------------------------------------------------------------
@@ -147,7 +146,7 @@ def _latest(times: Iterable[str]) -> datetime | None:
 def advance(
     standing: Standing, evidence: BundleEvidence, *, now: datetime, contract_digest: str
 ) -> tuple[Step, Status]:
-    """Say which entry the evidence earns; `contract_digest` is that of the contract as it stands now.
+    """Return the entry that the evidence earns; `contract_digest` is that of the contract as it is now.
 
     Raises:
         LedgerError: where it earns none, with a code that names what is missing.
@@ -156,7 +155,9 @@ def advance(
     _demand_movable(standing, evidence, now)
     if evidence.outcome is Outcome.FAIL:
         return _regress(standing, status, evidence)
-    _demand_trials(evidence)
+    survivor = next((trial.name for trial in evidence.trials if trial.result is TrialResult.SURVIVED), "")
+    if survivor or not any(trial.result is TrialResult.CAUGHT for trial in evidence.trials):
+        raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
     if not evidence.live:
         if status is not DRAFT:
             raise LedgerError("not-live", f"a PASS without live evidence moves nothing from {status}")
@@ -164,18 +165,18 @@ def advance(
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    if status is ACTIVE and _renews(standing, evidence):
+    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract, or where its age is limited.
+    later = standing.evidence_at is None or evidence.at > standing.evidence_at
+    ageing = evidence.contract_digest != standing.contract_digest or evidence.max_age_days is not None
+    if status is ACTIVE and later and ageing:
         return Step.RENEW, ACTIVE
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 
 def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime) -> None:
     if standing.diverged:
-        raise LedgerError(
-            "diverged",
-            f"{len(standing.heads)} entries are each the newest; the lower counts",
-            remedy="name both in one: weighbridge ledger reconcile",
-        )
+        what = f"{len(standing.heads)} entries are each the newest; the lower counts"
+        raise LedgerError("diverged", what, remedy="name both in one: weighbridge ledger reconcile")
     if standing.status is RETIRED:
         raise LedgerError("retired", "it is RETIRED, and nothing moves it from there", remedy="declare a new gate")
     if evidence.bundle in standing.causes:
@@ -198,14 +199,6 @@ def _regress(standing: Standing, status: Status, evidence: BundleEvidence) -> tu
     return Step.RENEW, REGRESSED
 
 
-def _demand_trials(evidence: BundleEvidence) -> None:
-    caught = [trial for trial in evidence.trials if trial.result is TrialResult.CAUGHT]
-    survived = [trial for trial in evidence.trials if trial.result is TrialResult.SURVIVED]
-    if survived or not caught:
-        named = survived[0].name if survived else "none was caught"
-        raise LedgerError("trials", f"a PASS that was not shown able to fail: {named}")
-
-
 def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime, contract_digest: str) -> None:
     if evidence.dirty:
         raise LedgerError("dirty-tool", "the tool had uncommitted changes", remedy="commit them, run again")
@@ -219,17 +212,11 @@ def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime,
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL", remedy="run verify again")
 
 
-def _renews(standing: Standing, evidence: BundleEvidence) -> bool:
-    """Tell whether newer evidence keeps an ACTIVE gate from being STALE: another contract, or a limit on its age."""
-    later = standing.evidence_at is None or evidence.at > standing.evidence_at
-    return later and (evidence.contract_digest != standing.contract_digest or evidence.max_age_days is not None)
-
-
 # --- Computed when shown, never stored --------------------------------------------------------------------------------
 
 
 def stale(standing: Standing, gate: GateDecl | None, contract_digest: str, now: datetime) -> tuple[str, ...]:
-    """Say why a standing is STALE: its contract has changed or dropped the gate, or its evidence is too old."""
+    """Return why a standing is STALE: its contract has changed or dropped the gate, or its evidence is too old."""
     if standing.status not in (PARTIAL, ACTIVE, DISCHARGED):
         return ()
     if gate is None:

@@ -1,4 +1,4 @@
-"""Show bundles to the ledger: what would move, what moves, and the entries that need a person's reason."""
+"""Bundles recorded in the ledger: what would move, what moves, and the entries that need a person's reason."""
 
 from __future__ import annotations
 
@@ -33,20 +33,17 @@ class Move:
 
     @property
     def moved(self) -> bool:
-        """Tell whether an entry is earned."""
+        """Return whether an entry is earned."""
         return self.code == ""
 
 
 def propose(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Say what recording a bundle would move; writes nothing.
+    """Return what recording a bundle would move, without writing.
 
     `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
     """
-    moves = []
-    for finding in bundle.findings:
-        place = place_of(bundle, finding)
-        moves.append(_move(place, fold(ledger.read(place)), bundle_evidence(bundle, finding), now, contract_digest))
-    return tuple(moves)
+    places = ((place_of(bundle, finding), bundle_evidence(bundle, finding)) for finding in bundle.findings)
+    return tuple(_move(place, fold(ledger.read(place)), seen, now, contract_digest) for place, seen in places)
 
 
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
@@ -57,20 +54,17 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         BundleError: `disk`, or an entry of the ledger that is not whole.
     """
     _demand_rederivable(bundle)
-    moves = []
+    moves: list[Move] = []
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
-        made: list[Move] = []
 
-        def decide(
-            entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen, made: list[Move] = made
-        ) -> Sequence[Entry]:
+        def decide(entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen) -> Sequence[Entry]:
             standing = fold(entries)
-            made.append(_move(place, standing, seen, now, contract_digest))
+            moves.append(_move(place, standing, seen, now, contract_digest))
             return _earned(place, standing, seen, now, contract_digest)
 
         digests = ledger.append(place, decide)
-        moves.append(dataclasses.replace(made[0], entries=digests))
+        moves[-1] = dataclasses.replace(moves[-1], entries=digests)
     return tuple(moves)
 
 
@@ -83,12 +77,12 @@ def _demand_rederivable(bundle: Bundle) -> None:
 
 
 def place_of(bundle: Bundle, finding: Finding) -> Place:
-    """Name the place that a finding is about."""
+    """Return the place that a finding is about."""
     return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
 
 
 def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
-    """Take from a bundle what matters to one gate's status."""
+    """Return what a bundle shows that matters to one gate's status."""
     gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
     return BundleEvidence(
         bundle=bundle.id,
@@ -104,7 +98,7 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
 
 
 def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
-    """Tell whether every subject of a gate on an instance is live; a gate without subjects never is."""
+    """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
     origins = {(subject.name, subject.instance): subject.origin for subject in subjects}
     mine = [origins.get((name, instance), origins.get((name, DEFAULT))) for name in gate.subjects.values()]
     return bool(mine) and all(origin is Origin.LIVE for origin in mine)
@@ -124,7 +118,9 @@ def _earned(
 ) -> Sequence[Entry]:
     entries: list[Entry] = []
     if standing.status is None:
-        declared = _declared(place, contract_digest, now)
+        # The pre-registration: the contract's digest, and when.
+        about = {"cause": contract_digest, "contract_digest": contract_digest}
+        declared = _next(place, Standing(), Step.DECLARE, Status.DRAFT, now, **about)
         entries.append(declared)
         standing = fold({digest_of(declared): declared})
     try:
@@ -134,11 +130,6 @@ def _earned(
     evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
     entries.append(_next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence))
     return entries
-
-
-def _declared(place: Place, digest: str, now: datetime) -> Entry:
-    """Declare a gate: the pre-registration of its contract's digest, and when."""
-    return _next(place, Standing(), Step.DECLARE, Status.DRAFT, now, cause=digest, contract_digest=digest)
 
 
 def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: object) -> Entry:
@@ -172,17 +163,9 @@ def reconcile(ledger: Ledger, place: Place, *, reason: str, now: datetime) -> st
                 return ()
             raise LedgerError("not-diverged", f"{place} has {len(standing.heads)} newest entries, nothing to join")
         assert standing.status is not None
-        joined = _next(
-            place,
-            standing,
-            Step.RECONCILE,
-            standing.status,
-            now,
-            cause="+".join(head[:12] for head in standing.heads),
-            contract_digest=standing.contract_digest,
-            reason=reason,
-        )
-        return (joined,)
+        why = {"cause": "+".join(head[:12] for head in standing.heads), "reason": reason}
+        digest = standing.contract_digest
+        return (_next(place, standing, Step.RECONCILE, standing.status, now, contract_digest=digest, **why),)
 
     appended = ledger.append(place, decide)
     return appended[0] if appended else fold(ledger.read(place)).heads[0]
@@ -227,9 +210,10 @@ def _append_one(ledger: Ledger, place: Place, step: Step, after: Status, now: da
         standing = fold(entries)
         if standing.status is after and entries[standing.heads[0]].cause == more["cause"]:
             return ()
+        if standing.diverged:
+            raise LedgerError("diverged", f"{place} has two newest entries")
         entry = _next(place, standing, step, after, now, contract_digest=standing.contract_digest, **more)
-        refused = None if not standing.diverged else LedgerError("diverged", f"{place} has two newest entries")
-        refused = refused or illegal(entry, entries)
+        refused = illegal(entry, entries)
         if refused is not None:
             raise refused
         return (entry,)

@@ -6,9 +6,6 @@ on the lock but on each entry naming its parents by digest.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +13,14 @@ from pathlib import Path
 
 from weighbridge.canonical import dumps, loads, sha256
 from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
-from weighbridge.evidence.disk import FOLDER, LINK, disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular
 from weighbridge.evidence.timestamps import moment
 from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Step, fold, rank
 from weighbridge.model import Outcome
 from weighbridge.structure import build, plain
 
 MAX_ENTRY = 64 << 10
+LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME = re.compile(r"(?P<seq>\d{6,})-(?P<digest>[0-9a-f]{64})\.json")
 
@@ -43,7 +41,7 @@ class Ledger:
     root: Path
 
     def folder(self, place: Place) -> Path:
-        """Name the folder of a place's entries."""
+        """Return the folder of a place's entries."""
         return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
 
     def places(self) -> tuple[Place, ...]:
@@ -83,12 +81,18 @@ class Ledger:
         Raises:
             BundleError: `disk`, where it refuses: the entry is there whole or not there.
         """
+        from filelock import FileLock  # it loads asyncio: 90 ms that only who writes has to wait
+
         folder = self.folder(place)
         try:
             make_folders(folder)
-            with _locked(folder):
-                _sweep(folder)
-                return tuple(_link(folder, entry) for entry in decide(self.read(place)))
+            with FileLock(self.root / LOCK):
+                for left in folder.glob(f"{LINK}*"):
+                    left.unlink()  # its writer died, and nobody else writes while this lock is held
+                written = {digest_of(entry): entry for entry in decide(self.read(place))}
+                for digest, entry in written.items():
+                    link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
+                return tuple(written)
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
 
@@ -123,14 +127,12 @@ class Ledger:
             if self.folder(entry.place) != folder:
                 problems.append(Problem("misplaced", f"is of {entry.place}", shown))
             entries[digest] = entry
-        return entries, (*problems, *self._illegal(folder, entries))
-
-    def _illegal(self, folder: Path, entries: Mapping[str, Entry]) -> Iterator[Problem]:
-        shown = folder.relative_to(self.root).as_posix()
         for digest, entry in entries.items():
-            what = illegal(entry, entries)
-            if what is not None:
-                yield Problem(what.code, what.what, f"{shown}/{file_name(entry.seq, digest)}")
+            refused = illegal(entry, entries)
+            if refused is not None:
+                at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
+                problems.append(Problem(refused.code, refused.what, at))
+        return entries, tuple(problems)
 
 
 def _refuse(problems: Sequence[Problem]) -> None:
@@ -140,12 +142,12 @@ def _refuse(problems: Sequence[Problem]) -> None:
 
 
 def segment(name: str) -> str:
-    """Turn a name into a folder's name; one that is no safe name becomes its digest."""
+    """Return a name as a folder's name; one that is no safe name becomes its digest."""
     return name if SAFE.fullmatch(name) else f"_{sha256(name.encode())[:16]}"
 
 
 def file_name(seq: int, digest: str) -> str:
-    """Name the file of an entry."""
+    """Return the file of an entry."""
     return f"{seq:06d}-{digest}.json"
 
 
@@ -155,7 +157,7 @@ def digest_of(entry: Entry) -> str:
 
 
 def illegal(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
-    """Say why an entry may not stand among the others, or None where it may."""
+    """Return why an entry may not stand among the others, or None where it may."""
     missing = [parent for parent in entry.parents if parent not in entries]
     if missing:
         return LedgerError("missing-parent", f"names the parent {missing[0][:12]}, which is not there")
@@ -177,21 +179,17 @@ def _unearned(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
     if entry.outcome is not wanted or (wanted is not None) != bool(entry.evidence_at):
         return LedgerError("unearned", f"a {entry.step} to {entry.after} on {entry.outcome or 'no verdict'}")
     if entry.before is REGRESSED and entry.after is ACTIVE:
-        failed_at = fold(_ancestors(entry, entries)).failed_at
+        ancestors: dict[str, Entry] = {}
+        waiting = list(entry.parents)
+        while waiting:
+            digest = waiting.pop()
+            if digest not in ancestors and digest in entries:
+                ancestors[digest] = entries[digest]
+                waiting += entries[digest].parents
+        failed_at = fold(ancestors).failed_at
         if failed_at is not None and moment(entry.evidence_at) <= failed_at:
             return LedgerError("older-than-fail", "a PASS that is not later than the last FAIL")
     return None
-
-
-def _ancestors(entry: Entry, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
-    waiting = list(entry.parents)
-    while waiting:
-        digest = waiting.pop()
-        if digest not in found and digest in entries:
-            found[digest] = entries[digest]
-            waiting.extend(entries[digest].parents)
-    return found
 
 
 def _read(path: Path, shown: str) -> tuple[str, Entry]:
@@ -208,26 +206,3 @@ def _read(path: Path, shown: str) -> tuple[str, Entry]:
     for text in filter(None, (entry.evidence_at, entry.recorded_at)):
         moment(text)
     return digest, entry
-
-
-def _link(folder: Path, entry: Entry) -> str:
-    digest = digest_of(entry)
-    link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
-    return digest
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder itself locked; no lock file is left for git to find."""
-    handle = os.open(folder, FOLDER)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what writers that died left; under the lock nobody else is writing here."""
-    for path in folder.glob(f"{LINK}*"):
-        path.unlink()

@@ -32,14 +32,14 @@ def provenance() -> dict[str, Any]:
 
 
 def host() -> str:
-    """Name this host by a pseudonym, or as "" where no key can be kept."""
+    """Return this host's pseudonym, or "" where no key can be kept."""
     with contextlib.suppress(OSError, ValueError):
         return pseudonym("host", socket.gethostname(), default_key_file(Path.cwd(), os.environ))
     return ""
 
 
 def commit() -> str:
-    """Name the commit that is checked out where the process stands, or "" outside a repository."""
+    """Return the commit that is checked out where the process runs, or "" outside a repository."""
     git = shutil.which("git")
     if git is None:
         return ""

@@ -226,7 +226,7 @@ class Recorder:
 
     @_guarded
     def _before_update(self) -> None:
-        """Take what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
+        """Keep what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
         auditing = self._audit.live
         self._pause()
         gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
@@ -301,7 +301,7 @@ class Recorder:
 
 
 def _of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
-    """Give each rank of a distributed run a directory of its own, as `torchrun` numbers them."""
+    """Return the directory of this rank of a distributed run, as `torchrun` numbers them."""
     rank = environment.get("RANK", "")
     return directory / f"rank-{rank}" if rank and environment.get("WORLD_SIZE", "1") != "1" else directory
 

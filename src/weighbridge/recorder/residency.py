@@ -1,4 +1,4 @@
-"""Say where a model's work is: bytes of its tensors by device, and where the ops of one step put their results.
+"""Where a model's work is: bytes of its tensors by device, and where the ops of one step put their results.
 
 Only counts; reads no tensor's values, changes none, and draws no random number.
 """
@@ -57,13 +57,13 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 
 def resolved_device(model: torch.nn.Module) -> str:
-    """Name the device that holds most of the parameters' bytes, or "" for a model without parameters."""
+    """Return the device that holds most of the parameters' bytes, or "" for a model without parameters."""
     held = bytes_by_device(model.parameters())
     return max(held, key=lambda device: held[device]) if held else ""
 
 
 def allocated_bytes(device: str) -> tuple[int | None, str]:
-    """Give the most bytes that the device's allocator has held, or None and why there is no such number."""
+    """Return the most bytes that the device's allocator has held, or None and why there is no such number."""
     kind = device.partition(":")[0]
     if kind == "cuda":
         return int(torch.cuda.max_memory_allocated(device)), ""
@@ -73,7 +73,7 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
 
 
 def not_auditable(model: torch.nn.Module) -> str:
-    """Say why a step cannot be audited without changing it, or "" where it can.
+    """Return why a step cannot be audited without changing it, or "" where it can.
 
     A dispatch mode makes compiled code run uncompiled, which rounds differently.
     """
@@ -143,7 +143,7 @@ class DispatchAudit(TorchDispatchMode):
             self.entered = False
 
     def found(self) -> dict[str, Any]:
-        """Give the counts, and the names of the commonest ops by device."""
+        """Return the counts, and the names of the commonest ops by device."""
         return {
             "ops": dict(sorted(self.ops.items())),
             "bookkeeping": dict(sorted(self.bookkeeping.items())),

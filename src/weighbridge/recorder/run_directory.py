@@ -32,7 +32,7 @@ class RowLog:
         self._pid = os.getpid()
 
     def append(self, row: Mapping[str, Any], *, now: bool = False) -> None:
-        """Take one row, and write what waits when it is time or `now`."""
+        """Add one row, and write what waits when it is time or `now`."""
         self._lines.append(json.dumps(row, separators=(",", ":")))
         if now or len(self._lines) >= self._max_rows or time.monotonic() - self._flushed >= self._max_seconds:
             self.flush()

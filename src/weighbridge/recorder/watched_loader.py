@@ -48,7 +48,7 @@ class Tally:
         self.drawn = self.passing = True
 
     def take_step(self) -> int | None:
-        """Give the tokens drawn since the last step, and start the next."""
+        """Return the tokens drawn since the last step, and start the next."""
         tokens, self.step_tokens, self.drawn = self.step_tokens, None, False
         return tokens
 
@@ -129,7 +129,7 @@ class _Pass(Iterator[Any]):
 
 
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
-    """Make a count of a batch's tokens: the elements of its first array, less the one shifted off where it is longer.
+    """Return a count of a batch's tokens: the elements of its first array, without one that is shifted off.
 
     A batch `[batch, seq_len + 1]` holds inputs and targets of `seq_len` tokens each. A batch without a shape has no
     count.

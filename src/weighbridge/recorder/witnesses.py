@@ -1,4 +1,4 @@
-"""Ask others than the training code whether this process works on an accelerator: the driver by pid, and the kernel.
+"""Witnesses outside the training code of whether this process works on an accelerator: the driver and the kernel.
 
 Every witness names the pid that it speaks of. One that cannot be asked, or that speaks of somebody else, is no witness:
 the reason is kept in its place, and never a number.
@@ -63,7 +63,7 @@ def driver(proc: Path = Path("/proc/self")) -> Testimony:
     try:
         import pynvml
     except ImportError:
-        return [], {"nvml": "nvidia-ml-py is not installed"}
+        return [], {"nvml": "nvidia-ml-py is not installed: pip install 'weighbridge[torch]'"}
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as problem:

@@ -1,4 +1,4 @@
-"""Tell a comparison of two checkpoints to a person: the worst first, the rest counted by class."""
+"""A comparison of two checkpoints in words: the worst first, the rest counted by class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from weighbridge.cards import fill, gate_words, render
 from weighbridge.clauses.value_classes import POLICY, RANK, Class
 from weighbridge.gates.value_preservation import KIND, class_of
-from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome, Verdict
+from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report.lines import capped, finding_text, trials_told
@@ -26,18 +26,18 @@ COUNTED = ("content", "bound")  # where the share of elements that differ says h
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 NOT_COMPARED = "not compared"
 
-NOBODY_ASKED = "config-none"  # two files of tensors alone
+NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
 TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
 MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
 POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
-LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
+HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What of a comparison is shown: tensors of a glob, all of them or the worst, labels alone."""
+    """What of a comparison is shown: tensors of a glob, all of them or the worst, stored dtypes alone."""
 
     tensors: str
     everything: bool
@@ -45,13 +45,13 @@ class DisplayOptions:
 
 
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
-    """Tell one comparison line by line: what broke, worst first, what remains by class, and the answer."""
+    """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
     counts = [found.verdict.outcome for found in counted(evaluation)]
     outcome = next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
     answer = click.style(_answer(evaluation), fg=COLOURS[outcome], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {LABELS_ONLY}", *_configuration(configuration, evaluation, display), answer)
+        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), answer)
         return
     said = finding_text(finding, evaluation.measured)
     lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
@@ -67,30 +67,29 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
 
 
 def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
-    """Ask whether the wrong thing was held against the wrong other: the sides exchanged, a policy not named."""
+    """Yield what the person may have meant instead: the sides exchanged, a policy that was not named."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
         yield SWAPPED
-    policies = set(map(_policy, offences))
+    verbs = [POLICIES.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
+    policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
     if len(policies) == 1 and re.fullmatch(POLICY, policy := policies.pop()):
         yield MEANT.format(policy=policy)
 
 
-def _policy(offence: Offence) -> str:
-    """Name the policy under which this would be none, if there is one."""
-    verb = POLICIES.get((offence.code, str(offence.figures.get("mechanism"))), "")
-    return f"{verb}:{offence.figures.get('candidate_dtype')}"
-
-
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
-    """Give the findings that make the answer: a configuration that could not be compared is told, and no more."""
+    """Return the findings that decide the answer; a configuration that could not be compared decides nothing."""
     finding, configuration = evaluation.findings
     return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
 
 
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
-    """Tell where the configurations differ, or how much of them was compared."""
+    """Yield where the configurations differ, or how much of them was compared."""
     figures = finding.verdict.figures
-    if finding.verdict.code == NOBODY_ASKED:
+    if finding.verdict.code == NO_CONFIGURATION:
+        return
+    if finding.verdict.code == ONE_CONFIGURATION:
+        (why,) = finding_text(finding, evaluation.measured).lines
+        yield f"  {why.removesuffix(f' ({ONE_CONFIGURATION})')}: configurations not compared"
         return
     apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
@@ -156,13 +155,16 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
 def _answer(evaluation: Evaluation) -> str:
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
-    kinds = Counter(_kind(offence) for offence in verdict.offences)
+    mechanisms = ((one.code, one.figures.get("mechanism")) for one in verdict.offences)
+    kinds = Counter(f"{code} ({mechanism})" if mechanism else code for code, mechanism in mechanisms)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
         word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
         return f"{word}: {broken.verdict.code}"
-    besides = _fields(fields) if fields.outcome is Outcome.FAIL else ""
+    names = ", ".join(offence.place for offence in fields.offences)
+    differing = f"{len(fields.offences)} of {fields.of} fields of the configuration: {names}"
+    besides = differing if fields.outcome is Outcome.FAIL else ""
     match verdict.outcome:
         case Outcome.FAIL:
             tensors = f"{verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
@@ -174,17 +176,6 @@ def _answer(evaluation: Evaluation) -> str:
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
-
-
-def _fields(verdict: Verdict) -> str:
-    names = ", ".join(offence.place for offence in verdict.offences)
-    return f"{len(verdict.offences)} of {verdict.of} fields of the configuration: {names}"
-
-
-def _kind(offence: Offence) -> str:
-    """Name what one tensor's difference is, so that like ones can be counted."""
-    mechanism = offence.figures.get("mechanism")
-    return f"{offence.code} ({mechanism})" if mechanism else offence.code
 
 
 def _unreadable(finding: Finding, evaluation: Evaluation) -> bool:

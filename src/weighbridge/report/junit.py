@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from weighbridge.exit_code import expected
 from weighbridge.model import Contract, Finding, Measured, Outcome
-from weighbridge.report.lines import FindingText, finding_text
+from weighbridge.report.lines import UNCOUNTED, finding_text
 from weighbridge.report.terminal import gate_name
 
 _NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
@@ -46,16 +46,17 @@ def _suite(
         skipped=str(skipped),
     )
     for finding in findings:
-        suite.append(_case(finding, file, finding_text(finding, measured), expected(finding, expect_blocked)))
+        suite.append(_case(finding, file, measured, excused=expected(finding, expect_blocked)))
     return suite
 
 
-def _case(finding: Finding, file: str, said: FindingText, excused: bool) -> ET.Element:
+def _case(finding: Finding, file: str, measured: Mapping[str, Measured], *, excused: bool) -> ET.Element:
+    said = finding_text(finding, measured)
     case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
     verdict = finding.verdict
-    text = "\n".join(
-        _xml(line) for line in (*said.lines, *(f"not counted: {line}" for line in said.uncounted), *said.hints)
-    )
+    otherwise = finding.uncounted.outcome if finding.uncounted else ""
+    uncounted = (f"{UNCOUNTED} {otherwise} {line}" for line in said.uncounted)
+    text = "\n".join(_xml(line) for line in (*said.lines, *uncounted, *said.hints))
     if verdict.outcome is Outcome.PASS:
         ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
         return case
@@ -66,5 +67,5 @@ def _case(finding: Finding, file: str, said: FindingText, excused: bool) -> ET.E
 
 
 def _xml(text: str) -> str:
-    """Escape what XML 1.0 cannot carry: control characters, lone surrogates, and the two that are no characters."""
+    """Return a text with what XML 1.0 cannot carry escaped: control characters, lone surrogates, two non-characters."""
     return _NOT_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -1,4 +1,4 @@
-"""Findings in words: the lines that every report shares; the words come from the cards."""
+"""Findings in words: the lines that all reports share; the words come from the cards."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
-from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
+from weighbridge.model import Faulted, Finding, Measured, Outcome, Trial, TrialResult, Unmeasured
 from weighbridge.printable import printable
 
 TOLD = 8
+ENOUGH = "would pass with"
+UNCOUNTED = "not counted (condition not met); otherwise:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingText:
-    """One finding in words: what it says, what it would have said, what would have sufficed, hints, and its trials."""
+    """One finding in words: what it says, what it would have said, what would have passed, hints, and its trials."""
 
     lines: tuple[str, ...]
     uncounted: tuple[str, ...] = ()
@@ -25,50 +27,34 @@ class FindingText:
 
 
 def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
-    """Put a finding into words."""
-    card = gate_words(finding.kind)
-    words = _words(finding)
-    figures = numbers(finding.verdict) | _first(finding.verdict.offences)
+    """Return a finding in words."""
+    card, verdict = gate_words(finding.kind), finding.verdict
+    words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
+    first = verdict.offences[0] if verdict.offences else None
+    figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
+    item = measured.get(str(verdict.figures.get("measurement", "")))
+    missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
+    if words:
+        told = [f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text]
+    else:
+        told = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
-        lines=tuple(_unmeasured(finding.verdict, measured) or render(card, finding.verdict)),
+        lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
-        besides=besides(card, finding.verdict),
+        besides=besides(card, verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(_hints(words, figures) if words else _remedy(finding.verdict, measured)),
+        hints=tuple(told),
         trials=trials_told(finding.trials),
     )
 
 
-def _words(finding: Finding) -> CodeCard | None:
-    return None if finding.verdict.outcome is Outcome.PASS else code_card(finding.kind, finding.verdict.code)
-
-
-def _first(offences: Sequence[Offence]) -> dict[str, object]:
-    return {**offences[0].figures, "place": offences[0].place} if offences else {}
-
-
-def _not_measured(verdict: Verdict, measured: Mapping[str, Measured]) -> Unmeasured | Faulted | None:
-    item = measured.get(str(verdict.figures.get("measurement", "")))
-    return item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
-
-
-def _unmeasured(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
-    item = _not_measured(verdict, measured)
-    return [printable(f"{item.why} ({item.code})")] if item else []
-
-
-def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
-    item = _not_measured(verdict, measured)
-    return [printable(item.remedy)] if item and item.remedy else []
-
-
-def _hints(words: CodeCard, figures: Mapping[str, object]) -> list[str]:
-    named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return [f"{label}: {fill(text, figures)}" for label, text in named if text]
+def hints(words: CodeCard) -> Mapping[str, str]:
+    """Return what helps with a code, by what the hint is."""
+    return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}
 
 
 def trials_told(trials: Sequence[Trial]) -> str:
-    """Say how many trials were caught, and how many did not apply."""
+    """Return how many trials were caught, and how many did not apply."""
     caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
     skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
     if not trials:
@@ -77,6 +63,6 @@ def trials_told(trials: Sequence[Trial]) -> str:
 
 
 def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
-    """Keep the first lines and count the rest."""
+    """Return the first lines and how many more there are."""
     more = len(lines) - limit
     return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]

@@ -13,7 +13,7 @@ SCHEMA = "weighbridge.report/v0"
 
 
 def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str, Json]:
-    """Give a finding with its words."""
+    """Return a finding with its words."""
     said = finding_text(finding, measured)
     words: dict[str, Json] = {
         "says": said.lines,
@@ -29,7 +29,7 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
 def contract_report(
     contract: Contract, findings: Sequence[Finding], measured: Mapping[str, Measured], code: ExitCode, bundle: str
 ) -> dict[str, Json]:
-    """Give everything that one contract's evaluation came to."""
+    """Return everything that one contract came to."""
     return {
         "schema": SCHEMA,
         "contract": contract.id,

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 MISSING, NUMBER, UNREADABLE = 0, 1, 2
 
 _QUANTITY = re.compile(
-    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?:%|[KMGT]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|tok/s)?\s*",
-    re.ASCII,
+    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?:%|[KMGT]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|tok/s)?\s*", re.ASCII
 )
 _TIME = re.compile(
     r"\s*(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?\s*", re.ASCII

@@ -20,7 +20,7 @@ STANDARD: Mapping[str, str] = {alias: name for name, aliases in ALIASES.items() 
 
 
 def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Give the name in the log by standard name: the given map first, then a column's own name, then its alias.
+    """Return the name in the log by standard name: the given map first, then a column's own name, then its alias.
 
     A logged column whose own name the given map uses for another is left out.
     """

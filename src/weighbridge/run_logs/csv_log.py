@@ -9,6 +9,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
@@ -53,20 +54,15 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     names = _names(first[1], path) if headed else [str(place + 1) for place in range(len(first[1]))]
     table = TableBuilder(str(path))
     table.open(dict.fromkeys(names), 0)
-    torn = _fill(table, names, rows if headed else _again(first, rows), path, lines)
+    torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
     if not table.rows:
         raise no_rows(path)
     notes = ({} if headed else {"header": False}) | ({"torn_last_line": torn} if torn else {})
     return Log(table.rows, table.columns, notes=notes if lines.terminated else {**notes, "unterminated": True})
 
 
-def _again(first: tuple[int, list[str]], rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from rows
-
-
 def _rows(reader: Iterator[list[str]], path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:
-    """Give each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
+    """Yield each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
     while True:
         try:
             row = next(reader, None)
@@ -85,7 +81,7 @@ def _rows(reader: Iterator[list[str]], path: Path, lines: _Lines) -> Iterator[tu
 def _fill(
     table: TableBuilder, names: list[str], rows: Iterator[tuple[int, list[str]]], path: Path, lines: _Lines
 ) -> int:
-    """Add all rows; give the number of a torn last line, or 0."""
+    """Add all rows, and return the number of a torn last line, or 0."""
     chunk: list[list[str]] = []
     short = 0
     for line, row in rows:

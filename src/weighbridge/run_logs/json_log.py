@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +103,17 @@ def _swift(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(batch.lines, batch.first):
-        if line.strip():
-            try:
-                row = decode(line)
-            except ValueError as problem:
-                if not batch.terminated:
-                    return
-                raise _syntax(path, number, str(problem)) from None
-            if not isinstance(row, dict):
-                raise _syntax(path, number, "a row must be an object, {…}")
-            yield row
+        if not line.strip():
+            continue
+        try:
+            row = decode(line)
+        except ValueError as problem:
+            if not batch.terminated:
+                return
+            raise _syntax(path, number, str(problem)) from None
+        if not isinstance(row, dict):
+            raise _syntax(path, number, "a row must be an object, {…}")
+        yield row
 
 
 def _syntax(path: Path, line: int, what: str) -> SubjectError:
@@ -122,7 +123,7 @@ def _syntax(path: Path, line: int, what: str) -> SubjectError:
 
 
 def no_rows(path: Path) -> SubjectError:
-    """Say that a log holds no row."""
+    """Return the error for a log that holds no row."""
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
 
 
@@ -139,16 +140,15 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     start, document = _document(text, path)
     at, rows = _longest(document)
     if not rows:
-        raise SubjectError(
-            "no-rows",
-            "nowhere in the JSON is there a list of rows with numbers",
-            where=str(path),
-            remedy="bind a report with a list of one object a step, or a JSONL or CSV log",
-        )
+        what = "nowhere in the JSON is there a list of rows with numbers"
+        remedy = "bind a report with a list of one object a step, or a JSONL or CSV log"
+        raise SubjectError("no-rows", what, where=str(path), remedy=remedy)
     table = TableBuilder(str(path))
     table.add_mappings(rows)
     notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
-    return Log(table.rows, table.columns, facts=_scalars(document), notes=notes)
+    top = document.items() if isinstance(document, dict) else ()
+    facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
+    return Log(table.rows, table.columns, facts=facts, notes=notes)
 
 
 def _document(text: str, path: Path) -> tuple[int, Any]:
@@ -179,7 +179,7 @@ def _document(text: str, path: Path) -> tuple[int, Any]:
 
 
 def _breaks_in_its_line(text: str, start: int) -> tuple[int, str] | None:
-    """Say where a line that begins like JSON stops being it, whatever follows; most lines of a banner do."""
+    """Return where a line that begins like JSON stops being it, whatever follows; most lines of a banner do."""
     end = text.find("\n", start, start + MAX_BANNER_LINE)
     line = text[start : end if end >= 0 else start + MAX_BANNER_LINE].rstrip()
     try:
@@ -211,22 +211,13 @@ def _longest(document: Any) -> tuple[str, list[dict[str, Any]]]:
         at, value = waiting.pop()
         if isinstance(value, list) and len(value) > len(best[1]) and _are_rows(value):
             best = (at, value)
-        waiting.extend(reversed([(f"{at}.{key}".lstrip("."), item) for key, item in _inside(value)]))
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        inside = [(f"{at}.{key}".lstrip("."), item) for key, item in items if isinstance(item, (dict, list))]
+        waiting.extend(reversed(inside))
     return best
-
-
-def _inside(value: Any) -> Iterator[tuple[object, Any]]:
-    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return ((key, item) for key, item in items if isinstance(item, (dict, list)))
 
 
 def _are_rows(items: list[Any]) -> bool:
     if not all(isinstance(item, dict) for item in items):
         return False
     return any(type(cell) in (int, float) for item in items for cell in item.values())
-
-
-def _scalars(document: Any) -> Fields:
-    if not isinstance(document, Mapping):
-        return {}
-    return {key: item for key, item in document.items() if isinstance(item, (str, int, float, bool))}

@@ -38,21 +38,15 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise SubjectError(
-            "not-found", "there is no such file", where=str(path), remedy="check the path that the subject is bound to"
-        ) from None
+        remedy = "check the path that the subject is bound to"
+        raise SubjectError("not-found", "there is no such file", where=str(path), remedy=remedy) from None
     except (OSError, ValueError):
-        raise SubjectError(
-            "not-readable", "the file cannot be opened", where=str(path), remedy="check its permissions"
-        ) from None
+        what, remedy = "the file cannot be opened", "check its permissions"
+        raise SubjectError("not-readable", what, where=str(path), remedy=remedy) from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise SubjectError(
-            "not-a-file",
-            "this is not a regular file",
-            where=str(path),
-            remedy="bind a log file or a run directory, not a FIFO, socket or device",
-        )
+        remedy = "bind a log file or a run directory, not a FIFO, socket or device"
+        raise SubjectError("not-a-file", "this is not a regular file", where=str(path), remedy=remedy)
     return os.fdopen(handle, "rb")
 
 
@@ -75,7 +69,7 @@ def read_whole(path: Path, digests: dict[str, str], limit: int = MAX_WHOLE) -> b
 
 
 def empty(path: Path) -> SubjectError:
-    """Say that a file holds nothing."""
+    """Return the error for a file that holds nothing."""
     return SubjectError("empty-file", "the file is empty", where=str(path), remedy="bind a log with at least one row")
 
 
@@ -89,12 +83,9 @@ def decoded(data: bytes, path: Path, first: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = first + data.count(b"\n", 0, problem.start)
-        raise SubjectError(
-            "not-utf8",
-            f"byte 0x{data[problem.start]:02x} is not UTF-8 text",
-            where=f"{path}:{line}",
-            remedy="bind the log itself, not an archive or a binary file",
-        ) from None
+        what = f"byte 0x{data[problem.start]:02x} is not UTF-8 text"
+        remedy = "bind the log itself, not an archive or a binary file"
+        raise SubjectError("not-utf8", what, where=f"{path}:{line}", remedy=remedy) from None
 
 
 def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
@@ -113,12 +104,8 @@ def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
                 yield Batch(decoded(whole, path, first).split("\n"), first)
                 first += whole.count(b"\n") + 1
             if len(rest) > MAX_LINE:
-                raise SubjectError(
-                    "line-too-long",
-                    f"a line longer than {MAX_LINE} bytes",
-                    where=f"{path}:{first}",
-                    remedy="log one row a line",
-                )
+                what, where = f"a line longer than {MAX_LINE} bytes", f"{path}:{first}"
+                raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
     digests[path.name] = digest.hexdigest()
     if rest:
         yield Batch([_torn_tail(rest, path, first)], first, terminated=False)

@@ -63,22 +63,11 @@ class TableBuilder:
         """
         rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
         if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
-            raise SubjectError(
-                "too-large",
-                f"{rows} rows of {columns} columns and more",
-                where=self.where,
-                remedy=f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read",
-            )
-        for name in names:
-            if name not in self.columns:
-                self._check_name(name)
-                self.columns[name] = Cells(self.rows)
-
-    def _check_name(self, name: str) -> None:
-        if len(name) > MAX_NAME or not name.isprintable():
-            raise SubjectError(
-                "column-name",
-                f"a column's name is not a line of at most {MAX_NAME} printable characters: {name[:40]!r}",
-                where=self.where,
-                remedy="give the column a plain name",
-            )
+            what = f"{rows} rows of {columns} columns and more"
+            remedy = f"at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and {MAX_CELLS} cells are read"
+            raise SubjectError("too-large", what, where=self.where, remedy=remedy)
+        for name in [one for one in names if one not in self.columns]:
+            if len(name) > MAX_NAME or not name.isprintable():
+                what = f"a column's name is not a line of at most {MAX_NAME} printable characters: {name[:40]!r}"
+                raise SubjectError("column-name", what, where=self.where, remedy="give the column a plain name")
+            self.columns[name] = Cells(self.rows)

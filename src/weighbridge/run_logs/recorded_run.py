@@ -26,12 +26,8 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
         SubjectError: `not-a-run`, `run-schema`, `log-syntax`, or what reading a file raises.
     """
     if not exists(path / STEPS):
-        raise SubjectError(
-            "not-a-run",
-            f"a directory without {STEPS}",
-            where=str(path),
-            remedy="bind a run directory that a recorder wrote, or a log file",
-        )
+        remedy = "bind a run directory that a recorder wrote, or a log file"
+        raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
     events = read_events(path / EVENTS, digests) if exists(path / EVENTS) else ()
@@ -39,7 +35,7 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
 
 
 def complete(head: Fields) -> bool:
-    """Tell whether provenance is complete: schema, process, host, device and commit are all there."""
+    """Return whether provenance is complete: schema, process, host, device and commit are all there."""
     pid = head.get("pid")
     words = (head.get("host"), head.get("resolved_device"), head.get("commit"))
     named = all(isinstance(word, str) and word for word in words)
@@ -56,10 +52,6 @@ def _head(path: Path, digests: dict[str, str]) -> Fields:
     if not isinstance(head, Mapping):
         raise SubjectError("log-syntax", "run.json must be an object, {…}", where=str(path))
     if head.get("schema") != SCHEMA:
-        raise SubjectError(
-            "run-schema",
-            f"schema {str(head.get('schema'))[:60]!r} is not known",
-            where=str(path),
-            remedy=f"this version reads {SCHEMA}",
-        )
+        what = f"schema {str(head.get('schema'))[:60]!r} is not known"
+        raise SubjectError("run-schema", what, where=str(path), remedy=f"this version reads {SCHEMA}")
     return head

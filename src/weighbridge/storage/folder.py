@@ -1,4 +1,4 @@
-"""The folder that a checkpoint lies in, on this machine or elsewhere: what it holds, and its files opened by name.
+"""The folder of a checkpoint, on this machine or elsewhere: what it holds, and its files opened by name.
 
 Only plain names are ever asked for; whoever takes one from a file has checked it.
 """
@@ -20,41 +20,33 @@ class Folder(Protocol):
 
     @property
     def name(self) -> str:
-        """Give the name."""
-        ...
+        """Return the name."""
 
     @property
     def home(self) -> str:
-        """Tell it from every other folder, whatever leads there."""
-        ...
+        """Return what no other folder has in common, whatever leads there."""
 
     def holds(self, name: str) -> bool:
-        """Tell whether there is something of this name."""
-        ...
+        """Return whether there is something of this name."""
 
     def is_visible(self, name: str) -> bool:
-        """Tell whether there is something of this name that may be seen."""
-        ...
+        """Return whether there is something of this name that may be seen."""
 
     def leads_out(self, name: str) -> bool:
-        """Tell whether a name leads out of it."""
-        ...
+        """Return whether a name leads out of it."""
 
     def names(self) -> list[str]:
-        """List the names of its files."""
-        ...
+        """Return the names of its files."""
 
     def size(self, name: str) -> int:
-        """Count the bytes of a file."""
-        ...
+        """Return how many bytes a file has."""
 
     def open(self, name: str) -> ReadableFile:
-        """Open a file.
+        """Return a file, opened.
 
         Raises:
             SubjectError: where it cannot be read.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

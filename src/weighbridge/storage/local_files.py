@@ -1,11 +1,11 @@
-"""Ask about and read files that may be anything: never hang on a FIFO, never read a device, never exceed a limit."""
+"""Files that may be anything, asked about and read: never hang on a FIFO, read a device, or exceed a limit."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from weighbridge.errors import WeighbridgeError
 from weighbridge.urls import scheme_of
@@ -21,17 +21,17 @@ LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether a path is a folder; one that the system refuses to answer for, as a name too long, is none."""
+    """Return whether a path is a folder; one that the system refuses to answer for, as a name too long, is none."""
     return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir raises what the system refuses
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path is a regular file; one that the system refuses to answer for is none."""
+    """Return whether a path is a regular file; one that the system refuses to answer for is none."""
     return os.path.isfile(path)  # noqa: PTH113 -- Path.is_file raises what the system refuses
 
 
 def exists(path: Path) -> bool:
-    """Tell whether something is at a path; where the system refuses to answer, nothing is."""
+    """Return whether something is at a path; where the system refuses to answer, nothing is."""
     return os.path.exists(path)  # noqa: PTH110 -- Path.exists raises what the system refuses
 
 
@@ -41,7 +41,7 @@ def lexists(path: Path) -> bool:
 
 
 def local_path(target: str) -> Path | None:
-    """Give the path that a word names; None where it is a URL of elsewhere.
+    """Return the path that a word names; None where it is a URL of elsewhere.
 
     What exists under a name that looks like a URL is that file.
     """
@@ -52,42 +52,29 @@ def local_path(target: str) -> Path | None:
 
 
 def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
-    """Read a regular file of at most `limit` bytes.
+    """Return the bytes of a regular file of at most `limit` bytes.
 
     Raises:
         WeighbridgeError: of the class `error`: `file-missing`, `file-kind` (a directory, FIFO, socket or device),
             `file-size`, or `file-unreadable`.
     """
+    data = b""
     try:
-        data = _read(path, limit, error)
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                mode = os.fstat(descriptor).st_mode  # it may have been replaced since
+                data = file.read(limit + 1) if stat.S_ISREG(mode) else b""
+    except (FileNotFoundError, NotADirectoryError):
+        raise error("file-missing", "no such file", where=str(path), remedy="check the path") from None
     except (OSError, ValueError) as problem:
-        _refuse_unreadable(path, problem, error)
+        why = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else "not a path"
+        what, remedy = f"cannot be read: {why}", "check path and permissions"
+        raise error("file-unreadable", what, where=str(path), remedy=remedy) from None
+    if not stat.S_ISREG(mode):
+        kind = next((name for test, name in _KINDS if test(mode)), "something else")
+        raise error("file-kind", f"{kind}, not a regular file", where=str(path), remedy="give a regular file")
     if len(data) > limit:
         raise error("file-size", f"more than {limit} bytes", where=str(path), remedy="give a smaller file")
     return data
-
-
-def _read(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        _refuse_kind(path, mode, error)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode  # it may have been replaced since
-        if not stat.S_ISREG(mode):
-            _refuse_kind(path, mode, error)
-        return file.read(limit + 1)
-
-
-def _refuse_kind(path: Path, mode: int, error: type[WeighbridgeError]) -> NoReturn:
-    what = next((name for test, name in _KINDS if test(mode)), "something else")
-    raise error("file-kind", f"{what}, not a regular file", where=str(path), remedy="give a regular file")
-
-
-def _refuse_unreadable(path: Path, problem: Exception, error: type[WeighbridgeError]) -> NoReturn:
-    if isinstance(problem, (FileNotFoundError, NotADirectoryError)):
-        raise error("file-missing", "no such file", where=str(path), remedy="check the path") from None
-    why = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else "not a path"
-    raise error(
-        "file-unreadable", f"cannot be read: {why}", where=str(path), remedy="check path and permissions"
-    ) from None

@@ -10,7 +10,6 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.storage.readable import WINDOW
@@ -26,18 +25,27 @@ class MappedFile:
     def __init__(self, path: str | os.PathLike[str], name: str = "") -> None:
         self._fd = -1
         self.name = name or os.fspath(path)
-        self._fd = _open(Path(path), self.name)
+        try:
+            # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except (OSError, ValueError) as problem:
+            raise _unreadable(problem, self.name) from None
         found = os.fstat(self._fd)
         self._identity = _identity(found)
         self.size = found.st_size
         _require_content(found, self.name)
-        self._map = _map(self._fd, self.size, self.name)
+        try:
+            self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
+        except OSError as problem:  # it takes a descriptor of its own
+            raise _unreadable(problem, self.name) from None
+        except ValueError:  # the file is shorter by now
+            raise _changed(self.name) from None
         self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
     @property
     def version(self) -> str:
-        """Tell the time of its last change, since the epoch, when it was opened."""
+        """Return the time of its last change, since the epoch, when it was opened."""
         seconds, ns = divmod(self._identity[3], 10**9)
         return f"changed at {seconds}.{ns:09d} s"
 
@@ -46,7 +54,7 @@ class MappedFile:
             os.close(self._fd)
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Look at bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
+        """Return bytes `start` to `stop` without copying; the caller has checked that they lie in the file."""
         return self._view[start:stop]
 
     gather = read
@@ -59,7 +67,7 @@ class MappedFile:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Walk over bytes `start` to `stop` in steps of `size`, giving back what lies behind.
+        """Yield bytes `start` to `stop` in steps of `size`, giving back what lies behind.
 
         Raises:
             SubjectError: `subject-changed`, when the file is no longer the one that was opened.
@@ -75,7 +83,7 @@ class MappedFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Hold the file against what it was when it was opened: inode, size and time of change.
+        """Raise where the file is no longer what it was when it was opened: inode, size or time of change.
 
         Raises:
             SubjectError: `subject-changed`.
@@ -88,37 +96,18 @@ def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _open(path: Path, name: str) -> int:
-    try:
-        # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
-        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (FileNotFoundError, NotADirectoryError):
-        raise SubjectError(
-            "file-missing", "there is no such file", where=name, remedy="check the path of the subject"
-        ) from None
-    except (OSError, ValueError) as problem:
-        raise _unreadable(problem, name) from None
-
-
-def _map(descriptor: int, size: int, name: str) -> mmap.mmap:
-    try:
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    except OSError as problem:  # it takes a descriptor of its own
-        raise _unreadable(problem, name) from None
-    except ValueError:  # the file is shorter by now
-        raise _changed(name) from None
-
-
 def _changed(name: str) -> SubjectError:
-    return SubjectError(
-        "subject-changed",
+    what, remedy = (
         "the file was written to while it was being read",
-        where=name,
-        remedy="wait until its writer is done, then measure again",
+        "wait until its writer is done, then measure again",
     )
+    return SubjectError("subject-changed", what, where=name, remedy=remedy)
 
 
 def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
+    if isinstance(problem, (FileNotFoundError, NotADirectoryError)):
+        remedy = "check the path of the subject"
+        return SubjectError("file-missing", "there is no such file", where=name, remedy=remedy)
     number = problem.errno if isinstance(problem, OSError) else None
     remedy = "raise the limit of open files (ulimit -n)" if number == errno.EMFILE else "make it readable for this user"
     reason = os.strerror(number) if number else "not a usable path"
@@ -127,16 +116,12 @@ def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
 
 def _require_content(found: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise SubjectError(
-            "file-kind",
-            f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file",
-            where=name,
-            remedy="bind a checkpoint file, or its directory or index",
-        )
+        what = f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file"
+        remedy = "bind a checkpoint file, or its directory or index"
+        raise SubjectError("file-kind", what, where=name, remedy=remedy)
     if found.st_size == 0:
-        raise SubjectError(
-            "empty-file", "the file has no bytes", where=name, remedy="write the checkpoint again; this one is lost"
-        )
+        remedy = "write the checkpoint again; this one is lost"
+        raise SubjectError("empty-file", "the file has no bytes", where=name, remedy=remedy)
 
 
 _KINDS = {

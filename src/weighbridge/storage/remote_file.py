@@ -1,4 +1,4 @@
-"""A file elsewhere, read by ranges in constant memory, with the same face as a mapped one.
+"""A file elsewhere, read by ranges in constant memory through the same interface as a mapped one.
 
 What is handed out is never overwritten, so that two threads may read at once and hold on to what they got.
 """
@@ -34,11 +34,20 @@ class RemoteFile:
         found = store.info(path, self.name)
         self._marks = _marks(found)
         self._checked = store.fetched
-        self.size = _size(found, self.name)
+        if found.get("type") == "directory":
+            what, remedy = "is a folder, not a file", "bind a checkpoint file, or its folder or index"
+            raise SubjectError("file-kind", what, where=self.name, remedy=remedy)
+        size = found.get("size")
+        if type(size) is not int or size < 0:
+            raise SubjectError("remote-size", "its size is not told", where=self.name, remedy="fetch the file first")
+        if size == 0:
+            remedy = "write the checkpoint again; this one is lost"
+            raise SubjectError("empty-file", "the file has no bytes", where=self.name, remedy=remedy)
+        self.size = size
 
     @property
     def version(self) -> str:
-        """Tell what the filesystem told of it when it was opened, as a digest."""
+        """Return what the filesystem said of it when it was opened, as a digest."""
         told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
         return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
@@ -63,7 +72,7 @@ class RemoteFile:
         """Do nothing: the store keeps only the last few blocks anyway."""
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Walk over bytes `start` to `stop` in steps of `size`, the next blocks already on their way.
+        """Yield bytes `start` to `stop` in steps of `size`, the next blocks already on their way.
 
         Raises:
             SubjectError: `subject-changed`, when the file is no longer the one that was opened, or `remote-…`.
@@ -74,7 +83,7 @@ class RemoteFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Ask again what the filesystem tells of the file, where anything was fetched since it was last asked.
+        """Raise where the filesystem now says otherwise of the file; it is asked if anything was fetched since.
 
         Raises:
             SubjectError: `subject-changed`, or `remote-…` where it cannot be asked.
@@ -83,16 +92,13 @@ class RemoteFile:
         if fetched == self._checked:
             return
         if _marks(self._store.info(self._path, self.name)) != self._marks:
-            raise SubjectError(
-                "subject-changed",
-                "the file was replaced while it was being read",
-                where=self.name,
-                remedy="wait until its writer is done, then measure again",
-            )
+            remedy = "wait until its writer is done, then measure again"
+            what = "the file was replaced while it was being read"
+            raise SubjectError("subject-changed", what, where=self.name, remedy=remedy)
         self._checked = max(self._checked, fetched)
 
     def _assembled(self, start: int, stop: int, size: int, ahead: int) -> memoryview:
-        """Give bytes `start` to `stop` from blocks of `size`; the next ones before `ahead` are sent for early."""
+        """Return bytes `start` to `stop` from blocks of `size`; the next ones before `ahead` are requested early."""
         if start >= stop:
             return memoryview(b"")
         first, last = start // size, (stop - 1) // size
@@ -116,16 +122,3 @@ class RemoteFile:
 def _marks(found: dict[str, Any]) -> dict[str, str]:
     plain = {key.replace("-", "").replace("_", "").lower(): str(value) for key, value in found.items()}
     return {key: value for key, value in plain.items() if key in MARKS}
-
-
-def _size(found: dict[str, Any], name: str) -> int:
-    if found.get("type") == "directory":
-        what, remedy = "is a folder, not a file", "bind a checkpoint file, or its folder or index"
-        raise SubjectError("file-kind", what, where=name, remedy=remedy)
-    size = found.get("size")
-    if type(size) is not int or size < 0:
-        raise SubjectError("remote-size", "its size is not told", where=name, remedy="fetch the file first")
-    if size == 0:
-        remedy = "write the checkpoint again; this one is lost"
-        raise SubjectError("empty-file", "the file has no bytes", where=name, remedy=remedy)
-    return size

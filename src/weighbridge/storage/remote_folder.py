@@ -22,11 +22,11 @@ class RemoteFolder:
         self.name = self.home = name
 
     def holds(self, name: str) -> bool:
-        """Tell whether there is something of this name."""
+        """Return whether there is something of this name."""
         return self._store.holds(self._path_of(name), f"{self.name}/{name}")
 
     def is_visible(self, name: str) -> bool:
-        """Tell whether there is something of this name that may be seen.
+        """Return whether there is something of this name that may be seen.
 
         Object stores refuse access to what is not there where they may not be listed, and a signed link opens one file.
         """
@@ -38,11 +38,11 @@ class RemoteFolder:
             raise
 
     def leads_out(self, name: str) -> bool:
-        """Tell that no plain name does."""
+        """Return False: no plain name does."""
         return False
 
     def names(self) -> list[str]:
-        """List the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
+        """Return the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
         if self._listed is None and self._store.over_http:
             self._listed = [name for name in USUAL if self.is_visible(name)]
         if self._listed is None:
@@ -50,11 +50,11 @@ class RemoteFolder:
         return self._listed
 
     def size(self, name: str) -> int:
-        """Count the bytes of a file."""
+        """Return how many bytes a file has."""
         return self.open(name).size
 
     def open(self, name: str) -> RemoteFile:
-        """Ask for a file."""
+        """Return a file, opened."""
         return RemoteFile(self._store, self._path_of(name), f"{self.name}/{name}")
 
     def _path_of(self, name: str) -> str:

@@ -49,7 +49,7 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
         side = "source" if source.silent else "import"
-        code, why = "config-one-sided", f"the {side} says nothing of its model beside the tensors"
+        code, why = "config-one-sided", f"no config.json beside the {side}"
     elif source.home and source.home == candidate.home:
         code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
     else:

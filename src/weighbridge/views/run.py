@@ -59,15 +59,15 @@ class RunView:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Name every column that holds numbers, `step` among them, in the order of the log."""
+        """Return the name of every column of numbers, `step` among them, in the order of the log."""
         return tuple(self.cells)
 
     def dense(self, name: str) -> Cells:
-        """Give a column's cells `[rows]`, overlays applied."""
+        """Return a column's cells `[rows]`, overlays applied."""
         return _laid_over(self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name})
 
     def column(self, name: str) -> Column | None:
-        """Give a column's samples, by standard name or by its name in the log; None where there is no such column."""
+        """Return a column's samples, by standard name or by its name in the log; None where there is no such column."""
         known = self.named(name)
         if known is None:
             return None
@@ -90,7 +90,7 @@ class RunView:
         return next((standard for standard, logged in self.logged_as.items() if logged == name), None)
 
     def cut(self, rows: Sequence[int]) -> RunView:
-        """Give the view of these rows only, in this order."""
+        """Return the view of these rows only, in this order."""
         cells = {name: _picked(self.dense(name), rows) for name in self.cells}
         return dataclasses.replace(self, rows=len(rows), cells=cells, laid={})
 
@@ -99,11 +99,11 @@ class RunView:
         return dataclasses.replace(self, laid={**self.laid, (row, column): value})
 
     def with_events(self, events: Sequence[Fields]) -> RunView:
-        """Give the view with other events."""
+        """Return the view with other events."""
         return dataclasses.replace(self, events=tuple(events))
 
     def digest(self) -> Mapping[str, str]:
-        """Give the SHA-256 of every file that was read, by its name."""
+        """Return the SHA-256 of every file that was read, by its name."""
         return self.digests
 
 
@@ -139,29 +139,27 @@ def _laid_over(cells: Cells, laid: Mapping[int, float | None]) -> Cells:
 # --- Opening ----------------------------------------------------------------------------------------------------------
 
 
-def _on_this_machine(target: str) -> Path:
-    path = local_path(target)
-    if path is None:
-        raise SubjectError(
-            "run-elsewhere", "runs are read on this machine only", where=bare(target), remedy="fetch it, bind its path"
-        )
-    return path
-
-
-def open_run(path: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
+def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
     """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV; `columns` maps standard names to logged ones.
 
     Raises:
         SubjectError: what cannot be read, where, and what to do.
     """
-    path = _on_this_machine(str(path))
+    path = local_path(str(target))
+    if path is None:
+        what, remedy = "runs are read on this machine only", "fetch it, bind its path"
+        raise SubjectError("run-elsewhere", what, where=bare(str(target)), remedy=remedy)
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})
-    cells = {name: log.columns[logged] for name, logged in names.items() if _numeric(log.columns[logged])}
+    logged_cells = {name: log.columns[logged] for name, logged in names.items()}
+    # A column of texts holds no number; one of numbers may lack some of them.
+    cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
     notes = dict(log.notes)
     if STEP not in cells:
-        cells = {STEP: _numbered(log.rows), **cells}
+        counted = Cells(log.rows)
+        counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
+        cells = {STEP: counted, **cells}
         notes["steps_are_row_numbers"] = True
     return RunView(
         rows=log.rows,
@@ -175,18 +173,6 @@ def open_run(path: str | Path, columns: Mapping[str, str] | None = None) -> RunV
     )
 
 
-def _numeric(cells: Cells) -> bool:
-    """Tell a column of numbers, some of them perhaps missing, from one of texts."""
-    return NUMBER in cells.state or UNREADABLE not in cells.state
-
-
-def _numbered(rows: int) -> Cells:
-    cells = Cells()
-    cells.values.extend(map(float, range(rows)))
-    cells.state.extend(b"\x01" * rows)
-    return cells
-
-
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
@@ -198,7 +184,7 @@ def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
 
 
 def _by_content(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    """Tell JSONL (its first line is an object, its second begins one) from a report, and both from CSV."""
+    """Return the reader for what the file looks like: JSONL has an object in line one and begins one in line two."""
     with open_regular(path) as file:
         head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
     lines = [line for line in head.split("\n") if line.strip()]
