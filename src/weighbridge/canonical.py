@@ -51,31 +51,40 @@ def _spell(value: Any) -> Any:
     return value
 
 
-def loads(data: bytes | str, *, where: str = "") -> Any:
-    """Parse JSON strictly.
+def loads(data: bytes | str, *, where: str = "", spelled: bool = True) -> Any:
+    """Parse JSON strictly; only where numbers are `spelled` is `{"$num": "nan"}` one.
 
     Raises:
         WeighbridgeError: `json` with the reason, for doubled keys, bare NaN or infinity, numbers that overflow,
             text that is not UTF-8, or nesting beyond the parser.
     """
+    pairs = _spelled if spelled else unique
     try:
         return json.loads(
-            data, object_pairs_hook=_pairs, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
+            data, object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
         )
     except (ValueError, RecursionError) as problem:
         what = "nested too deep" if isinstance(problem, RecursionError) else str(problem)
         raise WeighbridgeError("json", f"not strict JSON: {what}", where=where) from None
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> Any:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's entries by key, for the hook of a JSON decoder.
+
+    Raises:
+        ValueError: a key is given twice.
+    """
     value = dict(pairs)
     if len(value) != len(pairs):
         seen: set[str] = set()
         doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {doubled!r} is given twice")
-    if len(value) == 1 and NUM in value:
-        return _unspell(value[NUM])
+        raise ValueError(f"the key {doubled[:60]!r} is given twice")
     return value
+
+
+def _spelled(pairs: list[tuple[str, Any]]) -> Any:
+    value = unique(pairs)
+    return _unspell(value[NUM]) if len(value) == 1 and NUM in value else value
 
 
 def _unspell(word: object) -> float:

@@ -179,6 +179,11 @@ def test_hostile_names_are_only_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_metadata_may_bear_the_key_that_spells_a_number_in_our_own_files(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(framed(b'{"__metadata__":{"$num":"nan"}}'))
+    assert open_checkpoint(tmp_path / "x").metadata == {"$num": "nan"}
+
+
 def test_any_flipped_byte_and_any_truncation_gives_a_view_or_a_subject_error(tmp_path: Path) -> None:
     good = safetensors_bytes(GOOD, {"format": "pt"})
     mutants = [good[:size] for size in range(len(good))]

@@ -10,6 +10,8 @@ from weighbridge.formats.tensor import Tensor
 from weighbridge.model import Scalar
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
+MAX_TEXT = 1 << 10  # characters of a text in metadata
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
@@ -40,3 +42,10 @@ class Reading:
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     checksums: tuple[Checksum, ...] = ()
+
+
+def short(value: object) -> Scalar:
+    """Return a value of a file's metadata, or None for a long text and for what is no scalar."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None

@@ -7,8 +7,7 @@ only one that lies in the checkpoint's own directory is ever opened.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
@@ -18,10 +17,10 @@ from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE
 from weighbridge.formats.tensor import Piece, Pieces, Tensor, quoted
 from weighbridge.formats.torch_pickle import WHOLE, in_values
+from weighbridge.model import Scalar
 from weighbridge.storage import zip_archive
 from weighbridge.storage.folder import Folder
 from weighbridge.storage.readable import Excerpt, ReadableFile
-from weighbridge.storage.zip_archive import Member
 
 FORMAT = "torch-dcp"
 UNWEIGHED = "dcp.unweighed_items"
@@ -36,39 +35,27 @@ def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Re
         SubjectError: `dcp-…`, or what the pickle or an item's archive is refused with.
     """
     contents = dcp_metadata.read(metadata)
-    homes = {name: _open(name, folder, metadata) for name in sorted({item.file for item in contents.items.values()})}
-    for name, items in _by_file(contents.items):
-        _require_cover(items, homes[name])
-    tensors, checksums = dict[str, Tensor](), list[Checksum]()
-    for name in contents.tensors:
-        tensors[name] = _tensor(name, contents, homes, checksums)
-    return Reading(
-        format=FORMAT,
-        tensors=tensors,
-        metadata={UNWEIGHED: len(contents.others)} if contents.others else {},
-        checksums=tuple(checksums),
-    ), {file.name: file for file in (metadata, *homes.values())}
+    homes: dict[str, ReadableFile] = {}
+    for name in sorted({item.file for item in contents.items.values()}):
+        if not folder.holds(name):
+            _refuse_copy("file", f"{quoted(name)}, which {dcp_metadata.NAME} names, is not beside it", metadata)
+        if folder.leads_out(name):
+            what = f"{quoted(name)} is a link that leads out of the directory"
+            raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
+        homes[name] = folder.open(name)
+    _require_cover(contents.items, homes)
+    checksums: list[Checksum] = []
+    tensors = {name: _tensor(name, contents, homes, checksums) for name in contents.tensors}
+    unweighed: dict[str, Scalar] = {UNWEIGHED: len(contents.others)} if contents.others else {}
+    reading = Reading(format=FORMAT, tensors=tensors, metadata=unweighed, checksums=tuple(checksums))
+    return reading, {file.name: file for file in (metadata, *homes.values())}
 
 
-def _open(name: str, folder: Folder, metadata: ReadableFile) -> ReadableFile:
-    if not folder.holds(name):
-        _refuse_copy("file", f"{quoted(name)}, which {dcp_metadata.NAME} names, is not beside it", metadata)
-    if folder.leads_out(name):
-        what = f"{quoted(name)} is a link that leads out of the directory"
-        raise SubjectError("dcp-path", what, where=metadata.name, remedy=COPY_FILES)
-    return folder.open(name)
-
-
-def _by_file(items: Mapping[Key, Item]) -> Iterator[tuple[str, list[tuple[Item, Key]]]]:
-    placed = sorted(((item, key) for key, item in items.items()), key=lambda each: each[0])
-    for name, group in itertools.groupby(placed, key=lambda each: each[0].file):
-        yield name, list(group)
-
-
-def _require_cover(items: list[tuple[Item, Key]], file: ReadableFile) -> None:
-    """Require that the items of a file follow each other to its end: no byte in two of them, and none in no item."""
-    cursor = 0
-    for item, key in items:
+def _require_cover(items: Mapping[Key, Item], homes: Mapping[str, ReadableFile]) -> None:
+    """Require that the items of each file follow each other to its end: no byte in two of them, and none in no item."""
+    ends = dict.fromkeys(homes, 0)
+    for key, item in sorted(items.items(), key=lambda each: each[1]):
+        file, cursor = homes[item.file], ends[item.file]
         if item.start < cursor:
             _refuse_copy("overlap", f"{shown(key)} begins {cursor - item.start} bytes before the end of another", file)
         if item.start > cursor:
@@ -76,9 +63,10 @@ def _require_cover(items: list[tuple[Item, Key]], file: ReadableFile) -> None:
         if item.nbytes > file.size - cursor:
             what = f"{shown(key)} takes {item.nbytes} bytes from byte {cursor} on, {file.size - cursor} are left"
             _refuse_copy("truncated", what, file)
-        cursor += item.nbytes
-    if cursor < file.size:
-        _refuse_copy("trailing", f"{file.size - cursor} bytes follow the last item", file)
+        ends[item.file] += item.nbytes
+    for name, end in ends.items():
+        if end < homes[name].size:
+            _refuse_copy("trailing", f"{homes[name].size - end} bytes follow the last item", homes[name])
 
 
 def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], checksums: list[Checksum]) -> Tensor:
@@ -101,8 +89,11 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
 
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:
-    """Read the one tensor of an item, as it lies in its file, and the checksums of its storages."""
-    part = Excerpt(file, item.start, item.start + item.nbytes)
+    """Read the one tensor of an item, as it lies in its file, and the checksums of its storages.
+
+    All other members are held against theirs.
+    """
+    part, place = Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
         refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)
     members = zip_archive.members(part)
@@ -110,21 +101,16 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
     tensors = torch_file.parse(part, members, root).tensors if root is not None else {}
     if root is None or list(tensors) != [WHOLE]:
         refuse("item", f"{shown(key)} at byte {item.start} is {len(tensors)} tensors by name, not one without", file)
-    found, told = tensors[WHOLE], _checksums(key, item, part, members, root + torch_file.DATA)
-    part.release(0, part.size)
-    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), told
-
-
-def _checksums(key: Key, item: Item, part: Excerpt, members: Mapping[str, Member], data: str) -> list[Checksum]:
-    """List the checksums of the storages, counted from the start of the file; hold all other members against theirs."""
     told = []
     for member in members.values():
-        if not member.name.startswith(data):
+        if member.name.startswith(root + torch_file.DATA):
+            extent = (item.start + member.start, item.start + member.stop)
+            told.append(Checksum(place=place, file=file.name, parts=(extent,), stored=member.crc))
+        else:
             zip_archive.content(part, member, MAX_PICKLE)
-            continue
-        place, parts = f"{key[0]} at byte {item.start}", ((item.start + member.start, item.start + member.stop),)
-        told.append(Checksum(place=place, file=part.whole.name, parts=parts, stored=member.crc))
-    return told
+    found = tensors[WHOLE]
+    part.release(0, part.size)
+    return dataclasses.replace(found, name=key[0], file=file.name, offset=found.offset + item.start), told
 
 
 def _refuse_copy(code: str, what: str, file: ReadableFile) -> NoReturn:

@@ -16,6 +16,7 @@ from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, M
 from weighbridge.formats.tensor import quoted, span
 from weighbridge.formats.tiling import Block, doubled
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, in_values, whole
+from weighbridge.storage.folder import is_plain
 from weighbridge.storage.readable import ReadableFile
 
 NAME, SUFFIX = ".metadata", ".distcp"
@@ -75,7 +76,7 @@ class Contents(NamedTuple):
 
 
 def begins(head: bytes) -> bool:
-    """Tell whether a file begins as the pickle of a distributed checkpoint does, whatever its protocol."""
+    """Return whether a file begins as the pickle of a distributed checkpoint does, whatever its protocol."""
     return head.startswith(b"\x80") and MAGIC in head
 
 
@@ -115,12 +116,18 @@ class _Reader:
                 tensors[name] = self.tensor(name, self.state(told, TENSOR), left)
                 left -= len(tensors[name].blocks)
         items = self.items(stored)
-        expected = {(name, at) for name, tensor in tensors.items() for at, _ in tensor.blocks}
-        self.require_items(expected | {(name, None) for name in others}, items)
+        expected: set[Key] = {(name, at) for name, tensor in tensors.items() for at, _ in tensor.blocks}
+        expected |= {(name, None) for name in others}
+        missing, unread = expected - items.keys(), items.keys() - expected
+        if missing:
+            self.refuse("item", f"{shown(min(missing, key=repr))} is stored nowhere; {len(missing)} such items")
+        if unread:
+            what = "is stored, but neither a piece of a tensor nor named"
+            self.refuse("unread", f"{shown(min(unread, key=repr))} {what}; {len(unread)} such items")
         return Contents(tensors, tuple(others), items)
 
     def state(self, value: object, callee: str) -> dict[str, object]:
-        """Take the fields of an object of this class; many objects may share one dictionary of them, so it is short."""
+        """Return the fields of an object of this class; many may share one dictionary of them, so it is short."""
         if not isinstance(value, Made) or value.callee != callee:
             self.refuse("metadata", f"no {callee.rpartition('.')[2]} where one belongs")
         fields = self.entries(value.state)
@@ -135,7 +142,12 @@ class _Reader:
 
     def tensor(self, name: str, told: Mapping[str, object], most: int) -> Saved:
         """Read a tensor of at most so many pieces; many tensors may share one list of them."""
-        dtype = self.dtype(name, told.get("properties"))
+        properties = told.get("properties")
+        fields = properties.state if isinstance(properties, Made) and properties.callee in PROPERTIES else None
+        first = fields[0] if isinstance(fields, tuple) and fields else None
+        dtype = BY_NAME.get(first.name) if isinstance(first, Global) else None
+        if dtype is None:
+            self.refuse("metadata", f"{quoted(name)} has no dtype")
         sizes = whole(told.get("size"))
         if sizes is None or len(sizes) > MAX_RANK:
             self.refuse("shape", f"{quoted(name)}: its size is not at most {MAX_RANK} whole numbers")
@@ -149,13 +161,6 @@ class _Reader:
         blocks = tuple(self.block(name, self.state(chunk, CHUNK), sizes) for chunk in chunks)
         self.require_tiled(name, sizes, blocks)
         return Saved(dtype, sizes, blocks)
-
-    def dtype(self, name: str, properties: object) -> str:
-        told = properties.state if isinstance(properties, Made) and properties.callee in PROPERTIES else None
-        first = told[0] if isinstance(told, tuple) and told and isinstance(told[0], Global) else Global("")
-        if first.name not in BY_NAME:
-            self.refuse("metadata", f"{quoted(name)} has no dtype")
-        return BY_NAME[first.name]
 
     def block(self, name: str, told: Mapping[str, object], shape: tuple[int, ...]) -> Block:
         at, sizes = whole(told.get("offsets")), whole(told.get("sizes"))
@@ -194,7 +199,7 @@ class _Reader:
 
     def item(self, key: Key, told: Mapping[str, object]) -> Item:
         path, start, nbytes = told.get("relative_path"), told.get("offset"), told.get("length")
-        if not isinstance(path, str) or path in ("", ".", "..") or any(sign in path for sign in "/\\\0"):
+        if not isinstance(path, str) or not is_plain(path):
             said = quoted(path) if isinstance(path, str) else "no text"
             self.refuse("path", f"{shown(key)} is said to lie in {said}, which is not a plain file name")
         if type(start) is not int or type(nbytes) is not int or start < 0 or nbytes <= 0:
@@ -206,25 +211,13 @@ class _Reader:
             self.refuse("transformed", f"{shown(key)} is stored through {how}, not as torch.save wrote it")
         return Item(path, start, nbytes)
 
-    def require_items(self, expected: set[Key], items: Mapping[Key, Item]) -> None:
-        missing, unread = expected - items.keys(), items.keys() - expected
-        if missing:
-            self.refuse("item", f"{shown(min(missing, key=repr))} is stored nowhere; {len(missing)} such items")
-        if unread:
-            what = "is stored, but neither a piece of a tensor nor named"
-            self.refuse("unread", f"{shown(min(unread, key=repr))} {what}; {len(unread)} such items")
-
 
 def shown(key: Key) -> str:
-    """Show a piece, or an item that is no tensor, in a message."""
+    """Return a piece, or an item that is no tensor, as a message shows it."""
     name, at = key
     return f"{quoted(name)} from {list(at)[:8]} on" if at else quoted(name)
 
 
 def refuse(code: str, what: str, file: ReadableFile) -> NoReturn:
-    """Refuse a distributed checkpoint.
-
-    Raises:
-        SubjectError: `dcp-…`.
-    """
+    """Refuse a distributed checkpoint with `dcp-…`."""
     raise SubjectError(f"dcp-{code}", what, where=file.name, remedy=REMEDIES.get(code, SAVE_AGAIN))

@@ -7,9 +7,10 @@ Vocabularies are stepped over, not decoded. Nothing is read from the payload.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
+from weighbridge.formats.contents import Reading
 from weighbridge.formats.tensor import GGUF_TYPES, Tensor, quoted, span
 from weighbridge.model import Scalar
 from weighbridge.storage.readable import ReadableFile
@@ -42,31 +43,39 @@ class _Info(NamedTuple):
     at: int
 
 
-def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+def read(file: ReadableFile) -> Reading:
     """Read the tensors by name, in header order, and the short metadata (None for arrays and long texts).
 
     Raises:
         SubjectError: `gguf-…` with the byte offset and the reason.
     """
     reader = _Reader(file)
-    tensor_count, key_count = _counts(reader)
-    metadata, _ = _metadata(reader, key_count)
-    infos = _infos(reader, tensor_count)
-    alignment = _alignment(reader, metadata)
-    tensors = _placed(reader, infos, -(-reader.at // alignment) * alignment, alignment)
+    tensors, keys = reader.counts()
+    metadata, _ = reader.metadata(keys)
+    infos: dict[str, _Info] = {}
+    for _ in range(tensors):
+        at = reader.at
+        name = reader.text("a tensor's name")
+        if name in infos:
+            reader.refuse("twice", f"the tensor {quoted(name)} is given twice", at)
+        infos[name] = _Info(*reader.layout(name), reader.number("Q", "an offset"), at)
+    alignment = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
+    assert isinstance(alignment, int)
+    if alignment <= 0 or alignment & (alignment - 1):
+        reader.refuse("alignment", f"{ALIGNMENT} is {alignment}, not a power of two")
+    placed = _placed(reader, infos, alignment)
     file.release(0, reader.at)
-    return tensors, metadata
+    return Reading(format="gguf", tensors={name: placed[name] for name in infos}, metadata=metadata)
 
 
 def places(file: ReadableFile) -> dict[str, int]:
     """Find the byte at which each key's type stands, its value after it; every length on the way is checked.
 
     Raises:
-        SubjectError: as `parse` does.
+        SubjectError: as `read` does.
     """
     reader = _Reader(file)
-    _, key_count = _counts(reader)
-    return _metadata(reader, key_count)[1]
+    return reader.metadata(reader.counts()[1])[1]
 
 
 class _Reader:
@@ -83,16 +92,15 @@ class _Reader:
         raise SubjectError(f"gguf-{code}", what, where=where, remedy=WRITE_AGAIN)
 
     def skip(self, size: int, what: str) -> int:
-        """Step over `size` bytes and give where they start."""
+        """Step over `size` bytes and return where they start."""
         start = self.at
         if size > self.file.size - start:
             self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - start} are left")
         self.at = start + size
         return start
 
-    def number(self, code: str, what: str) -> int:
-        value: int = struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
-        return value
+    def number(self, code: str, what: str) -> Any:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def take(self, size: int, what: str) -> memoryview:
         """Step over `size` bytes and look at them."""
@@ -102,7 +110,7 @@ class _Reader:
     def count(self, what: str, least: int, most: int) -> int:
         """Read a count of things that take at least `least` bytes each."""
         at = self.at
-        value = self.number("Q", f"the number of {what}")
+        value: int = self.number("Q", f"the number of {what}")
         left = self.file.size - self.at
         if value > left // least:
             self.refuse("count", f"{value} {what} cannot fit into the {left} bytes that are left", at)
@@ -122,80 +130,88 @@ class _Reader:
         except UnicodeDecodeError:
             self.refuse("text", f"{what} is not UTF-8", start)
 
+    def counts(self) -> tuple[int, int]:
+        """Read the version, and the numbers of tensors and keys."""
+        version = self.number("I", "the version")
+        if version not in VERSIONS:
+            big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
+            self.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
+        return self.count("tensors", LEAST_TENSOR, MAX_TENSORS), self.count("keys", LEAST_KEY, MAX_KEYS)
 
-def _counts(reader: _Reader) -> tuple[int, int]:
-    """Read the version, and the numbers of tensors and keys."""
-    version = reader.number("I", "the version")
-    if version not in VERSIONS:
-        big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
-        reader.refuse("version", f"version {version}{big}; versions 2 and 3 are read", 4)
-    tensors = reader.count("tensors", LEAST_TENSOR, MAX_TENSORS)
-    return tensors, reader.count("keys", LEAST_KEY, MAX_KEYS)
+    def metadata(self, count: int) -> tuple[dict[str, Scalar], dict[str, int]]:
+        """Read the short values by key, and where the type of each key's value stands."""
+        metadata: dict[str, Scalar] = {}
+        where: dict[str, int] = {}
+        for _ in range(count):
+            at = self.at
+            key = self.text("a key")
+            if key in metadata:
+                self.refuse("twice", f"the key {quoted(key)} is given twice", at)
+            where[key] = self.at
+            kind = self.number("I", "a type")
+            if key == ALIGNMENT and kind != UINT32:
+                self.refuse("alignment", f"{ALIGNMENT} is not a 32-bit whole number", at)
+            metadata[key] = self.value(kind, quoted(key))
+        return metadata, where
 
-
-def _metadata(reader: _Reader, count: int) -> tuple[dict[str, Scalar], dict[str, int]]:
-    metadata: dict[str, Scalar] = {}
-    where: dict[str, int] = {}
-    for _ in range(count):
-        at = reader.at
-        key = reader.text("a key")
-        if key in metadata:
-            reader.refuse("twice", f"the key {quoted(key)} is given twice", at)
-        where[key] = reader.at
-        kind = reader.number("I", "a type")
-        if key == ALIGNMENT and kind != UINT32:
-            reader.refuse("alignment", f"{ALIGNMENT} is not a 32-bit whole number", at)
-        metadata[key] = _value(reader, kind, key)
-    return metadata, where
-
-
-def _value(reader: _Reader, kind: int, key: str) -> Scalar:
-    if kind == ARRAY:
-        _skip_array(reader, key, 1)
+    def value(self, kind: int, key: str) -> Scalar:
+        if kind in SCALARS:
+            value: Scalar = self.number(SCALARS[kind], key)
+            return value
+        if kind == STRING:
+            length = self.number("Q", f"the length of {key}")
+            if length <= MAX_KEPT:
+                return str(self.take(length, key), "utf-8", "replace")
+            self.skip(length, key)
+        elif kind == ARRAY:
+            self.skip_array(key, 1)
+        else:
+            self.refuse("type", f"{key} has the unknown type {kind}", self.at - 4)
         return None
-    if kind == STRING:
-        return _short_text(reader, key)
-    if kind not in SCALARS:
-        reader.refuse("type", f"{quoted(key)} has the unknown type {kind}", reader.at - 4)
-    code = "<" + SCALARS[kind]
-    value: Scalar = struct.unpack(code, reader.take(struct.calcsize(code), quoted(key)))[0]
-    return value
 
+    def skip_array(self, key: str, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            self.refuse("depth", f"{key} nests arrays more than {MAX_DEPTH} deep")
+        kind = self.number("I", "a type")
+        what = f"elements of {key}"
+        if kind in SCALARS:
+            size = struct.calcsize("<" + SCALARS[kind])
+            self.skip(self.count(what, size, self.file.size) * size, what)
+        elif kind == STRING:
+            self.skip_strings(self.count(what, LEAST_STRING, MAX_STRINGS), what)
+        elif kind == ARRAY:
+            for _ in range(self.count(what, LEAST_ARRAY, MAX_STRINGS)):
+                self.skip_array(key, depth + 1)
+        else:
+            self.refuse("type", f"{key} is an array of the unknown type {kind}", self.at - 4)
 
-def _short_text(reader: _Reader, key: str) -> str | None:
-    length = reader.number("Q", f"the length of {quoted(key)}")
-    if length > MAX_KEPT:
-        reader.skip(length, quoted(key))
-        return None
-    return str(reader.take(length, quoted(key)), "utf-8", "replace")
+    def skip_strings(self, count: int, what: str) -> None:
+        """Step over a vocabulary, a stretch of the file at a time."""
+        end = self.file.size
+        while count:
+            passed, taken = _strings_in(self.file.read(self.at, min(self.at + STRETCH, end)), count)
+            if not passed or self.at + taken > end:
+                self.refuse("truncated", f"{what} run beyond the end of the file")
+            self.at += taken
+            count -= passed
 
-
-def _skip_array(reader: _Reader, key: str, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        reader.refuse("depth", f"{quoted(key)} nests arrays more than {MAX_DEPTH} deep")
-    kind = reader.number("I", "a type")
-    what = f"elements of {quoted(key)}"
-    if kind in SCALARS:
-        size = struct.calcsize("<" + SCALARS[kind])
-        reader.skip(reader.count(what, size, reader.file.size) * size, what)
-    elif kind == STRING:
-        _skip_strings(reader, reader.count(what, LEAST_STRING, MAX_STRINGS), what)
-    elif kind == ARRAY:
-        for _ in range(reader.count(what, LEAST_ARRAY, MAX_STRINGS)):
-            _skip_array(reader, key, depth + 1)
-    else:
-        reader.refuse("type", f"{quoted(key)} is an array of the unknown type {kind}", reader.at - 4)
-
-
-def _skip_strings(reader: _Reader, count: int, what: str) -> None:
-    """Step over a vocabulary, a stretch of the file at a time."""
-    end = reader.file.size
-    while count:
-        passed, taken = _strings_in(reader.file.read(reader.at, min(reader.at + STRETCH, end)), count)
-        if not passed or reader.at + taken > end:
-            reader.refuse("truncated", f"{what} run beyond the end of the file")
-        reader.at += taken
-        count -= passed
+    def layout(self, name: str) -> tuple[str, tuple[int, ...], int]:
+        """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
+        at = self.at
+        rank = self.number("I", "the number of dimensions")
+        if rank > MAX_DIMENSIONS:
+            self.refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", at)
+        # GGUF writes the fastest dimension first.
+        shape = tuple(self.number("Q", "a dimension") for _ in range(rank))[::-1]
+        kind = self.number("I", "a type")
+        if kind not in GGUF_TYPES:
+            self.refuse("type", f"{quoted(name)} has the unknown type {kind}", self.at - 4)
+        dtype, block, _ = GGUF_TYPES[kind]
+        size = span(dtype, shape)
+        if size is None or (shape[-1] if shape else 1) % block:
+            what = f"{quoted(name)}: {dtype} {list(shape)} takes more than can be counted, or rows are not whole blocks"
+            self.refuse("shape", what, at)
+        return dtype, shape, size
 
 
 def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
@@ -208,60 +224,21 @@ def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
     return most, at
 
 
-def _infos(reader: _Reader, count: int) -> dict[str, _Info]:
-    infos: dict[str, _Info] = {}
-    for _ in range(count):
-        at = reader.at
-        name = reader.text("a tensor's name")
-        if name in infos:
-            reader.refuse("twice", f"the tensor {quoted(name)} is given twice", at)
-        infos[name] = _Info(*_layout(reader, name), reader.number("Q", "an offset"), at)
-    return infos
-
-
-def _layout(reader: _Reader, name: str) -> tuple[str, tuple[int, ...], int]:
-    """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
-    at = reader.at
-    rank = reader.number("I", "the number of dimensions")
-    if rank > MAX_DIMENSIONS:
-        reader.refuse("shape", f"{quoted(name)} has {rank} dimensions, at most {MAX_DIMENSIONS} are read", at)
-    # GGUF writes the fastest dimension first.
-    shape = tuple(reader.number("Q", "a dimension") for _ in range(rank))[::-1]
-    kind = reader.number("I", "a type")
-    if kind not in GGUF_TYPES:
-        reader.refuse("type", f"{quoted(name)} has the unknown type {kind}", reader.at - 4)
-    dtype, block, _ = GGUF_TYPES[kind]
-    size = span(dtype, shape)
-    if size is None or (shape[-1] if shape else 1) % block:
-        what = f"{quoted(name)}: {dtype} {list(shape)} takes more than can be counted, or rows are not whole blocks"
-        reader.refuse("shape", what, at)
-    return dtype, shape, size
-
-
-def _alignment(reader: _Reader, metadata: dict[str, Scalar]) -> int:
-    alignment = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
-    assert isinstance(alignment, int)
-    if alignment <= 0 or alignment & (alignment - 1):
-        reader.refuse("alignment", f"{ALIGNMENT} is {alignment}, not a power of two")
-    return alignment
-
-
-def _placed(reader: _Reader, infos: dict[str, _Info], start: int, alignment: int) -> dict[str, Tensor]:
+def _placed(reader: _Reader, infos: dict[str, _Info], alignment: int) -> dict[str, Tensor]:
     """Place the tensors in the file, each at the first aligned byte after the one before it."""
-    size, cursor = reader.file.size, start
+    file, size = reader.file.name, reader.file.size
+    cursor = start = -(-reader.at // alignment) * alignment
     tensors: dict[str, Tensor] = {}
-    for name, info in sorted(infos.items(), key=lambda item: (item[1].relative, item[1].nbytes)):
-        offset = start + info.relative
+    for name, (dtype, shape, nbytes, relative, at) in sorted(infos.items(), key=lambda item: item[1][3:1:-1]):
+        offset = start + relative
         if offset != cursor:
             code = "overlap" if offset < cursor else "hole"
-            reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", info.at)
-        end = offset + info.nbytes
+            reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", at)
+        end = offset + nbytes
         if end > size:
             reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {size}", offset)
         cursor = -(-end // alignment) * alignment
-        tensors[name] = Tensor(
-            name=name, dtype=info.dtype, shape=info.shape, nbytes=info.nbytes, offset=offset, file=reader.file.name
-        )
+        tensors[name] = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=file)
     if size > max(cursor, reader.at):
         reader.refuse("trailing", f"{size - cursor} bytes after the last tensor", cursor)
-    return {name: tensors[name] for name in infos}
+    return tensors

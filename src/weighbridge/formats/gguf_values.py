@@ -1,6 +1,6 @@
 """Read the long values of a GGUF header (vocabularies, merges, templates) where they lie, one entry at a time.
 
-`gguf_file.parse` steps over them. Every count and length was held against the file by then, and is held again here.
+`gguf_file.read` steps over them. Every count and length was held against the file by then, and is held again here.
 """
 
 from __future__ import annotations
@@ -73,31 +73,23 @@ class LongValues:
         if found is None or found[0] != STRING:
             return
         self.file.require_unchanged()
-        begun, at = self._mark(key, start, found[2])
-        behind = at
+        known = {0: found[2], **self.marks.get(key, {})}  # begin at the last known entry before this one
+        begun = max(entry for entry in known if entry <= start)
+        behind = at = known[begun]
         for entry in range(begun, found[1]):
             length = self._number("Q", at)
             if entry % STRIDE == 0:
                 self.marks.setdefault(key, {})[entry] = at
             if entry >= start:
-                yield self._piece(key, at, length)
+                if length > MAX_PIECE:
+                    self._refuse("length", f"an entry of {quoted(key)} is {length} bytes long, at most {MAX_PIECE}", at)
+                yield bytes(self.file.read(at + 8, at + 8 + length))
             at += 8 + length
             if at - behind > WINDOW:
                 self.file.release(behind, at)
                 behind = at
         self.file.release(behind, at)
         self.file.require_unchanged()
-
-    def _mark(self, key: str, start: int, first: int) -> tuple[int, int]:
-        """Find the last known entry before one, and where it lies."""
-        known = {0: first, **self.marks.get(key, {})}
-        entry = max(entry for entry in known if entry <= start)
-        return entry, known[entry]
-
-    def _piece(self, key: str, at: int, length: int) -> bytes:
-        if length > MAX_PIECE:
-            self._refuse("length", f"an entry of {quoted(key)} is {length} bytes long, at most {MAX_PIECE}", at)
-        return bytes(self.file.read(at + 8, at + 8 + length))
 
     def _array(self, key: str) -> tuple[int, int, int] | None:
         """Find an array: the type of its entries, their count, and where they begin."""

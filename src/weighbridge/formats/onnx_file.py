@@ -15,7 +15,7 @@ from weighbridge.formats.contents import Reading
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
 from weighbridge.formats.tensor import Tensor, quoted, span
 from weighbridge.model import Scalar
-from weighbridge.storage.folder import Folder
+from weighbridge.storage.folder import Folder, is_plain
 from weighbridge.storage.readable import ReadableFile
 
 FORMAT = "onnx"
@@ -52,7 +52,7 @@ TYPED = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10
 
 
 def begins(head: bytes) -> bool:
-    """Tell whether a file begins as a model does: with its IR version, and a field that may come next."""
+    """Return whether a file begins as a model does: with its IR version, and a field that may come next."""
     return len(head) > 4 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in b"\x12\x1a\x22\x28\x32\x3a"
 
 
@@ -66,41 +66,37 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
     found = model.collected(MODEL, once=(*NAMED, 7))
     if not found[7] or not found[8]:
         model.refuse("model", f"no {'graph' if not found[7] else 'opset_import'}: the file is not a whole model")
-    held = _Held(model, folder)
-    for graph in found[7]:
-        held.graph(model.within(graph), 0)
-    for training in found[20]:
-        inner = model.within(training)
-        for graph in inner.fields(TRAINING):
-            held.graph(inner.within(graph), 0)
-    for function in found[25]:
-        held.function(model.within(function))
+    held = _Held(folder, {file.name: file})
+    held.graph(model.within(found[7][0]), 0)
+    for training in map(model.within, found[20]):
+        for graph in training.fields(TRAINING):
+            held.graph(training.within(graph), 0)
+    for function in map(model.within, found[25]):
+        for item in function.fields(FUNCTION):
+            look = held.node if item.number == 7 else held.attribute
+            look(function.within(item), 0)
     _require_apart(model, held.tensors.values())
-    reading = Reading(format=FORMAT, tensors=held.tensors, metadata=_metadata(model, found) | held.counted())
-    return reading, held.files
+    metadata: dict[str, Scalar] = {**_entries(model, [item for item in found[14] if item.nbytes <= MAX_KEPT])}
+    for number, name in NAMED.items():
+        for told in found[number]:
+            metadata[f"onnx.{name}"] = told.value if told.wire == VARINT else model.text(told, name)
+    metadata |= {"onnx.constants": held.constants, "onnx.constant_bytes": held.constant_bytes}
+    return Reading(format=FORMAT, tensors=held.tensors, metadata=metadata), held.files
 
 
 @dataclass(slots=True)
 class _Held:
     """What was found so far; constants are tensors that are values of nodes."""
 
-    model: Message
     folder: Folder | None
+    files: dict[str, ReadableFile]
     tensors: dict[str, Tensor] = field(default_factory=dict)
-    files: dict[str, ReadableFile] = field(default_factory=dict)
     beside: dict[str, ReadableFile] = field(default_factory=dict)
     constants: int = 0
     constant_bytes: int = 0
 
-    def __post_init__(self) -> None:
-        self.files[self.model.file.name] = self.model.file
-
-    def counted(self) -> dict[str, Scalar]:
-        """Say how much lies in constants."""
-        return {"onnx.constants": self.constants, "onnx.constant_bytes": self.constant_bytes}
-
     def graph(self, graph: Message, depth: int) -> None:
-        """Take the initializers of a graph, and of those inside its nodes."""
+        """Read the initializers of a graph, and of those inside its nodes."""
         if depth > MAX_DEPTH:
             graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
         for item in graph.fields(GRAPH):
@@ -110,14 +106,6 @@ class _Held:
                 self.initializer(graph.within(item))
             else:
                 self.node(graph.within(item), depth)
-
-    def function(self, function: Message) -> None:
-        """Look at the nodes of a function, and at the default values of its attributes."""
-        for item in function.fields(FUNCTION):
-            if item.number == 7:
-                self.node(function.within(item), 0)
-            else:
-                self.attribute(function.within(item), 0)
 
     def node(self, node: Message, depth: int) -> None:
         """Look at the attributes of a node."""
@@ -131,7 +119,7 @@ class _Held:
                 self.graph(attribute.within(item), depth + 1)
             else:
                 self.constants += 1
-                self.constant_bytes += item.stop - item.start
+                self.constant_bytes += item.nbytes
 
     def initializer(self, message: Message) -> None:
         """Place one initializer."""
@@ -153,33 +141,33 @@ class _Held:
     def elsewhere(
         self, message: Message, found: dict[int, list[Field]], name: str, nbytes: int
     ) -> tuple[ReadableFile, int]:
-        """Find the bytes of a tensor in a file beside the model."""
+        """Find the bytes of a tensor in a file beside the model, which is opened once."""
         inside = next((number for number in (RAW, *TYPED) if found[number]), None)
         if inside is not None:
             message.refuse("external", f"{quoted(name)} has data in the model and beside it", found[inside][0].at)
         if nbytes == 0:
             return message.file, message.start  # a file without bytes, which onnx writes for it, needs no look
         told = _entries(message, found[EXTERNAL])
-        offset, length = (_decimal(message, told, key, name) for key in ("offset", "length"))
-        file = self.opened(message, told.get("location", ""), name)
-        if length is not None and length != nbytes:
-            message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are told to be beside the model")
-        end = (offset or 0) + nbytes
-        if end > file.size:
-            what = f"{quoted(name)} ends at byte {end} of {quoted(told['location'])}, the file at byte {file.size}"
-            message.refuse("truncated", what)
-        return file, offset or 0
-
-    def opened(self, message: Message, location: str, name: str) -> ReadableFile:
-        """Open a file beside the model, once."""
-        if location in ("", ".", "..") or any(sign in location for sign in "/\\\0"):
+        for key in ("offset", "length"):
+            if key in told and not re.fullmatch(r"[0-9]{1,19}", told[key]):
+                what = f"{quoted(name)} has the {key} {quoted(told[key])}, which is no whole number"
+                message.refuse("external", what)
+        location, offset = told.get("location", ""), int(told.get("offset", 0))
+        if not is_plain(location):
             message.refuse("external", f"{quoted(name)} is in {quoted(location)}, which is not a plain file name")
         if location not in self.beside:
             if self.folder is None or not self.folder.holds(location):
                 message.refuse("missing", f"{quoted(location)}, which holds {quoted(name)}, is not beside the model")
-            file = self.folder.open(location)
-            self.beside[location] = self.files[file.name] = file
-        return self.beside[location]
+            self.beside[location] = self.folder.open(location)
+        file = self.beside[location]
+        self.files[file.name] = file
+        length, end = int(told.get("length", nbytes)), offset + nbytes
+        if length != nbytes:
+            message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {length} are told to be beside the model")
+        if end > file.size:
+            what = f"{quoted(name)} ends at byte {end} of {quoted(location)}, the file at byte {file.size}"
+            message.refuse("truncated", what)
+        return file, offset
 
 
 def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple[str, tuple[int, ...], int]:
@@ -188,7 +176,7 @@ def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple
     if code not in DTYPES:
         what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
         message.refuse("dtype", what, found[DATA_TYPE][0].at if found[DATA_TYPE] else None)
-    if sum(field.stop - field.start for field in found[DIMS]) > MAX_RANK * 10:
+    if sum(field.nbytes for field in found[DIMS]) > MAX_RANK * 10:
         message.refuse("shape", f"{quoted(name)} has more than {MAX_RANK} dimensions")
     shape = tuple(message.numbers(found[DIMS]))
     dtype = DTYPES[code]
@@ -214,31 +202,21 @@ def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: st
         message.refuse("typed", f"{what}; store it as raw_data (onnx.numpy_helper.from_array does)", first.at)
     if first.wire != LENGTH or len(found[number]) > 1:
         message.refuse("typed", f"{quoted(name)} has its numbers in several fields, not packed into one", first.at)
-    if first.stop - first.start != nbytes:
-        message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {first.stop - first.start} are there", first.at)
+    if first.nbytes != nbytes:
+        message.refuse("span", f"{quoted(name)} takes {nbytes} bytes, {first.nbytes} are there", first.at)
     return first.start
 
 
 def _entries(message: Message, fields: Iterable[Field]) -> dict[str, str]:
     """Read pairs of texts, no key twice."""
     found: dict[str, str] = {}
-    for item in fields:
-        inner = message.within(item)
+    for inner in map(message.within, fields):
         pair = inner.collected(ENTRY, once=ENTRY)
         key, value = (inner.text(pair[number][0], "an entry") if pair[number] else "" for number in ENTRY)
         if key in found:
             inner.refuse("twice", f"the key {quoted(key)} is given twice")
         found[key] = value
     return found
-
-
-def _decimal(message: Message, told: Mapping[str, str], key: str, name: str) -> int | None:
-    text = told.get(key)
-    if text is None:
-        return None
-    if not re.fullmatch(r"[0-9]{1,19}", text):
-        message.refuse("external", f"{quoted(name)} has the {key} {quoted(text)}, which is no whole number")
-    return int(text)
 
 
 def _require_apart(model: Message, tensors: Iterable[Tensor]) -> None:
@@ -249,13 +227,3 @@ def _require_apart(model: Message, tensors: Iterable[Tensor]) -> None:
         if shared and behind.extent != tensor.extent:
             what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
             model.refuse("overlap", what, tensor.offset)
-
-
-def _metadata(model: Message, found: dict[int, list[Field]]) -> dict[str, Scalar]:
-    told: dict[str, Scalar] = {
-        f"onnx.{name}": field.value if field.wire == VARINT else model.text(field, name)
-        for number, name in NAMED.items()
-        for field in found[number]
-    }
-    kept = [item for item in found[14] if item.stop - item.start <= MAX_KEPT]
-    return {**_entries(model, kept), **told}

@@ -2,14 +2,15 @@
 
 Parses untrusted bytes. Nothing named in a pickle is ever imported or called; a name that the reader's vocabulary does
 not hold is refused at once. Numbers of opcodes and objects, and every length, are bounded before anything is allocated.
+`pickletools` would read the arguments of opcodes that have no place here, and lets lone surrogates through.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from struct import Struct
+from typing import Any, NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.tensor import quoted
@@ -26,18 +27,13 @@ STOP = ord(".")
 SAVE_AGAIN = "save it again as safetensors, or only the state_dict() with torch.save"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """The globals a pickle may name: to call, to fill like a dictionary, to build from a state, or only to name."""
 
-    calls: frozenset[str]
-    containers: frozenset[str]
-    classes: frozenset[str]
-    names: frozenset[str]
-
-    def holds(self, name: str) -> bool:
-        """Tell whether a pickle may name this global."""
-        return any(name in part for part in (self.calls, self.containers, self.classes, self.names))
+    calls: frozenset[str] = frozenset()
+    containers: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
 
 class Global(NamedTuple):
@@ -71,67 +67,57 @@ def read_pickle(file: ReadableFile, start: int, stop: int, vocabulary: Vocabular
 
 
 class _Machine:
-    """A stack, its marks and a memo; `at` is the next byte of the file."""
+    """A stack, its marks and a memo; `at` is the next byte of the file, `begun` the opcode's own."""
 
-    __slots__ = ("at", "base", "data", "file", "made", "marks", "memo", "stack", "stop", "vocabulary")
+    __slots__ = ("at", "base", "begun", "data", "file", "made", "marks", "memo", "stack", "stop", "vocabulary")
 
     def __init__(self, file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> None:
         self.file, self.at, self.stop, self.vocabulary = file, start, stop, vocabulary
-        self.base, self.data = start, memoryview(b"")
+        self.base, self.begun, self.data = start, start, memoryview(b"")
         self.stack: list[object] = []
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
         self.made = 0
 
     def run(self) -> object:
-        left = MAX_OPCODES
-        while (code := self.look(1, "an opcode")[0]) != STOP:
-            step = STEPS.get(code)
-            if step is None:
-                self.refuse("opcode", f"the opcode 0x{code:02x} has no place in a checkpoint", self.at - 1)
-            step(self)
-            left -= 1
-            if left == 0:
-                self.refuse("size", f"more than {MAX_OPCODES} opcodes")
-        return self.pop()
+        for _ in range(MAX_OPCODES):
+            self.begun = self.at
+            at = self.step_over(1, "an opcode")
+            code = self.data[at]
+            if code == STOP:
+                return self.pop()
+            if code not in STEPS:
+                self.refuse("opcode", f"the opcode 0x{code:02x} has no place in a checkpoint")
+            step, number, sized = STEPS[code]
+            argument: Any = None
+            if number is not None:
+                at = self.step_over(number.size, "a number")
+                (argument,) = number.unpack_from(self.data, at)
+            if sized:
+                if argument < 0:
+                    self.refuse("length", f"a length of {argument}")
+                at = self.step_over(argument, "a text")
+                argument = self.data[at : at + argument]
+            step(self, argument)
+        return self.refuse("size", f"more than {MAX_OPCODES} opcodes")
 
-    def refuse(self, code: str, what: str, at: int | None = None) -> NoReturn:
-        where = f"{self.file.name} at byte {self.at if at is None else at}"
+    def refuse(self, code: str, what: str) -> NoReturn:
+        where = f"{self.file.name} at byte {self.begun}"
         raise SubjectError(f"pickle-{code}", what, where=where, remedy=SAVE_AGAIN)
 
-    def look(self, size: int, what: str) -> memoryview:
-        """Step over `size` bytes and look at them."""
-        start, stop = self.at, self.at + size
-        if stop > self.stop:
+    def step_over(self, size: int, what: str) -> int:
+        """Step over `size` bytes and return where they begin in the stretch that is looked at."""
+        start, self.at = self.at, self.at + size
+        if self.at > self.stop:
             self.refuse("truncated", f"{what} takes {size} bytes, {self.stop - start} are left")
-        if stop > self.base + len(self.data):
-            self.base, self.data = start, self.file.read(start, max(stop, min(start + STRETCH, self.stop)))
-        self.at = stop
-        return self.data[start - self.base : stop - self.base]
-
-    def number(self, form: str) -> int:
-        value: int = struct.unpack(form, self.look(struct.calcsize(form), "a number"))[0]
-        return value
-
-    def take(self, form: str) -> memoryview:
-        """Look at the bytes whose length, in this form, stands before them."""
-        at = self.at
-        length = self.number(form)
-        if length < 0:
-            self.refuse("length", f"a length of {length}", at)
-        return self.look(length, "a text")
-
-    def text(self, form: str) -> str:
-        at = self.at
-        try:
-            return str(self.take(form), "utf-8")
-        except UnicodeDecodeError:
-            self.refuse("text", "a text is not UTF-8", at)
+        if self.at > self.base + len(self.data):
+            self.base, self.data = start, self.file.read(start, max(self.at, min(start + STRETCH, self.stop)))
+        return start - self.base
 
     def push(self, value: object) -> None:
         self.stack.append(value)
 
-    def pop(self) -> object:
+    def pop(self, _: object = None) -> object:
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
             self.refuse("stack", "takes more from the stack than was put on it")
         return self.stack.pop()
@@ -140,10 +126,10 @@ class _Machine:
         self.push(value := self.pop())
         return value
 
-    def mark(self) -> None:
+    def mark(self, _: object) -> None:
         self.marks.append(len(self.stack))
 
-    def since_mark(self) -> list[object]:
+    def since_mark(self, _: object = None) -> list[object]:
         if not self.marks:
             self.refuse("stack", "goes back to a mark that was not set")
         at = self.marks.pop()
@@ -151,28 +137,35 @@ class _Machine:
         del self.stack[at:]
         return values
 
-    def make(self, callee: str, args: tuple[object, ...] = ()) -> None:
+    def text(self, data: memoryview) -> None:
+        try:
+            self.push(str(data, "utf-8"))
+        except UnicodeDecodeError:
+            self.refuse("text", "a text is not UTF-8")
+
+    def data_of(self, data: memoryview) -> None:
+        self.push(bytes(data))
+
+    def long(self, data: memoryview) -> None:
+        if len(data) > MAX_NUMBER:
+            self.refuse("length", f"a number of {len(data)} bytes")
+        self.push(int.from_bytes(data, "little", signed=True))
+
+    def make(self, made: Made | list[object]) -> None:
         self.made += 1
         if self.made > MAX_MADE:
             self.refuse("size", f"more than {MAX_MADE} objects")
-        self.push(Made(callee, args))
+        self.push(made)
 
-    def new_list(self, values: list[object]) -> None:
-        self.made += 1
-        if self.made > MAX_MADE:
-            self.refuse("size", f"more than {MAX_MADE} objects")
-        self.push(values)
-
-    def name_global(self, name: str, at: int) -> None:
-        if not self.vocabulary.holds(name):
-            what = f"names {quoted(name)}, which no state dictionary needs; nothing was imported or called"
-            self.refuse("global", what, at)
-        self.push(Global(name))
-
-    def global_line(self) -> None:
-        at = self.at
-        module, name = self.line(), self.line()
-        self.name_global(f"{module}.{name}", at)
+    def name_global(self, module: object, name: object) -> None:
+        if not isinstance(name, str) or not isinstance(module, str):
+            self.refuse("global", "names a global by something else than text")
+        told = f"{module}.{name}"
+        if not any(told in part for part in self.vocabulary):
+            self.refuse(
+                "global", f"names {quoted(told)}, which no state dictionary needs; nothing was imported or called"
+            )
+        self.push(Global(told))
 
     def line(self) -> str:
         rest = bytes(self.file.read(self.at, min(self.at + MAX_NAME, self.stop)))
@@ -182,124 +175,101 @@ class _Machine:
         self.at += end + 1
         return rest[:end].decode("utf-8", "backslashreplace")
 
-    def global_from_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        if not isinstance(name, str) or not isinstance(module, str):
-            self.refuse("global", "names a global by something else than text")
-        self.name_global(f"{module}.{name}", self.at - 1)
-
-    def call(self, allowed: frozenset[str]) -> None:
+    def call(self, *allowed: frozenset[str]) -> None:
         args, callee = self.pop(), self.pop()
         if not isinstance(callee, Global) or not isinstance(args, tuple):
-            self.refuse("call", "calls what is no global, or with no tuple of arguments", self.at - 1)
-        if callee.name not in allowed:
-            self.refuse("call", f"calls {quoted(callee.name)}, which is only ever named", self.at - 1)
-        self.make(callee.name, args)
+            self.refuse("call", "calls what is no global, or with no tuple of arguments")
+        if not any(callee.name in part for part in allowed):
+            self.refuse("call", f"calls {quoted(callee.name)}, which is only ever named")
+        self.make(Made(callee.name, args))
 
-    def build(self) -> None:
+    def build(self, _: object) -> None:
         state, made = self.pop(), self.top()
         allowed = self.vocabulary.containers | self.vocabulary.classes
         if not isinstance(made, Made) or made.callee not in allowed or made.state is not None:
-            self.refuse("call", "sets the state of what has none, or twice", self.at - 1)
+            self.refuse("call", "sets the state of what has none, or twice")
         made.state = state
 
     def set_items(self, values: list[object]) -> None:
         made = self.top()
         if not isinstance(made, Made) or made.callee not in self.vocabulary.containers | {DICTIONARY}:
-            self.refuse("call", "puts items into what is no dictionary", self.at - 1)
+            self.refuse("call", "puts items into what is no dictionary")
         if len(values) % 2:
-            self.refuse("stack", "a key has no value", self.at - 1)
+            self.refuse("stack", "a key has no value")
         made.pairs.extend(zip(values[::2], values[1::2], strict=True))
 
     def append(self, values: list[object]) -> None:
         target = self.top()
         if not isinstance(target, list):
-            self.refuse("call", "appends to what is no list", self.at - 1)
+            self.refuse("call", "appends to what is no list")
         target.extend(values)
 
     def tuple_of(self, count: int) -> None:
-        values = [self.pop() for _ in range(count)]
-        self.push(tuple(reversed(values)))
+        self.push(tuple([self.pop() for _ in range(count)][::-1]))
 
     def remember(self, key: int) -> None:
         self.memo[key] = self.top()
 
     def recall(self, key: int) -> None:
         if key not in self.memo:
-            self.refuse("stack", f"recalls {key}, which was never remembered", self.at - 1)
+            self.refuse("stack", f"recalls {key}, which was never remembered")
         self.push(self.memo[key])
 
-    def long(self, form: str) -> None:
-        at = self.at
-        data = self.take(form)
-        if len(data) > MAX_NUMBER:
-            self.refuse("length", f"a number of {len(data)} bytes", at)
-        self.push(int.from_bytes(data, "little", signed=True))
-
-    def protocol(self) -> None:
-        version = self.number("<B")
+    def protocol(self, version: int) -> None:
         if version not in PROTOCOLS:
-            self.refuse("opcode", f"the pickle protocol {version}; 2 to 5 are read", self.at - 1)
+            self.refuse("opcode", f"the pickle protocol {version}; 2 to 5 are read")
 
-    def frame(self) -> None:
-        length = self.number("<Q")
+    def frame(self, length: int) -> None:
         if length > self.stop - self.at:
             self.refuse("truncated", f"a frame takes {length} bytes, {self.stop - self.at} are left")
 
 
-def _pair(machine: _Machine) -> None:
-    value, key = machine.pop(), machine.pop()
-    machine.set_items([key, value])
+Step = Callable[[_Machine, Any], object]
 
 
-STEPS: Mapping[int, Callable[[_Machine], object]] = {
-    0x80: _Machine.protocol,
-    0x95: _Machine.frame,
-    ord("("): _Machine.mark,
-    ord("0"): _Machine.pop,
-    ord("1"): _Machine.since_mark,
-    ord("2"): lambda machine: machine.push(machine.top()),
-    ord("N"): lambda machine: machine.push(None),
-    0x88: lambda machine: machine.push(True),
-    0x89: lambda machine: machine.push(False),
-    ord("J"): lambda machine: machine.push(machine.number("<i")),
-    ord("K"): lambda machine: machine.push(machine.number("<B")),
-    ord("M"): lambda machine: machine.push(machine.number("<H")),
-    0x8A: lambda machine: machine.long("<B"),
-    0x8B: lambda machine: machine.long("<i"),
-    ord("G"): lambda machine: machine.push(machine.number(">d")),
-    ord("X"): lambda machine: machine.push(machine.text("<I")),
-    0x8C: lambda machine: machine.push(machine.text("<B")),
-    0x8D: lambda machine: machine.push(machine.text("<Q")),
-    ord("T"): lambda machine: machine.push(machine.text("<i")),
-    ord("U"): lambda machine: machine.push(machine.text("<B")),
-    ord("B"): lambda machine: machine.push(bytes(machine.take("<I"))),
-    ord("C"): lambda machine: machine.push(bytes(machine.take("<B"))),
-    0x8E: lambda machine: machine.push(bytes(machine.take("<Q"))),
-    ord("}"): lambda machine: machine.make(DICTIONARY),
-    ord("]"): lambda machine: machine.new_list([]),
-    0x8F: lambda machine: machine.new_list([]),  # a set; its items are kept in order
-    ord(")"): lambda machine: machine.push(()),
-    ord("a"): lambda machine: machine.append([machine.pop()]),
-    ord("e"): lambda machine: machine.append(machine.since_mark()),
-    0x90: lambda machine: machine.append(machine.since_mark()),
-    ord("s"): _pair,
-    ord("u"): lambda machine: machine.set_items(machine.since_mark()),
-    ord("t"): lambda machine: machine.push(tuple(machine.since_mark())),
-    ord("l"): lambda machine: machine.new_list(machine.since_mark()),
-    0x91: lambda machine: machine.push(tuple(machine.since_mark())),
-    0x85: lambda machine: machine.tuple_of(1),
-    0x86: lambda machine: machine.tuple_of(2),
-    0x87: lambda machine: machine.tuple_of(3),
-    ord("c"): _Machine.global_line,
-    0x93: _Machine.global_from_stack,
-    ord("R"): lambda machine: machine.call(machine.vocabulary.calls | machine.vocabulary.containers),
-    0x81: lambda machine: machine.call(machine.vocabulary.classes),
-    ord("b"): _Machine.build,
-    ord("q"): lambda machine: machine.remember(machine.number("<B")),
-    ord("r"): lambda machine: machine.remember(machine.number("<I")),
-    0x94: lambda machine: machine.remember(len(machine.memo)),
-    ord("h"): lambda machine: machine.recall(machine.number("<B")),
-    ord("j"): lambda machine: machine.recall(machine.number("<I")),
-    ord("Q"): lambda machine: machine.make(REFERENCE, (machine.pop(),)),
-}
+def _steps(form: str, steps: Mapping[str, Step], *, sized: bool = False) -> dict[int, tuple[Step, Struct | None, bool]]:
+    """List steps by opcode: what to do with the number of this form, or with as many bytes as it counts."""
+    return {ord(code): (step, Struct(form) if form else None, sized) for codes, step in steps.items() for code in codes}
+
+
+# What is made as a set keeps its items in order.
+STEPS: Mapping[int, tuple[Step, Struct | None, bool]] = {
+    **_steps("", {
+        "(": _Machine.mark,
+        "0": _Machine.pop,
+        "1": _Machine.since_mark,
+        "2": lambda machine, _: machine.push(machine.top()),
+        "N": _Machine.push,
+        "\x88": lambda machine, _: machine.push(True),
+        "\x89": lambda machine, _: machine.push(False),
+        "}": lambda machine, _: machine.make(Made(DICTIONARY)),
+        "]\x8f": lambda machine, _: machine.make([]),
+        ")": lambda machine, _: machine.push(()),
+        "a": lambda machine, _: machine.append([machine.pop()]),
+        "e\x90": lambda machine, _: machine.append(machine.since_mark()),
+        "s": lambda machine, _: machine.set_items([machine.pop(), machine.pop()][::-1]),
+        "u": lambda machine, _: machine.set_items(machine.since_mark()),
+        "t\x91": lambda machine, _: machine.push(tuple(machine.since_mark())),
+        "l": lambda machine, _: machine.make(machine.since_mark()),
+        "\x85": lambda machine, _: machine.tuple_of(1),
+        "\x86": lambda machine, _: machine.tuple_of(2),
+        "\x87": lambda machine, _: machine.tuple_of(3),
+        "c": lambda machine, _: machine.name_global(machine.line(), machine.line()),
+        "\x93": lambda machine, _: machine.name_global(*[machine.pop(), machine.pop()][::-1]),
+        "R": lambda machine, _: machine.call(machine.vocabulary.calls, machine.vocabulary.containers),
+        "\x81": lambda machine, _: machine.call(machine.vocabulary.classes),
+        "b": _Machine.build,
+        "\x94": lambda machine, _: machine.remember(len(machine.memo)),
+        "Q": lambda machine, _: machine.make(Made(REFERENCE, (machine.pop(),))),
+    }),
+    **_steps("<B", {"\x80": _Machine.protocol, "K": _Machine.push, "q": _Machine.remember, "h": _Machine.recall}),
+    **_steps("<H", {"M": _Machine.push}),
+    **_steps("<i", {"J": _Machine.push}),
+    **_steps("<I", {"r": _Machine.remember, "j": _Machine.recall}),
+    **_steps("<Q", {"\x95": _Machine.frame}),
+    **_steps(">d", {"G": _Machine.push}),
+    **_steps("<B", {"\x8cU": _Machine.text, "C": _Machine.data_of, "\x8a": _Machine.long}, sized=True),
+    **_steps("<i", {"T": _Machine.text, "\x8b": _Machine.long}, sized=True),
+    **_steps("<I", {"X": _Machine.text, "B": _Machine.data_of}, sized=True),
+    **_steps("<Q", {"\x8d": _Machine.text, "\x8e": _Machine.data_of}, sized=True),
+}  # fmt: skip

@@ -1,7 +1,9 @@
-"""Read a tensor that is stored in rectangular pieces, in row-major order, a window at a time.
+"""Read a tensor that does not lie in one stretch in row-major order, in that order, a window at a time.
 
-Copies what is asked for and nothing else. A window is cut into boxes that lie together in row-major order, and each
-box is filled from the pieces that it meets, so that shards of rows, of columns or of both cost one pass.
+It is stored in rectangular pieces, or its elements are strided, which is one piece that lies in another order. Copies
+what is asked for and nothing else: a window is cut into boxes that lie together in row-major order, and each box is
+filled from the pieces that it meets, in the order in which their elements lie, so that shards of rows, of columns or of
+both cost one pass, and a transposed matrix one pass a window, in constant memory.
 """
 
 from __future__ import annotations
@@ -10,9 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from weighbridge.formats import strided
-from weighbridge.formats.tensor import Piece, Tensor
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.formats.tensor import Piece, Pieces, Tensor, row_major
+from weighbridge.storage.readable import WINDOW, ReadableFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,32 +29,41 @@ class Box(NamedTuple):
 
 
 def windows(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Iterator[memoryview]:
-    """Walk over the bytes of a tensor in pieces in row-major order, in steps of `size`.
+    """Walk over the tensor's bytes in row-major order, in steps of `size`.
 
     Raises:
         SubjectError: `subject-changed`, when a file is no longer the one that was opened.
     """
-    yield from strided.in_steps(lambda start, stop: read(files, tensor, start, stop), tensor.nbytes, size)
+    many = max(WINDOW // size, 1) * size
+    for start in range(0, tensor.nbytes, many):
+        window = read(files, tensor, start, min(start + many, tensor.nbytes))
+        for at in range(0, len(window), size):
+            yield window[at : at + size]
     for stored in tensor.stored:
         files[stored.file].require_unchanged()
 
 
 def read(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, stop: int) -> memoryview:
-    """Gather bytes `start` to `stop` of a tensor in pieces in row-major order.
+    """Gather bytes `start` to `stop` of the tensor in row-major order.
 
     Raises:
         SubjectError: `subject-changed`, when a file is no longer the one that was opened.
     """
     import numpy as np
 
-    assert tensor.pieces is not None
-    size = tensor.unit[1]
+    size, tiled = tensor.unit[1], tensor.pieces
+    if tiled is None:
+        assert tensor.strides is not None
+        shape = tensor.strides.shape
+        whole = Piece(at=(0,) * len(shape), sizes=shape, stored=tensor)
+        tiled = Pieces(shape=shape, blocks=(whole,), first=tensor.strides.first)
     first, last = start // size, -(-stop // size)
     gathered = np.empty(last - first, f"<u{size}")
     at = 0
-    for box in boxes(tensor.pieces.shape, tensor.pieces.first + first, last - first):
+    for box in boxes(tiled.shape, tiled.first + first, last - first):
         many = math.prod(box.sizes)
-        _fill(gathered[at : at + many].reshape(box.sizes), box, tensor.pieces.blocks, files)
+        for piece in tiled.blocks:
+            _fill(gathered[at : at + many].reshape(box.sizes), box, piece, files[piece.stored.file])
         at += many
     return gathered.data.cast("B")[start - first * size : stop - first * size]
 
@@ -76,22 +86,31 @@ def boxes(shape: tuple[int, ...], first: int, many: int) -> Iterator[Box]:
         first, many = first + taken, many - taken
 
 
-def _fill(out: Words, box: Box, blocks: tuple[Piece, ...], files: Mapping[str, ReadableFile]) -> None:
-    """Copy into a box what each piece holds of it, and give back the pages that were read."""
-    for piece in blocks:
-        ranges = [
-            (max(mine, its), min(mine + long, its + its_long))
-            for mine, long, its, its_long in zip(*box, piece.at, piece.sizes, strict=True)
-        ]
-        if any(start >= stop for start, stop in ranges):
-            continue
-        file = files[piece.stored.file]
-        file.require_unchanged()
-        whole = strided.in_place(file, piece.stored, piece.sizes)
-        gathering = strided.Gathering.of(file, piece.stored, whole)
-        source = whole[_inside(ranges, piece.at)]
-        gathering.copy(out[_inside(ranges, box.at)], source)
-        gathering.give_back(source)
+def _fill(out: Words, box: Box, piece: Piece, file: ReadableFile) -> None:
+    """Copy into a box what a piece holds of it, in bands along its longest step, giving back each that was read."""
+    import numpy as np
+
+    ranges = [
+        (max(mine, its), min(mine + long, its + its_long))
+        for mine, long, its, its_long in zip(*box, piece.at, piece.sizes, strict=True)
+    ]
+    if any(start >= stop for start, stop in ranges):
+        return
+    file.require_unchanged()
+    stored, size = piece.stored, piece.stored.unit[1]
+    steps = [step * size for step in (stored.strides.steps if stored.strides else row_major(piece.sizes))]
+    words = np.ndarray(piece.sizes, f"<u{size}", file.gather(*stored.extent), strides=steps)
+    source, target = words[_inside(ranges, piece.at)], out[_inside(ranges, box.at)]
+    offset = stored.offset + sum(
+        (start - at) * step for (start, _), at, step in zip(ranges, piece.at, steps, strict=True)
+    )
+    axis = max(range(source.ndim), key=lambda axis: source.strides[axis])
+    many = max(WINDOW // max(steps[axis], 1), 1)
+    for at in range(0, source.shape[axis], many):
+        band = (slice(None),) * axis + (slice(at, at + many),)
+        target[band] = source[band]
+        begin, sides = offset + at * steps[axis], source[band].shape
+        file.release(begin, begin + size + sum((side - 1) * step for side, step in zip(sides, steps, strict=True)))
 
 
 def _inside(ranges: list[tuple[int, int]], at: tuple[int, ...]) -> tuple[slice, ...]:

@@ -31,6 +31,11 @@ class Field(NamedTuple):
     stop: int
     at: int
 
+    @property
+    def nbytes(self) -> int:
+        """Count the bytes it fills."""
+        return self.stop - self.start
+
 
 @dataclass(slots=True)
 class Message:
@@ -46,7 +51,7 @@ class Message:
     form: str
 
     def within(self, field: Field) -> Message:
-        """Take the bytes of a field as a message."""
+        """Return the bytes of a field as a message."""
         return Message(self.file, field.start, field.stop, self.spent, self.form)
 
     def fields(self, wanted: Mapping[int, Collection[int]]) -> Iterator[Field]:
@@ -59,11 +64,10 @@ class Message:
         while at < self.stop:
             field = self._field(at)
             at = field.stop
-            if field.number in wanted:
-                if field.wire not in wanted[field.number]:
-                    what = f"the field {field.number} has the wire type {field.wire}"
-                    self.refuse("wire", what, field.at)
+            if field.wire in wanted.get(field.number, ()):
                 yield field
+            elif field.number in wanted:
+                self.refuse("wire", f"the field {field.number} has the wire type {field.wire}", field.at)
 
     def collected(self, wanted: Mapping[int, Collection[int]], once: Collection[int]) -> dict[int, list[Field]]:
         """Collect fields by number; those of `once` may be there once only, as readers differ about which they take.
@@ -92,14 +96,9 @@ class Message:
         return found
 
     def text(self, field: Field, what: str) -> str:
-        """Read a text.
-
-        Raises:
-            SubjectError: `…-text`.
-        """
-        length = field.stop - field.start
-        if length > MAX_TEXT:
-            self.refuse("text", f"{what} is {length} bytes long, at most {MAX_TEXT} are read", field.at)
+        """Read a text, or refuse it with `…-text`."""
+        if field.nbytes > MAX_TEXT:
+            self.refuse("text", f"{what} is {field.nbytes} bytes long, at most {MAX_TEXT} are read", field.at)
         try:
             return str(self.file.read(field.start, field.stop), "utf-8")
         except UnicodeDecodeError:
@@ -132,7 +131,7 @@ class Message:
         return Field(number, wire, 0, behind, behind + size, at)
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
-        """Read a number of seven bits a byte, the lowest first, and give the byte behind it."""
+        """Read a number of seven bits a byte, the lowest first, and find the byte behind it."""
         looked = self.file.read(at, min(at + MAX_NUMBER, stop))
         if looked and looked[0] < 0x80:
             return looked[0], at + 1  # nearly all tags and lengths

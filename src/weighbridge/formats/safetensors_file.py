@@ -10,48 +10,40 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.strict_json import strict_json
+from weighbridge.formats.contents import Reading
+from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
 from weighbridge.storage.readable import ReadableFile
 
 PREFIX = 8
 MAX_HEADER = 16 << 20
 METADATA = "__metadata__"
-WRITE_AGAIN = "write the file again, or fetch it again and compare its size with the source's"
 
 
-def parse(file: ReadableFile) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read(file: ReadableFile) -> Reading:
     """Read the tensors, by name in file order of the header, and the metadata of one safetensors file.
 
     Raises:
         SubjectError: `safetensors-…` with the byte offset and the reason.
     """
-    header, start = _header(file)
-    metadata = _metadata(header.pop(METADATA, {}), file)
-    tensors = {name: _tensor(name, entry, start, file) for name, entry in header.items()}
-    _require_cover(tensors.values(), start, file)
-    file.release(0, start)
-    return tensors, metadata
-
-
-def _header(file: ReadableFile) -> tuple[dict[str, object], int]:
     if file.size < PREFIX:
         _refuse("truncated", f"{file.size} bytes cannot hold the header's length (8 bytes)", file, 0)
     (length,) = struct.unpack("<Q", file.read(0, PREFIX))
-    if length > file.size - PREFIX:
+    start = PREFIX + length
+    if start > file.size:
         _refuse("truncated", f"the header says {length} bytes, the file has {file.size - PREFIX} after it", file, 0)
     if length > MAX_HEADER:
         _refuse("header", f"the header says {length} bytes, more than the {MAX_HEADER} that are read", file, 0)
-    header = strict_json(file.read(PREFIX, PREFIX + length), "safetensors-header", file, PREFIX)
+    header = strict_json(file.read(PREFIX, start), "safetensors-header", file, PREFIX)
     if not isinstance(header, dict):
         _refuse("header", "the header is not a JSON object", file, PREFIX)
-    return header, PREFIX + length
-
-
-def _metadata(value: object, file: ReadableFile) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(item, str) for item in metadata.values()):
         _refuse("header", f"{METADATA} is not a mapping of texts", file, PREFIX)
-    return value
+    tensors = {name: _tensor(name, entry, start, file) for name, entry in header.items()}
+    _require_cover(tensors.values(), start, file)
+    file.release(0, start)
+    return Reading(format="safetensors", tensors=tensors, metadata=metadata)
 
 
 def _tensor(name: str, entry: object, start: int, file: ReadableFile) -> Tensor:
@@ -97,4 +89,4 @@ def _require_cover(tensors: Iterable[Tensor], start: int, file: ReadableFile) ->
 
 
 def _refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
-    raise SubjectError(f"safetensors-{code}", what, where=f"{file.name} at byte {at}", remedy=WRITE_AGAIN)
+    raise SubjectError(f"safetensors-{code}", what, where=f"{file.name} at byte {at}", remedy=REMEDY)

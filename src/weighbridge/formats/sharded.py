@@ -5,7 +5,6 @@ A shard's name in an index is untrusted: only a plain file name beside the index
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
@@ -13,7 +12,7 @@ from weighbridge.formats import dcp_metadata, detect
 from weighbridge.formats.contents import Reading
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor, quoted
-from weighbridge.storage.folder import INDEX, TORCH_NAMES, Folder
+from weighbridge.storage.folder import INDEX, TORCH_NAMES, Folder, is_plain
 from weighbridge.storage.readable import ReadableFile
 
 MAX_INDEX = 32 << 20
@@ -21,7 +20,7 @@ DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revis
 
 
 def checkpoint_in(folder: Folder) -> str:
-    """Name the one checkpoint in a folder: an index or the only safetensors file, else what was named before those.
+    """Find the one checkpoint in a folder: an index or the only safetensors file, else what was usual before those.
 
     Raises:
         SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
@@ -34,19 +33,14 @@ def checkpoint_in(folder: Folder) -> str:
     older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
     if older and not found:
         return older
-    raise _no_checkpoint(folder, len(found))
-
-
-def _no_checkpoint(folder: Folder, files: int) -> SubjectError:
-    """Say why a folder with so many safetensors files has no one checkpoint."""
-    code = "checkpoint-ambiguous" if files else "checkpoint-none"
-    what = f"{files} .safetensors files and no {INDEX}" if files else f"no .safetensors file and no {INDEX}"
+    code = "checkpoint-ambiguous" if found else "checkpoint-none"
+    what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
     remedy = "bind the file itself, or write the index beside it"
-    parts = 0 if files else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
+    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
     if parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
-    return SubjectError(code, what, where=folder.name, remedy=remedy)
+    raise SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
 def parse(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
@@ -58,38 +52,28 @@ def parse(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Reada
     homes = _weight_map(index)
     files, tensors, readings = {index.name: index}, dict[str, Tensor](), list[Reading]()
     for shard in sorted(set(homes.values())):
-        file = _shard(shard, folder, index)
+        if not is_plain(shard):
+            _refuse("index", f"{quoted(shard)} is not a plain file name", index)
+        if not folder.holds(shard):
+            _refuse("shard-missing", f"the shard {quoted(shard)} is not beside the index", index)
+        file = folder.open(shard)
         files[file.name] = file
         readings.append(detect.read(file))
         for name, tensor in readings[-1].tensors.items():
-            _require_home(name, shard, homes, tensors, index)
+            if name in tensors:
+                _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
+            if homes.get(name) != shard:
+                told = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
+                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {told}", index)
             tensors[name] = tensor
     absent = next((name for name in homes if name not in tensors), None)
     if absent is not None:
         _refuse("shard-wrong", f"the shard {quoted(homes[absent])} does not hold {quoted(absent)}", index)
-    return _together(readings, tensors), files
-
-
-def _together(readings: Sequence[Reading], tensors: dict[str, Tensor]) -> Reading:
     forms = sorted({reading.format for reading in readings}) or ["safetensors"]
-    return Reading(
-        format=f"{'+'.join(forms)}-sharded",
-        tensors=tensors,
-        metadata=next((reading.metadata for reading in readings if reading.metadata), {}),
-        checksums=tuple(checksum for reading in readings for checksum in reading.checksums),
-    )
-
-
-def _require_home(
-    name: str, shard: str, homes: Mapping[str, str], seen: Mapping[str, Tensor], index: ReadableFile
-) -> None:
-    if name in seen:
-        _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
-    if name not in homes:
-        _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, but not in the index", index)
-    if homes[name] != shard:
-        what = f"{quoted(name)} is in the shard {quoted(shard)}, the index says {quoted(homes[name])}"
-        _refuse("shard-wrong", what, index)
+    metadata = next((reading.metadata for reading in readings if reading.metadata), {})
+    checksums = tuple(checksum for reading in readings for checksum in reading.checksums)
+    form = f"{'+'.join(forms)}-sharded"
+    return Reading(format=form, tensors=tensors, metadata=metadata, checksums=checksums), files
 
 
 def _weight_map(index: ReadableFile) -> dict[str, str]:
@@ -100,14 +84,6 @@ def _weight_map(index: ReadableFile) -> dict[str, str]:
     if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
         _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
     return homes
-
-
-def _shard(name: str, folder: Folder, index: ReadableFile) -> ReadableFile:
-    if name in ("", ".", "..") or any(sign in name for sign in "/\\\0"):
-        _refuse("index", f"{quoted(name)} is not a plain file name", index)
-    if not folder.holds(name):
-        _refuse("shard-missing", f"the shard {quoted(name)} is not beside the index", index)
-    return folder.open(name)
 
 
 def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 
 from weighbridge.canonical import loads
 from weighbridge.errors import SubjectError, WeighbridgeError
@@ -12,39 +12,22 @@ REMEDY = "write the file again, or fetch it again and compare its size with the 
 
 
 def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0) -> object:
-    """Parse JSON in UTF-8 without doubled keys or lone surrogates.
+    """Return what JSON in UTF-8 says, without doubled keys or lone surrogates.
 
     Raises:
         SubjectError: with `code`.
     """
-    where = f"{file.name} at byte {at}"
     try:
         text = str(data, "utf-8")
-        value: object = loads(text)
+        value: object = loads(text, spelled=False)
         if "\\ud" in text or "\\uD" in text:
-            repr_safe(value)
+            json.dumps(value, ensure_ascii=False).encode()  # a lone half would break whoever prints the name later
     except UnicodeDecodeError as problem:
-        where = f"{file.name} at byte {at + problem.start}"
-        raise SubjectError(code, "not UTF-8", where=where, remedy=REMEDY) from None
+        what, at = "not UTF-8", at + problem.start
     except UnicodeEncodeError:
-        raise SubjectError(code, "an escaped half of a surrogate pair", where=where, remedy=REMEDY) from None
+        what = "an escaped half of a surrogate pair"
     except WeighbridgeError as problem:
-        raise SubjectError(code, problem.what, where=where, remedy=REMEDY) from None
-    return value
-
-
-def repr_safe(value: object) -> None:
-    """Require that every text in a parsed value can be written as UTF-8.
-
-    Raises:
-        UnicodeEncodeError: for a lone surrogate, which would break whoever prints the name later.
-    """
-    if isinstance(value, str):
-        value.encode()
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            repr_safe(key)
-            repr_safe(item)
-    elif isinstance(value, list):
-        for item in value:
-            repr_safe(item)
+        what = problem.what
+    else:
+        return value
+    raise SubjectError(code, what, where=f"{file.name} at byte {at}", remedy=REMEDY)

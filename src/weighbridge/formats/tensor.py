@@ -12,68 +12,23 @@ SHOWN = 60
 
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
 SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = {
-    "BOOL": (1, 1),
-    "F4": (2, 1),
-    "F6_E2M3": (4, 3),
-    "F6_E3M2": (4, 3),
-    "U8": (1, 1),
-    "I8": (1, 1),
-    "F8_E5M2": (1, 1),
-    "F8_E4M3": (1, 1),
-    "F8_E8M0": (1, 1),
-    "F8_E4M3FNUZ": (1, 1),
-    "F8_E5M2FNUZ": (1, 1),
-    "I16": (1, 2),
-    "U16": (1, 2),
-    "F16": (1, 2),
-    "BF16": (1, 2),
-    "I32": (1, 4),
-    "U32": (1, 4),
-    "F32": (1, 4),
-    "C64": (1, 8),
-    "F64": (1, 8),
-    "I64": (1, 8),
-    "U64": (1, 8),
-}
+    "BOOL": (1, 1), "F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3), "U8": (1, 1), "I8": (1, 1), "F8_E5M2": (1, 1),
+    "F8_E4M3": (1, 1), "F8_E8M0": (1, 1), "F8_E4M3FNUZ": (1, 1), "F8_E5M2FNUZ": (1, 1), "I16": (1, 2), "U16": (1, 2),
+    "F16": (1, 2), "BF16": (1, 2), "I32": (1, 4), "U32": (1, 4), "F32": (1, 4), "C64": (1, 8), "F64": (1, 8),
+    "I64": (1, 8), "U64": (1, 8),
+}  # fmt: skip
 
 # GGUF type id: (dtype, elements, bytes), from ggml's type traits.
 GGUF_TYPES: Mapping[int, tuple[str, int, int]] = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 40),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
-    42: ("Q2_0", 64, 18),
-}
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8), 28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+}  # fmt: skip
 
 UNITS: Mapping[str, tuple[int, int]] = {
     **SAFETENSORS_UNITS,
@@ -164,7 +119,7 @@ class Tensor:
 
     @property
     def unit(self) -> tuple[int, int]:
-        """Give elements and bytes of the smallest whole unit that is stored: `(1, 2)` for BF16, `(32, 18)` for Q4_0."""
+        """Return elements and bytes of the smallest whole stored unit: `(1, 2)` for BF16, `(32, 18)` for Q4_0."""
         return UNITS[self.dtype]
 
     @property
@@ -174,7 +129,7 @@ class Tensor:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Give the first byte of the file that belongs to a tensor in one piece, and the byte behind its last."""
+        """Return the first byte of the file that belongs to a tensor in one piece, and the byte behind its last."""
         assert self.pieces is None
         stored = self.strides.reach * self.unit[1] if self.strides else self.nbytes
         return self.offset, self.offset + stored
@@ -192,7 +147,7 @@ class Tensor:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the steps, in elements, of an array that lies in row-major order."""
+    """Return the steps, in elements, of an array that lies in row-major order."""
     steps = [1]
     for size in shape[:0:-1]:
         steps.append(steps[-1] * size)
@@ -200,7 +155,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the place, a number a dimension, of the element of this row-major index."""
+    """Return the place, a number a dimension, of the element of this row-major index."""
     place = []
     for size in reversed(shape):
         index, along = divmod(index, size)
@@ -230,5 +185,5 @@ def span(dtype: str, shape: tuple[int, ...]) -> int | None:
 
 
 def quoted(name: str) -> str:
-    """Show a name from outside in a message: quoted, escaped, not longer than 60 characters."""
+    """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
     return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")

@@ -1,4 +1,4 @@
-"""Tell whether rectangular pieces fill a tensor exactly once. Knows shapes only, no file."""
+"""Check that rectangular pieces fill a tensor exactly once. Knows shapes only, no file."""
 
 from __future__ import annotations
 

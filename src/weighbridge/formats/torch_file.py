@@ -36,42 +36,31 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
     """
     if root + CONSTANTS in members:
         refuse("script", "is a TorchScript program, whose classes are code", file)
-    _require_little(file, members, root)
+    if (order := members.get(root + BYTE_ORDER)) is not None:
+        told = bytes(zip_archive.content(file, order, 64))
+        if told != LITTLE:
+            shown = quoted(told.decode("ascii", "backslashreplace"))
+            refuse("byteorder", f"its byte order is {shown}, not 'little'", file, order.start)
     pickle = members[root + PICKLE]
     zip_archive.content(file, pickle, MAX_PICKLE)
     described, behind = read_pickle(file, pickle.start, pickle.stop, torch_pickle.VOCABULARY)
     if behind != pickle.stop:
         refuse("trailing", f"{pickle.stop - behind} bytes follow the pickle in {quoted(pickle.name)}", file, behind)
-
-    def find(key: str) -> Storage | None:
-        member = members.get(f"{root}{DATA}{key}")
-        return None if member is None else Storage(member.start, member.nbytes)
-
-    tensors, metadata = torch_pickle.tensors_of(described, file, find)
-    _require_read({root + DATA + told.key for told in torch_pickle.references(described, file)}, members, root, file)
+    data = root + DATA
+    storages = {
+        name.removeprefix(data): Storage(member.start, member.nbytes)
+        for name, member in members.items()
+        if name.startswith(data)
+    }
+    tensors, metadata = torch_pickle.tensors_of(described, file, storages)
+    known = {told.key for told in torch_pickle.references(described, file)}
+    unread = next((key for key in storages if key not in known), None)
+    if unread is not None:
+        what = f"no tensor looks into the storage {quoted(data + unread)}"
+        refuse("unread", what, file, storages[unread].start)
     return Reading(format="torch", tensors=tensors, metadata=metadata, checksums=zip_archive.checksums(file, members))
 
 
-def _require_little(file: ReadableFile, members: dict[str, Member], root: str) -> None:
-    if root + BYTE_ORDER not in members:
-        return
-    order = bytes(zip_archive.content(file, members[root + BYTE_ORDER], 64))
-    if order != LITTLE:
-        what = f"its byte order is {quoted(order.decode('ascii', 'backslashreplace'))}, not 'little'"
-        refuse("byteorder", what, file, members[root + BYTE_ORDER].start)
-
-
-def _require_read(known: set[str], members: dict[str, Member], root: str, file: ReadableFile) -> None:
-    """Require that every storage in the archive is one that the pickle refers to."""
-    unread = next((name for name in members if name.startswith(root + DATA) and name not in known), None)
-    if unread is not None:
-        refuse("unread", f"no tensor looks into the storage {quoted(unread)}", file, members[unread].start)
-
-
 def refuse(code: str, what: str, file: ReadableFile, at: int = 0) -> NoReturn:
-    """Refuse a PyTorch file, naming the byte.
-
-    Raises:
-        SubjectError: `torch-…`.
-    """
+    """Refuse a PyTorch file with `torch-…` and the byte."""
     raise SubjectError(f"torch-{code}", what, where=f"{file.name} at byte {at}", remedy=SAVE_AGAIN)

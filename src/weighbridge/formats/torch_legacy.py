@@ -19,11 +19,11 @@ MAGIC = b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019")  # a whole number of
 PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a frame as well
 PROTOCOL = 1001
 SIZE = 8  # bytes before each storage
-NOTHING = Vocabulary(calls=frozenset(), containers=frozenset(), classes=frozenset(), names=frozenset())
+NOTHING = Vocabulary()
 
 
 def begins(head: bytes) -> bool:
-    """Tell whether a file begins with the magic number of this format, whatever its pickle protocol."""
+    """Return whether a file begins with the magic number of this format, whatever its pickle protocol."""
     return head.startswith(b"\x80") and any(head.startswith(MAGIC, at) for at in PROTOCOL_AND_FRAME)
 
 
@@ -44,9 +44,8 @@ def read(file: ReadableFile) -> Reading:
     keys, behind = read_pickle(file, at, file.size, NOTHING)
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
         refuse("storage", "the keys of the storages are no list of different texts", file, at)
-    known = {told.key: told for told in torch_pickle.references(described, file)}
-    storages = _storages(file, behind, keys, known)
-    tensors, metadata = torch_pickle.tensors_of(described, file, storages.get)
+    storages = _storages(file, behind, keys, {told.key: told for told in torch_pickle.references(described, file)})
+    tensors, metadata = torch_pickle.tensors_of(described, file, storages)
     return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
 
 

@@ -6,13 +6,13 @@ is believed. Never imports torch.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
+from weighbridge.formats.contents import short
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
 from weighbridge.formats.tensor import UNITS, Tensor, quoted, span, strides_of
 from weighbridge.model import Scalar
@@ -26,7 +26,6 @@ MAX_VISITS = 1 << 20  # of dictionaries, lists and their entries, each as often 
 MAX_ELEMENTS = 1 << 24  # of lists, likewise
 MAX_KEY = 1 << 16  # characters
 MAX_NAMES = 1 << 26  # characters in all names together
-MAX_TEXT = 1 << 10
 MAX_REPEATS = 16  # times that the file's bytes may be looked at through its views
 
 STORAGES = {
@@ -48,16 +47,16 @@ UNTYPED = "torch.storage.UntypedStorage"
 V1, V2, V3 = (f"torch._utils._rebuild_tensor{suffix}" for suffix in ("", "_v2", "_v3"))
 PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"})
 FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
-ORDERED = "collections.OrderedDict"
 VOCABULARY = Vocabulary(
     calls=frozenset({
         V1, V2, V3, *PARAMETERS, FROM_TYPE, "torch.Size", "torch.device", "_codecs.encode", "__builtin__.set",
         "builtins.set", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "numpy.dtype",
     }),
-    containers=frozenset({ORDERED, "collections.Counter"}),
+    containers=frozenset({"collections.OrderedDict", "collections.Counter"}),
     classes=frozenset({"numpy.dtype"}),
     names=frozenset({*BY_GLOBAL, UNTYPED, "torch.Tensor", "torch.nn.parameter.Parameter"}),
 )  # fmt: skip
+DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
 
 
 class Storage(NamedTuple):
@@ -75,24 +74,31 @@ class Reference(NamedTuple):
     nbytes: int
 
 
-Find = Callable[[str], Storage | None]
-
-
 def references(root: object, file: ReadableFile) -> Iterator[Reference]:
-    """Walk over the references to storages in what a pickle describes."""
-    reader = _Walk(file=file, find=lambda _: None)
-    for made in reader.everything(root):
-        if made.callee == REFERENCE:
-            yield reader.reference(made)
+    """Walk over the references to storages in what a pickle describes, over every object once."""
+    reader, waiting, seen = _Walk(file=file, storages={}), [root], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, (list, tuple, Made)) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if not isinstance(value, Made):
+            waiting += value
+            continue
+        if value.callee == REFERENCE:
+            yield reader.reference(value)
+        waiting += [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
 
 
-def tensors_of(root: object, file: ReadableFile, find: Find) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
-    """Name the tensors in what a pickle describes, and the scalars beside them (None for everything longer).
+def tensors_of(
+    root: object, file: ReadableFile, storages: Mapping[str, Storage]
+) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+    """Read the tensors in what a pickle describes, by name, and the scalars beside them (None for what is longer).
 
     Raises:
         SubjectError: `torch-…` with the tensor and the reason.
     """
-    walk = _Walk(file=file, find=find)
+    walk = _Walk(file=file, storages=storages)
     walk.visit((), root, 0)
     shown = sum(tensor.nbytes for tensor in walk.tensors.values())
     if shown > MAX_REPEATS * file.size:
@@ -104,7 +110,7 @@ def tensors_of(root: object, file: ReadableFile, find: Find) -> tuple[dict[str, 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
     file: ReadableFile
-    find: Find
+    storages: Mapping[str, Storage]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)
     visits: int = 0
@@ -113,20 +119,6 @@ class _Walk:
 
     def refuse(self, code: str, what: str) -> NoReturn:
         raise SubjectError(f"torch-{code}", what, where=self.file.name, remedy=SAVE_AGAIN)
-
-    def everything(self, root: object) -> Iterator[Made]:
-        """Walk over every object once, whoever refers to it."""
-        waiting, seen = [root], set[int]()
-        while waiting:
-            value = waiting.pop()
-            if not isinstance(value, (list, tuple, Made)) or id(value) in seen:
-                continue
-            seen.add(id(value))
-            if isinstance(value, Made):
-                yield value
-                waiting += [*value.args, value.state, *(part for pair in value.pairs for part in pair)]
-            else:
-                waiting += value
 
     def visit(self, path: tuple[str, ...], value: object, depth: int) -> None:
         """Note the tensors and scalars at and under one place."""
@@ -144,13 +136,14 @@ class _Walk:
                     self.visit((*path, str(at)), part, depth + 1)
 
     def _visit_made(self, path: tuple[str, ...], made: Made, depth: int) -> None:
-        if made.callee in (DICTIONARY, *VOCABULARY.containers):
+        if made.callee in DICTIONARIES:
             for key, value in (*self._given(made), *made.pairs):
                 self._visit_entry((*path, self._key(key, path)), value, depth)
-        elif made.callee in (V1, V2, V3):
-            self._add(path, self._tensor(path, made))
-        elif made.callee == REFERENCE:
-            self._add(path, self._bare(path, made))
+        elif made.callee in (V1, V2, V3, REFERENCE):
+            tensor = self._bare(path, made) if made.callee == REFERENCE else self._tensor(path, made)
+            if tensor.name in self.tensors:
+                self.refuse("twice", f"two tensors are called {quoted(tensor.name)} once names are joined with dots")
+            self.tensors[tensor.name] = tensor
         elif made.callee in PARAMETERS or made.callee == FROM_TYPE:
             self._visit_wrapped(path, made, depth)
         else:
@@ -158,41 +151,34 @@ class _Walk:
         self.visit(path, made.state, depth + 1)
 
     def _visit_entry(self, path: tuple[str, ...], value: object, depth: int) -> None:
-        if not isinstance(value, Made) or value.callee not in (DICTIONARY, *VOCABULARY.containers):
-            before = len(self.tensors)
-            self.visit(path, value, depth + 1)
-            if len(self.tensors) == before:
-                self.metadata[self._named(path)] = _scalar(value)
-        else:
-            self.visit(path, value, depth + 1)
+        before = len(self.tensors)
+        self.visit(path, value, depth + 1)
+        nested = isinstance(value, Made) and value.callee in DICTIONARIES
+        if not nested and len(self.tensors) == before:
+            self.metadata[self._named(path)] = short(value)
 
     def _visit_wrapped(self, path: tuple[str, ...], made: Made, depth: int) -> None:
         """Visit what a parameter, or a tensor with attributes, is made from, and then its attributes."""
-        args = made.args
+        args, inner = made.args, made.args[0] if made.args else None
         if made.callee == FROM_TYPE:
-            function = args[0] if len(args) == 4 else None
-            if not isinstance(function, Global) or not isinstance(args[2], tuple):
+            if len(args) != 4 or not isinstance(inner, Global) or not isinstance(args[2], tuple):
                 self.refuse("tensor", f"{_shown(path)} is made in a way that is not known")
-            inner, rest = Made(function.name, args[2]), args[3:]
-        else:
-            if not args or not isinstance(args[0], Made):
-                self.refuse("tensor", f"{_shown(path)} is a parameter without a tensor")
-            inner, rest = args[0], args[3:]
-        self.visit(path, inner, depth + 1)
-        for attributes in rest:
-            self.visit(path, attributes, depth + 1)
+            inner = Made(inner.name, args[2])
+        elif not isinstance(inner, Made):
+            self.refuse("tensor", f"{_shown(path)} is a parameter without a tensor")
+        for part in (inner, *args[3:]):
+            self.visit(path, part, depth + 1)
 
     def _given(self, made: Made) -> list[tuple[object, object]]:
-        """Take the entries that a dictionary is called with."""
+        """Return the entries that a dictionary is called with."""
         given = made.args[0] if made.args else ()
         if isinstance(given, Made) and given.callee == DICTIONARY:
             return given.pairs
-        if len(made.args) > 1 or not isinstance(given, (list, tuple)):
+        pairs = given if isinstance(given, (list, tuple)) and len(made.args) < 2 else [None]
+        found = [(pair[0], pair[1]) for pair in pairs if isinstance(pair, (list, tuple)) and len(pair) == 2]
+        if len(found) != len(pairs):
             self.refuse("tensor", "a dictionary is made from what is no list of pairs")
-        pairs = [tuple(pair) for pair in given if isinstance(pair, (list, tuple)) and len(pair) == 2]
-        if len(pairs) != len(given):
-            self.refuse("tensor", "a dictionary is made from what is no list of pairs")
-        return [(key, value) for key, value in pairs]
+        return found
 
     def _key(self, key: object, path: tuple[str, ...]) -> str:
         if not isinstance(key, (str, int, float, bool)) and key is not None:
@@ -208,20 +194,10 @@ class _Walk:
             self.refuse("name", f"the names together have more than {MAX_NAMES} characters")
         return name
 
-    def _add(self, path: tuple[str, ...], tensor: Tensor) -> None:
-        if tensor.name in self.tensors:
-            self.refuse("twice", f"two tensors are called {quoted(tensor.name)} once names are joined with dots")
-        self.tensors[tensor.name] = tensor
-
     def reference(self, made: Made) -> Reference:
         """Read `("storage", type, key, location, size, [view])`."""
         told = made.args[0]
-        if (
-            not isinstance(told, tuple)
-            or len(told) not in (5, 6)
-            or told[0] != "storage"
-            or told[5:] not in ((), (None,))
-        ):
+        if not isinstance(told, tuple) or len(told) < 5 or told[0] != "storage" or told[5:] not in ((), (None,)):
             self.refuse("storage", "a reference is to no storage, or to a part of one as PyTorch before 0.4 wrote it")
         kind, key, size = told[1], told[2], told[4]
         if not isinstance(kind, Global) or not isinstance(key, str) or type(size) is not int or size < 0:
@@ -235,7 +211,7 @@ class _Walk:
         if not isinstance(value, Made) or value.callee != REFERENCE:
             self.refuse("storage", f"{_shown(path)} looks into no storage")
         reference = self.reference(value)
-        storage = self.find(reference.key)
+        storage = self.storages.get(reference.key)
         if storage is None:
             self.refuse("storage", f"{_shown(path)} looks into the storage {quoted(reference.key)}, which is not there")
         if storage.nbytes != reference.nbytes:
@@ -244,7 +220,7 @@ class _Walk:
         return reference.dtype, storage
 
     def _bare(self, path: tuple[str, ...], made: Made) -> Tensor:
-        """Take a storage that was saved by itself as one dimension."""
+        """Return a storage that was saved by itself as one dimension."""
         dtype, storage = self._located(path, made)
         count = storage.nbytes // UNITS[dtype or "U8"][1]
         return self._placed(path, dtype or "U8", storage, 0, ((count,), (1,)))
@@ -290,8 +266,9 @@ class _Walk:
             self.refuse("expanded", f"{what}: an expanded view, whose elements are not stored")
         name = self._named(path)
         offset = storage.start + (first * size if nbytes else 0)
-        tensor = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name)
-        return dataclasses.replace(tensor, strides=strides) if strides else tensor
+        return Tensor(
+            name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name, strides=strides
+        )
 
 
 def in_values(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -306,12 +283,6 @@ def whole(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, tuple) or len(value) > MAX_SIZES:  # many tensors may share one
         return None
     return value if all(type(item) is int and item >= 0 for item in value) else None
-
-
-def _scalar(value: object) -> Scalar:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None
 
 
 def _shown(path: tuple[str, ...]) -> str:

@@ -6,10 +6,11 @@ header. Untrusted: an id is bounded before a place is kept for it.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_values import LongValues
@@ -21,6 +22,8 @@ from weighbridge.views.checkpoint import CheckpointView
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
 MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
 MAX_ID = 1 << 22
+BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 
 Walk = Callable[[int], Iterator[bytes | None]]  # from an id on; None where no piece has an id
@@ -51,13 +54,8 @@ def of_gguf(values: LongValues) -> Vocabulary | None:
     count = values.count(TOKENS)
     if count is None:
         return None
-
-    def walk(key: str) -> Walk:
-        return lambda start: values.strings(key, start)
-
-    return Vocabulary(
-        read=TOKENS, count=count, walk=walk(TOKENS), merges=walk(MERGES), merge_count=values.count(MERGES) or 0
-    )
+    tokens, merges = (functools.partial(values.strings, key) for key in (TOKENS, MERGES))
+    return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
 def of_directory(
@@ -70,21 +68,33 @@ def of_directory(
     """
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
-    lines = text_beside(view, "vocab.txt", MAX_MODEL)
-    if lines is not None:
+    text = text_beside(view, "vocab.txt", MAX_MODEL)
+    if text is not None:
         named = {content for key in config if key.endswith("_token") and (content := _content(config[key]))}
-        return _of_lines(lines.split("\n"), named or BERT)
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        while lines and not lines[-1]:
+            lines.pop()
+        special = {at: line.encode() for at, line in enumerate(lines) if line in (named or BERT)}
+        return _laid("vocab.txt", [line.encode() for line in lines], _Added(special, frozenset(special)), [])
     table = json_beside(view, "vocab.json", MAX_TOKENIZER)
     if table is not None:
-        merges = text_beside(view, "merges.txt", MAX_TOKENIZER) or ""
-        ranked = [
-            line.strip().encode() for line in merges.split("\n") if line.strip() and not line.startswith("#version")
-        ]
-        return _told("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
+        merges = (text_beside(view, "merges.txt", MAX_TOKENIZER) or "").split("\n")
+        ranked = [line.strip().encode() for line in merges if line.strip() and not line.startswith("#version")]
+        return _laid("vocab.json", _by_id(view, "vocab.json", table), _added_beside(view, config), ranked)
     return _of_sentencepiece(view, config)
 
 
-BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Tokens that were added to a vocabulary: the piece of each id, and which are special."""
+
+    pieces: Mapping[int, bytes]
+    special: frozenset[int]
+
+    @classmethod
+    def of(cls, entries: Mapping[int, Mapping[str, Any]]) -> _Added:
+        found = {at: _content(entry).encode() for at, entry in entries.items()}
+        return cls(found, frozenset(at for at, entry in entries.items() if entry.get("special") is True))
 
 
 def _content(entry: Any) -> str:
@@ -99,48 +109,20 @@ def _of_tokenizer(view: CheckpointView, tokenizer: Mapping[str, Any]) -> Vocabul
         if not all(isinstance(entry, list) and entry and isinstance(entry[0], str) for entry in table):
             _refuse(view, TOKENIZER, "model.vocab is not a list of pieces and scores")
         table = {entry[0]: at for at, entry in enumerate(table)}
-    if not isinstance(table, Mapping):
+    if not isinstance(model, Mapping) or not isinstance(table, Mapping):
         _refuse(view, TOKENIZER, "model.vocab is neither a mapping nor a list of pieces")
-    assert isinstance(model, Mapping)
-    assert isinstance(table, Mapping)
-    return _told(
-        TOKENIZER, _by_id(view, TOKENIZER, table), _added_tokens(view, tokenizer), _merges(view, model.get("merges"))
-    )
-
-
-def _merges(view: CheckpointView, merges: Any) -> list[bytes]:
-    """List merges as GGUF writes them: a space between both parts, and no other."""
-    found = []
+    found, merges = _by_id(view, TOKENIZER, table), model.get("merges")
+    entries = tokenizer.get("added_tokens") or []
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        _refuse(view, TOKENIZER, "added_tokens is not a list of tokens")
+    added = _Added.of({_id(view, TOKENIZER, entry.get("id")): entry for entry in entries})
+    ranked = []  # as GGUF writes them: a space between both parts, and no other
     for merge in merges if isinstance(merges, list) else []:
         pair = merge.split(" ", 1) if isinstance(merge, str) else merge
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             _refuse(view, TOKENIZER, "model.merges holds what is no pair of pieces")
-        found.append(" ".join(part.replace(" ", SPACE) for part in pair).encode())
-    return found
-
-
-SPACE = chr(ord(" ") + 256)
-
-
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """Tokens that were added to a vocabulary: the piece of each id, and which are special."""
-
-    pieces: Mapping[int, bytes]
-    special: frozenset[int]
-
-
-def _added_tokens(view: CheckpointView, tokenizer: Mapping[str, Any]) -> _Added:
-    entries = tokenizer.get("added_tokens") or []
-    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        _refuse(view, TOKENIZER, "added_tokens is not a list of tokens")
-    return _added((_id(view, TOKENIZER, entry.get("id")), entry) for entry in entries)
-
-
-def _added(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> _Added:
-    kept = dict(entries)
-    found = {at: _content(entry).encode() for at, entry in kept.items()}
-    return _Added(found, frozenset(at for at, entry in kept.items() if entry.get("special") is True))
+        ranked.append(" ".join(part.replace(" ", SPACE) for part in pair).encode())
+    return _laid(TOKENIZER, found, added, ranked)
 
 
 def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
@@ -152,15 +134,7 @@ def _added_beside(view: CheckpointView, config: Mapping[str, Any]) -> _Added:
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     name = "tokenizer_config.json"
     told = {_id(view, name, int(at) if at.isdecimal() and len(at) < 12 else at): entry for at, entry in named}
-    return _added({**plain, **{at: entry for at, entry in told.items() if isinstance(entry, Mapping)}}.items())
-
-
-def _of_lines(lines: list[str], special: set[str]) -> Vocabulary:
-    kept = [line.removesuffix("\r") for line in lines]
-    while kept and not kept[-1]:
-        kept.pop()
-    added = {at: line.encode() for at, line in enumerate(kept) if line in special}
-    return _told("vocab.txt", [line.encode() for line in kept], _Added(added, frozenset(added)), [])
+    return _Added.of({**plain, **{at: entry for at, entry in told.items() if isinstance(entry, Mapping)}})
 
 
 def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabulary | None:
@@ -174,9 +148,9 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
             if not problem.code.startswith(sentencepiece_file.FORMAT):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
-            return _told(name, [], _Added({}, frozenset()), [], why=why)
+            return _laid(name, [], _Added({}, frozenset()), [], why=why)
         file.require_unchanged()
-        return _told(name, found, _added_beside(view, config), [])
+        return _laid(name, found, _added_beside(view, config), [])
     return None
 
 
@@ -193,15 +167,14 @@ def _by_id(view: CheckpointView, name: str, table: Mapping[str, Any]) -> list[by
 def _id(view: CheckpointView, name: str, value: Any) -> int:
     if type(value) is not int or not 0 <= value < MAX_ID:
         _refuse(view, name, f"a token's id is no whole number from 0 to {MAX_ID - 1}")
-    assert isinstance(value, int)
     return value
 
 
-def _refuse(view: CheckpointView, name: str, what: str) -> None:
+def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
     refuse(what, view.sidecars.files[name])
 
 
-def _told(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
+def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
     """Lay added tokens over the pieces."""
     more = max(added.pieces, default=-1) + 1 - len(found)
     found = [*found, *([None] * more)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from weighbridge.canonical import unique
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
@@ -21,18 +22,7 @@ MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
 _SOMETHING = re.compile(r"\S")
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        seen: set[str] = set()
-        doubled = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {doubled[:60]!r} is given twice")
-    return row
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_mapping)
+_DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
 
 def decode(text: str) -> Any:

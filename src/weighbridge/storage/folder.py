@@ -15,6 +15,11 @@ TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
 USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
 
 
+def is_plain(name: str) -> bool:
+    """Return whether a name from outside is that of a file in the folder itself, and no path."""
+    return name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0")
+
+
 class Folder(Protocol):
     """A folder; `name` is what messages call it."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weighbridge.formats import dcp_directory, dcp_metadata, detect, onnx_file, pieces, sharded, strided
+from weighbridge.formats import dcp_directory, dcp_metadata, detect, onnx_file, pieces, sharded
 from weighbridge.formats.contents import Checksum
 from weighbridge.formats.tensor import Tensor
 from weighbridge.model import Origin, Scalar
@@ -59,7 +59,7 @@ class CheckpointView:
     url: str = field(default="", repr=False)
 
     def names(self) -> tuple[str, ...]:
-        """Name every tensor, sorted."""
+        """Return the names of all tensors, sorted."""
         return tuple(sorted(self.tensors))
 
     @property
@@ -73,7 +73,7 @@ class CheckpointView:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:
-        """Describe one tensor.
+        """Return one tensor as its header describes it.
 
         Raises:
             KeyError: there is no such tensor.
@@ -82,7 +82,11 @@ class CheckpointView:
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`; what lies behind is given back, so hold on to no chunk."""
-        windows = self._windows(self.tensors[name], size)
+        tensor = self.tensors[name]
+        if tensor.pieces or tensor.strides:
+            windows = pieces.windows(self.files, tensor, size)
+        else:
+            windows = self.files[tensor.file].windows(*tensor.extent, size)
         if name not in self.patches:
             return windows
         return (self._patched(name, at, window) for at, window in zip(itertools.count(0, size), windows, strict=False))
@@ -90,7 +94,12 @@ class CheckpointView:
     def read(self, name: str, start: int, stop: int) -> memoryview:
         """Look at bytes `start` to `stop` of a tensor; `forget` it when done with a large one."""
         tensor = self.tensors[name]
-        return self._patched(name, start, self._read(tensor, start, min(stop, tensor.nbytes)))
+        stop = min(stop, tensor.nbytes)
+        if tensor.pieces or tensor.strides:
+            window = pieces.read(self.files, tensor, start, stop)
+        else:
+            window = self.files[tensor.file].read(tensor.offset + start, tensor.offset + stop)
+        return self._patched(name, start, window)
 
     def forget(self, name: str) -> None:
         """Give back the memory that reading a tensor took."""
@@ -98,7 +107,7 @@ class CheckpointView:
             self.files[stored.file].release(*stored.extent)
 
     def require_unchanged(self, name: str) -> None:
-        """Hold the files that a tensor is stored in against what they were when they were opened.
+        """Check that the files that a tensor is stored in are what they were when they were opened.
 
         Raises:
             SubjectError: `subject-changed`.
@@ -107,7 +116,7 @@ class CheckpointView:
             self.files[stored.file].require_unchanged()
 
     def digest(self) -> dict[str, str]:
-        """Digest every file whole, those beside it that were used included: `{file name: sha256}`."""
+        """Return the digest of every file, those beside it that were used included: `{file name: sha256}`."""
         files = {**self.sidecars.files, **{Path(name).name: file for name, file in self.files.items()}}
         return {name: sha256(file) for name, file in sorted(files.items())}
 
@@ -116,13 +125,12 @@ class CheckpointView:
 
         `elements` must be a multiple of every dtype's block (256 is).
         """
-        kept = {name: self.tensors[name] for name in names}
-        tails = {name: _tail(tensor, elements) for name, tensor in kept.items()}
-        moved = {name: kept[name].nbytes - tails[name].nbytes for name in kept}
+        tails = {name: _tail(self.tensors[name], elements) for name in names}
+        moved = {name: self.tensors[name].nbytes - tail.nbytes for name, tail in tails.items()}
         patches = {
-            name: tuple((at - moved[name], data) for at, data in self.patches[name])
-            for name in kept
-            if name in self.patches
+            name: tuple((at - moved[name], data) for at, data in laid)
+            for name, laid in self.patches.items()
+            if name in tails
         }
         return dataclasses.replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
@@ -137,33 +145,14 @@ class CheckpointView:
         patches = {**self.patches, name: (*self.patches.get(name, ()), (offset, replacement))}
         return dataclasses.replace(self, patches=patches, origin=Origin.SYNTHETIC)
 
-    def _windows(self, tensor: Tensor, size: int) -> Iterator[memoryview]:
-        if tensor.pieces:
-            return pieces.windows(self.files, tensor, size)
-        file = self.files[tensor.file]
-        return strided.windows(file, tensor, size) if tensor.strides else file.windows(*tensor.extent, size)
-
-    def _read(self, tensor: Tensor, start: int, stop: int) -> memoryview:
-        if tensor.pieces:
-            return pieces.read(self.files, tensor, start, stop)
-        file = self.files[tensor.file]
-        if tensor.strides:
-            return strided.read(file, tensor, start, stop)
-        return file.read(tensor.offset + start, tensor.offset + stop)
-
     def _patched(self, name: str, start: int, window: memoryview) -> memoryview:
-        touching = [
-            (at - start, data)
-            for at, data in self.patches.get(name, ())
-            if at < start + len(window) and start < at + len(data)
-        ]
-        if not touching:
-            return window
-        copy = bytearray(window)
-        for at, data in touching:
-            first, last = max(at, 0), min(at + len(data), len(copy))
-            copy[first:last] = data[first - at : last - at]
-        return memoryview(copy)
+        copy: bytearray | None = None
+        for at, data in self.patches.get(name, ()):
+            first, last = max(at - start, 0), min(at - start + len(data), len(window))
+            if first < last:
+                copy = copy or bytearray(window)
+                copy[first:last] = data[first - at + start : last - at + start]
+        return window if copy is None else memoryview(copy)
 
 
 def _tail(tensor: Tensor, elements: int | None) -> Tensor:
@@ -171,14 +160,16 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
         return tensor
     per, size = tensor.unit
     nbytes = elements // per * size
-    if tensor.pieces:
-        tiled = dataclasses.replace(tensor.pieces, first=tensor.pieces.first + (tensor.nbytes - nbytes) // size)
-        return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, pieces=tiled)
-    if tensor.strides:
-        strides = dataclasses.replace(tensor.strides, first=tensor.strides.first + tensor.elements - elements)
-        return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, strides=strides)
-    offset = tensor.offset + tensor.nbytes - nbytes
-    return dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes, offset=offset)
+    skipped = tensor.nbytes - nbytes
+    cut = dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes)
+    if cut.pieces:
+        return dataclasses.replace(
+            cut, pieces=dataclasses.replace(cut.pieces, first=cut.pieces.first + skipped // size)
+        )
+    if cut.strides:
+        strides = dataclasses.replace(cut.strides, first=cut.strides.first + skipped // size)
+        return dataclasses.replace(cut, strides=strides)
+    return dataclasses.replace(cut, offset=cut.offset + skipped)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
