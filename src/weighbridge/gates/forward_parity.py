@@ -73,8 +73,12 @@ def _moved(code: str, change: Callable[[ForwardError, Any, Any], ForwardError | 
     return RowsFault(need="points", row=ForwardError, ways=(Way("beyond", code, change),))
 
 
-def _too_few(code: str, column: str) -> RowFault:
+def _few(code: str, column: str) -> RowFault:
     return RowFault(code=code, need="points", column=column)
+
+
+def _demand(text: str, least: int, most: int, fault: object) -> Doc:
+    return Doc(text, ge=least, le=most, tight="up", must="at least", fault=fault, comes_to="BLOCKED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +107,12 @@ class Limits:
         str, Doc("what the candidate must compute in", choices=("", "bfloat16", "float16", "float32"))
     ] = ""  # fmt: skip
     device: Annotated[str, Doc("where the candidate must compute", choices=("", "cpu", "cuda"))] = ""
-    min_sequences: Annotated[
-        int,
-        Doc("different sequences", ge=2, le=1_000_000, tight="up",
-            must="at least", fault=_too_few("one-token", "sequences"), comes_to="BLOCKED"),
-    ] = 2  # fmt: skip
-    min_tokens: Annotated[
-        int,
-        Doc("tokens in a sequence", ge=2, le=10_000_000, tight="up",
-            must="at least", fault=_too_few("one-token", "tokens"), comes_to="BLOCKED"),
-    ] = 2  # fmt: skip
-    min_points: Annotated[
-        int,
-        Doc("points compared", ge=1, le=1_000_000, tight="up",
-            must="at least", fault=Silence(), comes_to="BLOCKED"),
-    ] = 1  # fmt: skip
+    min_sequences: Annotated[int, _demand("different sequences", 2, 10**6, _few("one-token", "sequences"))] = 2
+    min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _few("one-token", "tokens"))] = 2
+    min_points: Annotated[int, _demand("points compared", 1, 10**6, Silence())] = 1
     min_elements: Annotated[
-        int,
-        Doc("finite elements compared at a point", ge=1, le=10**12, tight="up",
-            must="at least", fault=_too_few("too-few-elements", "elements"), comes_to="BLOCKED"),
-    ] = 1  # fmt: skip
+        int, _demand("finite elements compared at a point", 1, 10**12, _few("too-few-elements", "elements"))
+    ] = 1
 
 
 # --- One point --------------------------------------------------------------------------------------------------------
@@ -355,7 +345,8 @@ KIND = Kind(
     falsifiers=(
         *_no_error("rl2_candidate", "nonfinite", "candidate"),
         _breaks("one value not finite", "nonfinite", nonfinite_candidate=1),
-        _breaks("another shape", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
+        _breaks("a layout turned over", "shape", candidate_shape=(2, 3), reference_shape=(3, 2)),
+        _breaks("a layout turned over, the other way", "shape", candidate_shape=(3, 2), reference_shape=(2, 3)),
         _breaks("not captured in the candidate", "missing-candidate", candidate_shape=None),
         _breaks("not captured in the reference", "missing-reference", reference_shape=None),
         _breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),

@@ -249,29 +249,13 @@ def _moved(part: str) -> Falsifier[Limits]:
         moved: dict[str, Any] = {part: _one_elsewhere(getattr(row, part), _other(row))}
         return replace(row, **moved)
 
-    return _fails(f"one byte of {part} on another device", part, change)
-
-
-def _asked_otherwise(row: DeviceProbe, limits: Limits) -> DeviceProbe:
-    return replace(row, requested="cuda" if limits.requested == CPU else CPU)
-
-
-def _resolved_otherwise(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
-    return None if row.requested == AUTO else replace(row, resolved=_other(row))
-
-
-def _third_device(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
-    return replace(row, ops=_one_elsewhere(row.ops, "meta"))
+    return _breaks(f"one byte of {part} on another device", part, change)
 
 
 def _less_than_parameters(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
     """Leave as much memory as the limit asks for, and parameters of one byte more."""
     held = math.ceil(limits.min_device_memory_mib * MIB)
     return None if row.resolved == CPU else replace(row, parameters={row.resolved: held + 1}, allocated_bytes=held)
-
-
-def _memory_unknown(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
-    return None if row.resolved == CPU else replace(row, allocated_bytes=None)
 
 
 def _host_ops_alone(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
@@ -283,7 +267,7 @@ def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
     """Move the whole run to a device of which the driver of another make can say nothing."""
     if row.requested != AUTO:
         return None
-    held: dict[str, Any] = {part: {"mps:0": _total(getattr(row, part))} for part in (*HELD, "ops")}
+    held: dict[str, Any] = {part: {"mps:0": 1} for part in (*HELD, "ops")}
     driver = Witness(by="nvml", pid=row.pid, used_mib=1e9, files=None)
     return replace(row, resolved="mps:0", allocated_bytes=1 << 50, witnesses=(driver,), **held)
 
@@ -293,12 +277,8 @@ def _of_another_process(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
     return replace(row, witnesses=tuple(replace(one, pid=pid) for one in row.witnesses for pid in pids))
 
 
-def _fails(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
-    return in_rows(name, code, "probes", DeviceProbe, change, why=why)
-
-
-def _blocks(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
-    return in_rows(name, code, "probes", DeviceProbe, change, why=why, outcome=Outcome.BLOCKED)
+def _breaks(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
+    return in_rows(name, code, "probes", DeviceProbe, change, why=why, outcome=CODES[code])
 
 
 def _confirms_nothing(
@@ -309,37 +289,53 @@ def _confirms_nothing(
             return None
         return _instead(row, limits, Witness(by=by, pid=row.pid, used_mib=used_mib, files=files))
 
-    return _blocks(name, "no-witness", change, f"not a run on {on}")
+    return _breaks(name, "no-witness", change, f"not a run on {on}")
 
 
+CODES = {
+    **dict.fromkeys(("requested", "resolved", *HELD, "ops", "memory"), Outcome.FAIL),
+    **dict.fromkeys(("no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
+}
 ON_THE_CPU = "the CPU has no device memory"
+
 KIND = Kind(
     name="no-silent-cpu-fallback",
     version=2,
     roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",))},
     limits=Limits,
-    codes={
-        **dict.fromkeys(("requested", "resolved", *HELD, "ops", "memory"), Outcome.FAIL),
-        **dict.fromkeys(("no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
-    },
+    codes=CODES,
     judge=judge,
     check=check,
     falsifiers=(
-        _fails("asked for another device", "requested", _asked_otherwise),
-        _fails("resolved to another device", "resolved", _resolved_otherwise, "auto may resolve to any device"),
+        _breaks(
+            "asked for another device",
+            "requested",
+            lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU),
+        ),
+        _breaks(
+            "resolved to another device",
+            "resolved",
+            lambda row, _: None if row.requested == AUTO else replace(row, resolved=_other(row)),
+            "auto may resolve to any device",
+        ),
         *(_moved(part) for part in HELD),
-        _fails("one op on a third device", "ops", _third_device),
-        _fails("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
-        _blocks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
-        _blocks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
-        _blocks("device memory not looked at", "no-probe", _memory_unknown, ON_THE_CPU),
-        _blocks("ops not audited", "not-audited", lambda row, _: replace(row, dispatch="not-audited")),
-        _blocks("an audit without a result", "not-audited", lambda row, _: replace(row, dispatch="")),
-        _blocks("an audit that saw no op", "not-audited", lambda row, _: replace(row, ops={})),
-        _blocks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
-        _blocks("witnesses of another process, or of none", "no-witness", _of_another_process),
-        _blocks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
+        _breaks("one op on a third device", "ops", lambda row, _: replace(row, ops=_one_elsewhere(row.ops, "meta"))),
+        _breaks("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
+        _breaks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
+        _breaks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
+        _breaks(
+            "device memory not looked at",
+            "no-probe",
+            lambda row, _: None if row.resolved == CPU else replace(row, allocated_bytes=None),
+            ON_THE_CPU,
+        ),
+        _breaks("ops not audited", "not-audited", lambda row, _: replace(row, dispatch="not-audited")),
+        _breaks("an audit without a result", "not-audited", lambda row, _: replace(row, dispatch="")),
+        _breaks("an audit that saw no op", "not-audited", lambda row, _: replace(row, ops={})),
+        _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
+        _breaks("witnesses of another process, or of none", "no-witness", _of_another_process),
+        _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
         _confirms_nothing("self-reported utilisation only", "self-reported", used_mib=1e9),
         _confirms_nothing("the driver, of a run on the CPU", "nvml", used_mib=1e9, on=CPU),
         _confirms_nothing("memory that the driver does not show", "nvml"),
