@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weighbridge.gates.device_refusal import Limits, Measure, check, judge
-from weighbridge.limits import LimitsError, read
+from weighbridge.limits import LimitsError, fields, read
 from weighbridge.model import Measurement, Outcome, Record, Verdict
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
@@ -65,6 +65,10 @@ def test_only_what_the_contract_names_may_not_be_left() -> None:
 def test_limits_that_are_no_refusal_are_lint_errors(limits: dict[str, Any]) -> None:
     with pytest.raises(LimitsError):
         read(Limits, {"within_s": 2, "names": ["X"], **limits})
+
+
+def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
+    assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.fault)] == []
 
 
 def test_limits_that_no_command_could_meet_are_told() -> None:

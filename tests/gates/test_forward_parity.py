@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.gates.forward_parity import KIND, Limits, allowed, detectable, judge
 from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, plain, read
+from weighbridge.limits import LimitsError, fields, plain, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.forward import ForwardError
@@ -106,6 +106,10 @@ def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
 def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
     with pytest.raises(LimitsError):
         read(Limits, limits)
+
+
+def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
+    assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.fault)] == []
 
 
 def test_the_defaults_are_the_published_ones() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
 from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, plain, read
+from weighbridge.limits import LimitsError, fields, plain, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import DeviceProbe, Witness
@@ -117,6 +117,10 @@ def test_a_device_is_the_one_wanted_or_any_of_its_kind(device: str, wanted: str,
 def test_a_device_that_nobody_can_ask_for_and_a_limit_that_asks_for_nothing_are_lint_errors(limits: Any) -> None:
     with pytest.raises(LimitsError):
         read(Limits, {"requested": "cuda", **limits})
+
+
+def test_every_limit_that_tightens_is_tried_just_beyond_it() -> None:
+    assert [item.name for item in fields(Limits) if item.doc.tight and not (item.doc.must and item.doc.fault)] == []
 
 
 def test_limits_that_no_run_can_meet_are_told() -> None:

@@ -13,19 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses.faults import Injected, RowFault, RowsFault, Way, in_rows
-from weighbridge.clauses.kind import (
-    Damage,
-    Evidence,
-    Falsifier,
-    Kind,
-    Need,
-    NotApplicable,
-    blocked,
-    failed,
-    passed,
-    rows_of,
-    with_rows,
-)
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of, with_rows
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.forward import ForwardError
@@ -283,16 +271,6 @@ def _asked(limits: Limits) -> Fields:
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 
-def _drop_required(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    rows = rows_of(evidence, "points", ForwardError)
-    named = {place for place in places if place in limits.required}
-    named -= {rows[0].point} if len(named) == len(rows) else set()
-    if not named:
-        return NotApplicable("no point is required, or it is the only one")
-    kept = [row for row in rows if row.point not in named]
-    return Damage(with_rows(evidence, "points", kept), frozenset(named))
-
-
 def _breaks(name: str, code: str, *, why: str = "no point", telling: bool = False, **changes: Any) -> Falsifier[Limits]:
     """Return the falsifier that puts these figures into rows, with `telling` only where the truth is not all zeros."""
     return in_rows(
@@ -309,6 +287,14 @@ def _other(name: str, key: str, other: str) -> Falsifier[Limits]:
         name, f"other-{key}", "points", ForwardError,
         lambda row, limits: replace(row, **changes) if getattr(limits, key) else None,
         why=f"the contract names no {key}", outcome=Outcome.BLOCKED,
+    )  # fmt: skip
+
+
+def _misnamed(name: str, form: str) -> Falsifier[Limits]:
+    return in_rows(
+        name, "missing-required", "points", ForwardError,
+        lambda row, limits: replace(row, point=form.format(row.point)) if row.point in limits.required else None,
+        why="the contract requires no point",
     )  # fmt: skip
 
 
@@ -351,7 +337,8 @@ KIND = Kind(
         _breaks("not captured in the reference", "missing-reference", reference_shape=None),
         _breaks("no zero where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=5e-324),
         _breaks("no number where the truth is zero", "zero-truth", **NO_SIGNAL, candidate_error=math.nan),
-        Falsifier("a required point in neither", "missing-required", _drop_required),
+        _misnamed("a required point under a longer name", "{}.x"),
+        _misnamed("a required point under a longer name, at its end", "x.{}"),
         _breaks("one token, repeated", "one-token", distinct_tokens=1),
         _breaks("one operation below float64", "reference-not-float64", lower_ops=1),
         _breaks("no operation audited", "reference-not-float64", audited_ops=0),

@@ -309,24 +309,24 @@ KIND = Kind(
     check=check,
     falsifiers=(
         _breaks(
-            "asked for another device",
-            "requested",
+            "asked for another device", "requested",
             lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU),
         ),
         _breaks(
-            "resolved to another device",
-            "resolved",
+            "resolved to another device", "resolved",
             lambda row, _: None if row.requested == AUTO else replace(row, resolved=_other(row)),
             "auto may resolve to any device",
         ),
         *(_moved(part) for part in HELD),
-        _breaks("one op on a third device", "ops", lambda row, _: replace(row, ops=_one_elsewhere(row.ops, "meta"))),
+        _breaks(
+            "one op on a third device, none on the host", "ops",
+            lambda row, _: replace(row, ops=_one_elsewhere({row.resolved: 1}, "meta")),
+        ),
         _breaks("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
         _breaks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
         _breaks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
         _breaks(
-            "device memory not looked at",
-            "no-probe",
+            "device memory not looked at", "no-probe",
             lambda row, _: None if row.resolved == CPU else replace(row, allocated_bytes=None),
             ON_THE_CPU,
         ),
@@ -349,4 +349,4 @@ KIND = Kind(
         _confirms_nothing("memory without its device", "device-files", files=("/dev/nvidia-uvm",)),
         _confirms_nothing("no device file", "device-files", files=(), on="cuda"),
     ),
-)
+)  # fmt: skip
