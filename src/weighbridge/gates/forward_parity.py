@@ -182,8 +182,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     rows = sorted(rows_of(evidence, "points", ForwardError), key=lambda row: row.order)
     for row in rows:
         if code := _unfit(row, limits):
-            figures = {**_setting(rows), **_asked(limits), "device": row.device}
-            return blocked(code, figures, offences=(Offence(place=row.point, code=code),))
+            asked: Fields = {"asked_dtype": limits.dtype, "asked_device": limits.device, "device": row.device}
+            least: Fields = {"min_sequences": limits.min_sequences, "min_tokens": limits.min_tokens}
+            return blocked(code, {**_setting(rows), **asked, **least}, offences=(Offence(place=row.point, code=code),))
     if not rows:
         return blocked("nothing-compared", {"compared": 0, "points": 0, "min_points": limits.min_points})
     offences = [_offence(row, code, limits) for row in rows if (code := _wrong(row, limits))]
@@ -261,11 +262,6 @@ def _setting(rows: Sequence[ForwardError]) -> Fields:
     setting = {key: value for key, value in plain(rows[0]).items() if key in OF_THE_RUN}
     firsts = {key: getattr(rows[0], key) or "none" for key in ("first_lower_op", "first_rounded_constant")}
     return {**setting, **firsts, "elements": sum(row.elements for row in rows)}
-
-
-def _asked(limits: Limits) -> Fields:
-    asked: Fields = {"asked_dtype": limits.dtype, "asked_device": limits.device}
-    return {**asked, "min_sequences": limits.min_sequences, "min_tokens": limits.min_tokens}
 
 
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------

@@ -113,10 +113,13 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return blocked("no-probe", {"absent": "any probe of the run"})
     looked = [row.place for row in rows]
     denied = [
-        Offence(place=row.place, code=found[0], figures={**_asked(row, limits), **found[1]})
+        Offence(
+            place=row.place, code=found[0],
+            figures={"requested": row.requested, "resolved": row.resolved, "contract": limits.requested, **found[1]},
+        )
         for row in rows
         if (found := _denial(row, limits))
-    ]
+    ]  # fmt: skip
     if denied:
         return failed(denied, looked=looked, unit="probes")
     unseen = [
@@ -156,10 +159,6 @@ def _needed_bytes(row: DeviceProbe, limits: Limits) -> float:
 
 
 # --- What the run's own books deny ------------------------------------------------------------------------------------
-
-
-def _asked(row: DeviceProbe, limits: Limits) -> Fields:
-    return {"requested": row.requested, "resolved": row.resolved, "contract": limits.requested}
 
 
 def _denial(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
