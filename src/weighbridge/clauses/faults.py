@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import (
     Damage,
@@ -183,6 +183,39 @@ class RecordFault:
         record = record_of(evidence, self.need, object)
         moved = Record(dataclasses.replace(record, **{self.field: value}))  # type: ignore[type-var]
         yield Injected("beyond", self.code, with_value(evidence, self.need, moved), frozenset({self.place}))
+
+
+class Way(NamedTuple, Generic[R]):
+    """One way to move a figure in a row; `change` returns None where the row has no such figure."""
+
+    name: str
+    code: str
+    change: Callable[[R, Any, Any], R | None]  # the row, all limits, and the value that the figure must come to
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsFault(Generic[R]):
+    """Move a figure that is not one column of a row, in each of several ways."""
+
+    need: str
+    row: type[R]
+    ways: tuple[Way[R], ...]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the rows at these places with the figure moved, once for each way."""
+        for way in self.ways:
+
+            def change(row: R, _limits: Any, way: Way[R] = way) -> R | None:
+                return way.change(row, limits, value)
+
+            moved = in_rows(way.name, way.code, self.need, self.row, change, why="").damage(
+                evidence, limits, tuple(places)
+            )
+            if isinstance(moved, Damage):
+                yield Injected(way.name, way.code, moved.evidence, moved.places, way.outcome)
 
 
 # --- What no limit bounds ---------------------------------------------------------------------------------------------
