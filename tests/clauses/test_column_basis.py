@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,21 +26,21 @@ DERIVED = as_derived(column("wall_ms"))
         ("range_over_std", column_basis.UNIFORM_RANGE - 0.351),
     ],
 )
-def test_noise_ends_where_any_one_statistic_leaves_its_limit(key: str, beyond: float) -> None:
+def test_noise_ends_where_any_one_statistic_leaves_its_limit(key: str, beyond: Any) -> None:
     assert basis_of(NOISE).basis is ColumnBasis.NOISE
-    assert basis_of({**NOISE, key: beyond}).basis is ColumnBasis.MEASURED
+    assert basis_of(replace(NOISE, **{key: beyond})).basis is ColumnBasis.MEASURED
 
 
 def test_noise_is_not_claimed_of_fewer_samples_than_it_was_simulated_for() -> None:
-    assert basis_of({**NOISE, "finite": column_basis.NOISE_SAMPLES - 1}).basis is ColumnBasis.UNTESTED
+    assert basis_of(replace(NOISE, finite=column_basis.NOISE_SAMPLES - 1)).basis is ColumnBasis.UNTESTED
 
 
 @pytest.mark.parametrize(("key", "factor"), [("deviation", 1.001), ("over", 0.8)])
 def test_a_relation_must_be_close_and_well_covered(key: str, factor: float) -> None:
-    assert basis_of(DERIVED).basis is ColumnBasis.DERIVED
-    relations: Any = DERIVED["relations"]
-    weaker = {**relations[0], key: relations[0][key] * factor}
-    assert basis_of({**DERIVED, "relations": [weaker]}).basis is not ColumnBasis.DERIVED
+    close: Any = DERIVED.relations[1]
+    weaker = replace(close, **{key: getattr(close, key) * factor})
+    assert basis_of(replace(DERIVED, relations=(close,))).basis is ColumnBasis.DERIVED
+    assert basis_of(replace(DERIVED, relations=(weaker,))).basis is not ColumnBasis.DERIVED
 
 
 def test_the_rate_is_derived_and_not_the_time() -> None:

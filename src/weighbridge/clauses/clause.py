@@ -44,12 +44,15 @@ class Clause(Protocol):
     """One promise, and what breaking it comes to."""
 
     @property
-    def code(self) -> str: ...
+    def code(self) -> str:
+        """Return what a broken promise is called."""
 
     @property
-    def outcome(self) -> Outcome: ...
+    def outcome(self) -> Outcome:
+        """Return what breaking it comes to."""
 
-    def check(self, evidence: Evidence) -> Checked: ...
+    def check(self, evidence: Evidence) -> Checked:
+        """Return where it is broken, and where it looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,10 @@ class Requires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words."""
+    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words.
+
+    `counted` and `enough` among these are the verdict's only where the bound is broken.
+    """
 
     code: str
     place: Callable[[Evidence], str]
@@ -190,7 +196,8 @@ class Whole:
         offences = [] if held else [Offence(place=place, code=self.code, figures=figures)]
         if self.outcome is Outcome.BLOCKED:
             return Checked(offences)
-        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **figures})
+        told = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
+        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **told})
 
 
 def every_glob_names(code: str, need: str, row: type[Any], globs: Sequence[str]) -> Requires:

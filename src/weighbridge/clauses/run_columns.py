@@ -84,6 +84,11 @@ def place(evidence: Evidence) -> str:
     return evidence[SAMPLES].at
 
 
+def window_place(steps: tuple[int, int]) -> str:
+    """Return the name of a window of steps, as verdicts and trials give it."""
+    return f"steps {steps[0]}..{steps[1]}"
+
+
 def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[list[int], list[float]]:
     """Return the steps and samples of a window, both ends included."""
     series = series_of(evidence, SAMPLES)
@@ -100,14 +105,16 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
 
 
 def cut(evidence: Evidence, limits: Any) -> Evidence:
-    """Return the evidence with the samples of the limits' window, or the first ones, where the column is long."""
+    """Return the evidence with as many samples as the limits need, and a few around them."""
     series = series_of(evidence, SAMPLES)
-    if len(series.step) <= 2 * CUT:
-        return evidence
-    window = getattr(limits, "steps", None)
-    start = bisect.bisect_left(series.step, window[0]) if window else 0
-    stop = bisect.bisect_right(series.step, window[1]) if window else start + CUT
+    first, last = getattr(limits, "steps", (getattr(limits, "warmup_steps", 0), None))
+    start = bisect.bisect_left(series.step, first)
+    stop = len(series.step) if last is None else bisect.bisect_right(series.step, last)
+    if not (last is not None and limits.min_samples is None):
+        stop = min(stop, start + getattr(limits, "window", 0) + max(limits.min_samples + 1, CUT))
     kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
+    if len(series.step[kept]) == len(series.step):
+        return evidence
     return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept]))
 
 
@@ -175,6 +182,17 @@ def _in_samples(
     return Falsifier(name, code, damage, outcome)
 
 
+def _again(steps: array[int], values: array[float], at: int, later: int) -> None:
+    """Log the sample at an index once more right after itself, so much later by its step."""
+    after = at % len(steps) + 1
+    steps.insert(after, steps[at] + later)
+    values.insert(after, values[at])
+
+
+def _put(values: array[float], at: int, value: float) -> None:
+    values[at] = value
+
+
 GENUINE = Asked(
     clauses=_genuine,
     codes={"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in INVENTED}},
@@ -192,20 +210,18 @@ RISING = Asked(
     clauses=_rising,
     codes={"out-of-order": Outcome.BLOCKED},
     falsifiers=(
-        _in_samples("the last step logged twice", "out-of-order", lambda steps, _: steps.__setitem__(-1, steps[-2])),
-        _in_samples(
-            "the second step before the first", "out-of-order", lambda steps, _: steps.__setitem__(1, steps[0] - 1)
-        ),
+        _in_samples("the last step logged twice", "out-of-order", lambda steps, values: _again(steps, values, -1, 0)),
+        _in_samples("the step falls", "out-of-order", lambda steps, values: _again(steps, values, 0, -1)),
     ),
 )
 FINITE = Asked(
     clauses=_finite,
     codes={"not-finite": Outcome.FAIL},
     falsifiers=(
-        _in_samples("the last sample is NaN", "not-finite", lambda _, values: values.__setitem__(-1, math.nan), Outcome.FAIL),
-        _in_samples("the first sample is infinite", "not-finite", lambda _, values: values.__setitem__(0, math.inf), Outcome.FAIL),
+        _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
+        _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
     ),
-)  # fmt: skip
+)
 
 
 # --- What is held against the samples just before it ------------------------------------------------------------------
@@ -280,7 +296,7 @@ _REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticFault:
-    """Fault of an upper bound on a statistic of a window: as few samples as move it, at its end and at its beginning."""
+    """Fault of an upper bound on a window's statistic: as few samples as move it, at its end and at its beginning."""
 
     code: str
     steps: str = "steps"
@@ -294,10 +310,15 @@ class StatisticFault:
         which = str(getattr(held, self.statistic))
         at = [index for index, step in enumerate(series_of(evidence, SAMPLES).step) if first <= step <= last]
         many = (len(at) + 1) // 2 if which == "median" else 1
-        for way, some in (("at the end", at[-many:]), ("at the beginning", at[:many])):
+        for way, some, others in (
+            ("at the end", at[-many:], at[:-many]),
+            ("at the beginning", at[:many], at[many:]),
+        ):
 
-            def move(_steps: array[int], values: array[float], some: Sequence[int] = some) -> None:
-                kept = [values[index] for index in at if index not in set(some)]
+            def move(
+                _steps: array[int], values: array[float], some: Sequence[int] = some, others: Sequence[int] = others
+            ) -> None:
+                kept = [values[index] for index in others]
                 high = value
                 if which == "median" and len(at) % 2 == 0:
                     high = max(value, 2 * value - max(kept))
@@ -308,6 +329,6 @@ class StatisticFault:
                         values[index] = high
                     if _REFERENCE[which]([values[index] for index in at]) >= value:
                         return
-                    high *= 1 + 2.0 ** (doubling - 53)
+                    high += abs(high) * 2.0 ** (doubling - 53)
 
-            yield Injected(way, self.code, changed(evidence, move), frozenset({f"steps {first}..{last}"}))
+            yield Injected(way, self.code, changed(evidence, move), frozenset({window_place((first, last))}))
