@@ -54,3 +54,25 @@ def test_the_rate_is_derived_and_not_the_time() -> None:
 def test_one_value_throughout_is_constant_and_one_sample_untested() -> None:
     assert basis_of(as_constant(column("x"))).basis is ColumnBasis.CONSTANT
     assert basis_of(column("x", finite=1, max=1.0)).basis is ColumnBasis.UNTESTED
+
+
+@pytest.mark.parametrize("name", [*column_basis.PRIMARY, "gpu_util_pct", "tokens_per_joule"])
+def test_what_trials_lay_over_a_column_is_just_what_it_is_called(name: str) -> None:
+    row = column(name)
+    assert basis_of(column_basis.as_constant(row)).basis is ColumnBasis.CONSTANT
+    assert basis_of(column_basis.as_noise(row)).basis is ColumnBasis.NOISE
+    assert basis_of(column_basis.as_derived(row)).basis is ColumnBasis.DERIVED
+    assert basis_of(column_basis.as_faint_noise(row)).basis is ColumnBasis.NOISE
+    copy = column_basis.as_copy(row)
+    assert (copy is None) is (name in column_basis.PRIMARY)
+    assert copy is None or basis_of(copy).basis is ColumnBasis.DERIVED
+    holes = basis_of(column_basis.as_derived_with_holes(row))
+    assert (holes.basis, holes.partner) == (
+        (ColumnBasis.DERIVED, "step") if name != "step" else (ColumnBasis.UNTESTED, "")
+    )
+
+
+@pytest.mark.parametrize("over", [column_basis.RELATED_SAMPLES - 1, column_basis.RELATED_SAMPLES])
+def test_a_relation_over_fewer_samples_is_chance(over: int) -> None:
+    row = replace(DERIVED, finite=over, relations=(replace(DERIVED.relations[1], over=over),))
+    assert (basis_of(row).basis is ColumnBasis.DERIVED) is (over == column_basis.RELATED_SAMPLES)

@@ -170,7 +170,7 @@ def _cells(row: StepColumn, order: StepOrder) -> Iterator[Offence]:
     for code, broken, first in (
         ("unreadable", row.unreadable, row.first_unreadable_step),
         ("missing", missing, row.first_missing_step),
-        ("non-finite", row.nan + row.infinite, row.first_non_finite_step),
+        ("non-finite", row.nan or row.infinite, row.first_non_finite_step),
     ):
         if broken:
             yield Offence(place=row.column, code=code, figures={**counted, "steps": order.steps, "first_step": first})
