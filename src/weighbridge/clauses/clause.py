@@ -1,6 +1,6 @@
 """A judge as an ordered list of clauses. Each clause promises one thing, of every row or of the whole.
 
-Neighbouring clauses with one outcome form a stage, checked together; the first broken stage decides. How a clause is
+Neighbouring clauses that come to FAIL form a stage, checked together; what is broken first decides. How a clause is
 broken stands elsewhere (`faults`): derived from the limits, so that a clause that was dropped is still missed.
 """
 
@@ -70,11 +70,13 @@ class ClauseJudge(Generic[L]):
         """Return the verdict of the first broken stage, or a PASS."""
         done: list[Checked] = []
         for outcome, stage in itertools.groupby(self.clauses(limits), key=lambda clause: clause.outcome):
-            checked = [clause.check(evidence) for clause in stage]
+            checked: list[Checked] = []
+            for clause in stage:
+                checked.append(clause.check(evidence))
+                if outcome is Outcome.BLOCKED and checked[-1].offences:  # what comes after may need what is lacking
+                    return blocked(checked[-1].offences[0].code, checked[-1].offences[0].figures)
             done += checked
             offences = [offence for one in checked for offence in one.offences]
-            if offences and outcome is Outcome.BLOCKED:
-                return blocked(offences[0].code, offences[0].figures)
             if offences:
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]

@@ -112,7 +112,7 @@ def _of_limit(label: str, bound: tuple[Doc, str, Any], evidence: Evidence, limit
         found = doc.fault.inject(evidence, held, limits, value, places)
         return {(one.way, one.code, one.outcome or Outcome(doc.comes_to)): one for one in found}
 
-    for way, code, outcome in {**injected(evidence, everywhere), **injected(evidence, ())}:
+    for way, code, outcome in injected(evidence, everywhere):
 
         def damage(
             evidence: Evidence, _limits: object, places: tuple[str, ...], key: Any = (way, code, outcome)
