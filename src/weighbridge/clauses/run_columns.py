@@ -51,13 +51,14 @@ class Asked:
 
 
 def kind_of_column(
-    name: str, *, version: int, column: str, asks: Sequence[Asked], limits: type[Any],
+    name: str, *, version: int, column: str, means: str = "the column that is judged", asks: Sequence[Asked],
+    limits: type[Any],
     clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
     falsifiers: Sequence[Falsifier[Any]] = (), figures: Callable[[Evidence, Any], Fields] = lambda _e, _l: EMPTY,
     **more: Any,
 ) -> Kind[Any]:  # fmt: skip
-    """Return a kind that judges one column of a run: `column`, where the contract names no other."""
-    hint = Annotated[str, Doc("the column that is judged")]
+    """Return a kind that judges one column of a run: `column`, where the contract names no other, told as `means`."""
+    hint = Annotated[str, Doc(means)]
 
     def everything(held: Any) -> Sequence[Clause]:
         return (*(clause for one in asks for clause in one.clauses()), *clauses(held))

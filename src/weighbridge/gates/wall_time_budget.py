@@ -117,13 +117,16 @@ def clauses(limits: Limits) -> Sequence[Clause]:
 def _slowest(evidence: Evidence, limits: Limits) -> Fields:
     """Return the slowest step inside the window, and outside it: warm-up and outliers are not hidden."""
     series, (first, last) = series_of(evidence, SAMPLES), limits.steps
-    pairs = list(zip(series.value, series.step, strict=True))
-    value, time = operator.itemgetter(0), math.isfinite
-    within = max((pair for pair in pairs if first <= pair[1] <= last), key=value)
-    outside = [pair for pair in pairs if not first <= pair[1] <= last]
-    outer = max((pair for pair in outside if time(pair[0])), key=value, default=(None, None))
+    steps, times = inside(evidence, limits.steps)
+    slowest = max(zip(times, steps, strict=True), key=operator.itemgetter(0))
+    others = (
+        (time, step)
+        for time, step in zip(series.value, series.step, strict=True)
+        if not first <= step <= last and math.isfinite(time)
+    )
+    outer = max(others, key=operator.itemgetter(0), default=(None, None))
     return {
-        "slowest_ms": within[0], "slowest_step": within[1], "outside": len(outside),
+        "slowest_ms": slowest[0], "slowest_step": slowest[1], "outside": len(series.step) - len(steps),
         "outside_slowest_ms": outer[0], "outside_slowest_step": outer[1],
     }  # fmt: skip
 
@@ -169,6 +172,7 @@ KIND = kind_of_column(
     "wall-time-budget",
     version=2,
     column="wall_ms",
+    means="the column of step wall times in milliseconds",
     asks=(GENUINE,),
     limits=Limits,
     check=check,
