@@ -40,8 +40,8 @@ def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:
 def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("relabelled.safetensors"))
     assert ended.code == 1
-    assert "  model.norm.weight: BF16 -> F16; 6 of 6 elements explained: bf16-bits-as-f16" in ended.lines
-    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 label (bf16-bits-as-f16)"
+    assert "  model.norm.weight: wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16" in ended.lines
+    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 dtype (bf16-bits-as-f16)"
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:
@@ -132,12 +132,12 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
 def test_quantising_is_refused_where_it_was_not_meant(cli: Cli) -> None:
     ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "lossless")
     assert ended.code == 1
-    assert "  e: F32 -> Q8_0; 32 of 32 elements explained: requantised" in ended.lines
+    assert "  e: wrong dtype (F32 values stored as Q8_0); 32 of 32 elements explained: requantised" in ended.lines
 
 
 def test_a_rounding_passes_under_the_policy_that_means_it(cli: Cli) -> None:
     pair = specimen("values.safetensors"), specimen("rounded.safetensors")
-    assert "  a: F32 -> BF16; 8 of 8 elements explained: value-cast" in cli("compare", *pair).lines
+    assert "  a: wrong dtype (F32 values stored as BF16); 8 of 8 elements explained: value-cast" in cli("compare", *pair).lines
     ended = cli("compare", *pair, "--policy", "rounded:BF16")
     assert "  1 ROUNDED_EXACT, 2 MISSING" in ended.lines
 
@@ -187,7 +187,7 @@ def test_headers_alone_are_never_a_pass(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("flipped-bit.safetensors"), "--headers")
     assert ended.code == 3
     assert ended.lines[1:] == [
-        "  labels and shapes are what was meant; content was not looked at",
+        "  dtypes and shapes are what was meant; content was not looked at",
         "BLOCKED: not-compared: 2 not-compared",
     ]
     assert cli("compare", SOURCE, specimen("relabelled.safetensors"), "--headers").code == 1

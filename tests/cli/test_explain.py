@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 
 import weighbridge
 from weighbridge.cards import any_gate
-from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.cli.evidence import QUESTIONS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path

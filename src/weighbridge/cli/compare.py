@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.binding import Bound, one_file
-from weighbridge.clauses.pair_look import Look
+from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
@@ -65,7 +65,7 @@ class Policy:
     help="A YAML file that says how names map: `names` (the source's by the import's) and `rename` (a list of "
     "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
 )  # fmt: skip
-@click.option("--headers", is_flag=True, help="Compare labels and shapes alone; content is then BLOCKED (exit 3).")
+@click.option("--headers", is_flag=True, help="Compare dtypes and shapes alone; content is then BLOCKED (exit 3).")
 @click.option(
     "--may-differ", metavar="FIELD", multiple=True, type=click.Choice(config_agreement.FIELDS),
     help="A field of the configuration that is meant to differ, as context_length; may be given again.",
@@ -150,7 +150,7 @@ def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
 
 def _declared(view: CheckpointView | None) -> Policy:
     """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.clauses.value_classes import TYPICAL_ERROR
+    from weighbridge.clauses.block_types import TYPICAL_ERROR
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import click
 
 from weighbridge.cards import fill, gate_words, render
-from weighbridge.clauses.value_classes import POLICY, RANK, Class
-from weighbridge.gates.value_preservation import KIND, class_of
+from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
@@ -31,13 +30,13 @@ TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
 MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
-POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
-LABELS_ONLY = "labels and shapes are what was meant; content was not looked at"
+POLICIES = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
+HEADERS_ONLY = "dtypes and shapes are what was meant; content was not looked at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What of a comparison is shown: tensors of a glob, all of them or the worst, labels alone."""
+    """What of a comparison is shown: tensors of a glob, all of them or the worst, headers alone."""
 
     tensors: str
     everything: bool
@@ -51,7 +50,7 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     outcome = next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
     answer = click.style(_answer(evaluation), fg=COLOURS[outcome], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {LABELS_ONLY}", *_configuration(configuration, evaluation, display), answer)
+        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), answer)
         return
     said = finding_text(finding, evaluation.measured)
     lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
