@@ -106,6 +106,12 @@ def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     assert known - there == {"verdict-blocked", "verdict-error"}
 
 
+def test_every_mechanism_says_what_to_do_about_it() -> None:
+    known = glossary("terms")["mechanism"]
+    assert [name for name in (*MECHANISMS, QUANTISED) if not known[name].do] == []
+    assert not known[UNEXPLAINED].do  # the code's own hints stand there
+
+
 def test_every_meaning_is_whole_sentences_on_few_lines() -> None:
     for name in ("codes", "terms"):
         for group in glossary(name).values():

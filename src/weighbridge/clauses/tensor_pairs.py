@@ -112,7 +112,7 @@ HELD: Mapping[str, str] = {
 
 
 def explained(pair: TensorPair, name: str) -> int | None:
-    """Return how many elements a mechanism gives: bit for bit, or all where blocks are within the bound of their type."""
+    """Return how many elements a mechanism gives: bit for bit, or all within the bound of a block type."""
     error = pair.errors_otherwise.get(name)
     near = error is not None and error <= BOUND.get(pair.candidate_dtype, 0.0)
     return pair.elements if near else pair.reproduced.get(name)

@@ -144,23 +144,21 @@ def class_of(pair: TensorPair) -> Class | None:
         return Class.GENERATED if computed or pair.identical_to is not None else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
-    made = _makings(pair)
-    if "identical" in made:
-        return Class.BYTES_EQUAL
-    if "value-cast" in made:
-        return Class.VALUE_EQUAL if is_exact(pair) else Class.ROUNDED_EXACT
-    if "requantised" in made:
-        return Class.REQUANT_EXACT
-    if pair.transform == EXPONENTIAL and pair.max_ulps is not None and pair.max_ulps <= EXPONENTIAL_ULPS:
-        return Class.VALUE_EQUAL
-    bound, error, lost = BOUND.get(pair.candidate_dtype), pair.relative_rmse, pair.lost_share
-    if bound is not None and error is not None and lost is not None and error <= bound and lost <= LOST_SHARE:
-        return Class.WITHIN_BOUND
-    if made & ROUNDED_FIRST:
-        return Class.WITHIN_BOUND
-    if pair.same_values:
-        return Class.LAYOUT_ONLY
-    return Class.DIFFERENT if pair.compared else None
+    made, dtype = _makings(pair), pair.candidate_dtype
+    error, lost, ulps = pair.relative_rmse, pair.lost_share, pair.max_ulps
+    cast = "value-cast" in made or (pair.transform == EXPONENTIAL and ulps is not None and ulps <= EXPONENTIAL_ULPS)
+    near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
+    within = near and lost is not None and lost <= LOST_SHARE
+    holds = {
+        Class.BYTES_EQUAL: "identical" in made,
+        Class.VALUE_EQUAL: cast and is_exact(pair),
+        Class.ROUNDED_EXACT: cast,
+        Class.REQUANT_EXACT: "requantised" in made,
+        Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
+        Class.LAYOUT_ONLY: pair.same_values,
+        Class.DIFFERENT: pair.compared,
+    }
+    return next((found for found, held in holds.items() if held), None)
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -187,7 +185,7 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
 
 
 def _stays_half(pair: TensorPair, target: str) -> bool:
-    """Return whether a format stores this tensor as F16 beside blocks: its rows are not whole blocks, or it is a head."""
+    """Return whether a format stores this tensor as F16 beside blocks: rows that are not whole blocks, or a head."""
     row = pair.candidate_shape[-1] if pair.candidate_shape else 1
     return (target in TERNARY and pair.name in HALVED_WITH_TERNARY) or row % BLOCK[MIXTURES[target]] != 0
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
+from weighbridge.glossary import glossary
 from weighbridge.model import Faulted, Finding, Measured, Offence, Outcome, Trial, TrialResult, Unmeasured, Verdict
 from weighbridge.printable import printable
 
 TOLD = 8
+MECHANISMS_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
         uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
         besides=besides(card, finding.verdict),
         enough=fill(words.enough, figures) if words and words.enough else "",
-        hints=tuple(_hints(words, figures) if words else _remedy(finding.verdict, measured)),
+        hints=tuple(_hints(words, finding.verdict, figures) if words else _remedy(finding.verdict, measured)),
         trials=trials_told(finding.trials),
     )
 
@@ -62,9 +66,18 @@ def _remedy(verdict: Verdict, measured: Mapping[str, Measured]) -> list[str]:
     return [printable(item.remedy)] if item and item.remedy else []
 
 
-def _hints(words: CodeCard, figures: Mapping[str, object]) -> list[str]:
-    named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
-    return [f"{label}: {fill(text, figures)}" for label, text in named if text]
+def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
+    """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
+    counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
+    known = glossary("terms")["mechanism"] if counted else {}
+    found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
+    for name, meaning in itertools.islice(found.items(), MECHANISMS_TOLD):
+        yield f"likely: {name}: {meaning.means}"
+        yield f"first: {meaning.do}"
+    of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
+    if not found or any(offence.figures.get("mechanism") not in found for offence in of_code):
+        named = (("likely", words.cause), ("first", words.knob), ("look", words.look))
+        yield from (f"{label}: {fill(text, figures)}" for label, text in named if text)
 
 
 def trials_told(trials: Sequence[Trial]) -> str:
