@@ -70,6 +70,7 @@ TIED = row("lm_head.weight", "F32", "", {}, identical_to="model.embed_tokens.wei
         ),
         (row("a", "F32", "F32", {"identical": 0}, same_values=True), Class.LAYOUT_ONLY),
         (row("a", "F32", "F32", {"identical": 511}, same_values=False), Class.DIFFERENT),
+        (row("a", "F32", "F32", candidate_shape=(256, 2)), Class.DIFFERENT),
         (row("a", "F32", "", {}), Class.MISSING),
         (row("a", "", "F32", {}), Class.EXTRA),
         (TIED, Class.DROPPED),
