@@ -29,7 +29,7 @@ from benchmarks.stored_tensors import read, write
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from weighbridge.clauses.mechanisms import UNEXPLAINED
+from weighbridge.clauses.tensor_pairs import UNEXPLAINED
 from weighbridge.cli.compare import command as compare
 
 REFUSED, UNREADABLE = 1, 4

@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks import conversions
 from click.testing import CliRunner
 
-from weighbridge.clauses.value_classes import BOUND, TYPICAL_ERROR
+from weighbridge.clauses.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.cli.compare import command as compare
 from weighbridge.model import Fields, Measurement, Rows
 from weighbridge.verifiers.tensor_values import VERIFIER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.evidence import codec, layout, manifest, statement
 from weighbridge.exit_code import ExitCode

@@ -1,4 +1,4 @@
-"""What the words of the tool mean, from the cards in `words/`. They decide nothing; only `explain` reads them."""
+"""What the words of the tool mean, from the cards in `words/`. They decide nothing."""
 
 from __future__ import annotations
 

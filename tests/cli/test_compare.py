@@ -40,8 +40,9 @@ def test_a_widening_is_not_the_same_dtype(cli: Cli) -> None:
 def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli) -> None:
     ended = cli("compare", SOURCE, specimen("relabelled.safetensors"))
     assert ended.code == 1
-    assert "  model.norm.weight: BF16 -> F16; 6 of 6 elements explained: bf16-bits-as-f16" in ended.lines
-    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 label (bf16-bits-as-f16)"
+    said = "wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16"
+    assert f"  model.norm.weight: {said}" in ended.lines
+    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 dtype (bf16-bits-as-f16)"
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:
@@ -49,6 +50,20 @@ def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cl
     assert ended.code == 1
     assert "different content" in ended.out
     assert "bits-as" not in ended.lines[1]
+
+
+def test_hints_follow_the_mechanisms_that_were_found_and_the_code_where_none_was(cli: Cli) -> None:
+    def hints(source: str, candidate: str) -> list[str]:
+        lines = cli("compare", specimen(source), specimen(candidate)).lines
+        return [line.strip() for line in lines if line.startswith(("  likely:", "  first:", "  look:"))]
+
+    assert hints("values.safetensors", "swapped-and-turned.safetensors") == [
+        "likely: other-tensor: Another tensor of the source, which is named.",
+        "first: Check the converter's map of names; this tensor's place was taken by another.",
+        "likely: transposed: A matrix that is transposed, or is not, against what was meant.",
+        "first: Check the converter's rule for this tensor; Conv1D weights are stored the other way round.",
+    ]
+    assert hints("source.safetensors", "flipped-bit.safetensors")[0] == "likely: other weights, or a damaged file"
 
 
 def test_one_flipped_bit_is_told_with_tensor_offset_and_both_values(cli: Cli) -> None:
@@ -132,12 +147,13 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
 def test_quantising_is_refused_where_it_was_not_meant(cli: Cli) -> None:
     ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "lossless")
     assert ended.code == 1
-    assert "  e: F32 -> Q8_0; 32 of 32 elements explained: requantised" in ended.lines
+    assert "  e: wrong dtype (F32 values stored as Q8_0); 32 of 32 elements explained: requantised" in ended.lines
 
 
 def test_a_rounding_passes_under_the_policy_that_means_it(cli: Cli) -> None:
     pair = specimen("values.safetensors"), specimen("rounded.safetensors")
-    assert "  a: F32 -> BF16; 8 of 8 elements explained: value-cast" in cli("compare", *pair).lines
+    told = "  a: wrong dtype (F32 values stored as BF16); 8 of 8 elements explained: value-cast"
+    assert told in cli("compare", *pair).lines
     ended = cli("compare", *pair, "--policy", "rounded:BF16")
     assert "  1 ROUNDED_EXACT, 2 MISSING" in ended.lines
 

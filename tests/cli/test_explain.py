@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 
 import weighbridge
 from weighbridge.cards import any_gate
-from weighbridge.clauses.mechanisms import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.cli.evidence import QUESTIONS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
@@ -104,6 +104,12 @@ def test_no_code_is_explained_that_the_source_does_not_know() -> None:
     held = {code for group in ("measurement", "command line", "bundle") for code in groups[f"code of a {group}"]}
     known = held | set(groups["code of the ledger"]) | set(any_gate())
     assert known - there == {"verdict-blocked", "verdict-error"}
+
+
+def test_every_mechanism_says_what_to_do_about_it() -> None:
+    known = glossary("terms")["mechanism"]
+    assert [name for name in (*MECHANISMS, QUANTISED) if not known[name].do] == []
+    assert not known[UNEXPLAINED].do  # the code's own hints stand there
 
 
 def test_every_meaning_is_whole_sentences_on_few_lines() -> None:

@@ -15,10 +15,10 @@ from benchmarks.stored_tensors import Stored, read, write
 from tests.comparison.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
 from tests.comparison.fused import FUSED
 from tests.formats.quantised import QUANTISED, VALUES
+from tests.rows import typed
 
-from weighbridge.clauses.mechanisms import MECHANISMS, UNEXPLAINED, explained
-from weighbridge.clauses.value_classes import BOUND
-from weighbridge.model import Fields
+from weighbridge.clauses.block_types import BOUND
+from weighbridge.clauses.tensor_pairs import MECHANISMS, UNEXPLAINED, explained
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FALCON = {"num_kv_heads": KV, "new_decoder_architecture": True}
@@ -116,11 +116,7 @@ def test_blocks_without_an_exact_way_are_tried_under_other_makings_too(
 
 @pytest.mark.parametrize(("error", "named"), [(BOUND["Q4_K"], 512), (math.nextafter(BOUND["Q4_K"], 1), None)])
 def test_another_making_explains_blocks_within_the_bound_of_their_type(error: float, named: int | None) -> None:
-    row: Fields = {
-        "elements": 512,
-        "candidate_dtype": "Q4_K",
-        "reproduced": {},
-        "errors_otherwise": {"layer-before": error},
-    }
+    told = {"elements": 512, "candidate_dtype": "Q4_K", "reproduced": {}, "errors_otherwise": {"layer-before": error}}
+    row = typed("tensor_values", {"name": "a", **told})
     assert explained(row, "layer-before") == named
     assert explained(row, "layer-after") is None

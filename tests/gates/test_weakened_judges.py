@@ -16,7 +16,7 @@ from tests.gates.runs import passing
 
 from weighbridge import card_checks
 from weighbridge.cards import gate_card
-from weighbridge.clauses import column_basis, mechanisms
+from weighbridge.clauses import column_basis, tensor_pairs
 from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     KINDS,
@@ -54,26 +54,25 @@ MODULES: Mapping[str, types.ModuleType] = {
 }
 BASIS = (column_basis, called_by_judge(column_basis, ["basis_of"]))
 SHARED: Mapping[str, tuple[types.ModuleType, list[str]]] = {
-    "byte-identity": (dtype_preservation, ["listed"]),
     "step-metrics": BASIS,
     "wall-time-budget": BASIS,
 }
 
 # Called when the outcome is decided: they choose figures and words.
 TELLING: Mapping[str, set[str]] = {
-    "byte-identity": {"_offence", "_size"},
+    "byte-identity": {"_offences"},
     "checkpoint-integrity": {"_offence", "_figures"},
     "config-agreement": {"_figures", "_two_sided", "_offences", "_told", "_lacking"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
-    "dtype-preservation": {"_not_compared", "_figures", "_summary"},
+    "dtype-preservation": {"_offences", "_figures"},
     "forward-parity": {"_over", "_within", "_share", "_setting", "_asked", "_figures", "detectable"},
     "label-plausibility": {"_offence", "_figures", "_precision", "_unread"},
     "no-silent-cpu-fallback": {"_offence", "_stray_ops", "_summary"},
     "step-metrics": {"_told", "_words"},
     "tensor-coverage": {"_figures"},
     "tensor-statistics": {"_figures", "_offence"},
-    "value-preservation": {"_not_compared", "_offences", "_figures", "_explanation", "_summary"},
+    "value-preservation": {"_offences", "_figures"},
     "wall-time-budget": {"_figures", "_slowest"},
 }
 
@@ -303,6 +302,6 @@ def test_the_self_test_notices_what_makes_another_failure_of_a_failure(
 
 @pytest.mark.slow
 def test_the_self_test_notices_a_mechanism_that_explains_less_than_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = mutants(dtype_preservation, ["mechanism"], mechanisms)
+    found = mutants(dtype_preservation, ["mechanism"], tensor_pairs)
     kind = "dtype-preservation"
     assert [name for name, mutant in found if not noticed_by_selftest(kind, mutant, monkeypatch)] == []

@@ -6,7 +6,6 @@ So a weakened judge cannot weaken its own trials: a fault reads the limits as th
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -275,11 +274,14 @@ def only_rows(
 
 
 def without_all_of_a_glob(code: str, need: str, row: type[Any], globs: Callable[[L], Sequence[str]]) -> Falsifier[L]:
-    """Return the falsifier that takes away all that one glob names, while the others still name something."""
+    """Return the falsifier that takes away all that a glob names, while others still name something.
 
-    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
+    The glob is the one that names the first of the places, where it can be: trials at several places try several globs.
+    """
+
+    def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
         table = table_of(evidence, need, row)
-        for gone in itertools.chain(reversed(globs(limits)), globs(limits)):
+        for gone in sorted(globs(limits), key=lambda glob: not any(fnmatchcase(place, glob) for place in places[:1])):
             left = [
                 one
                 for place, one in zip(table.places(), table.rows, strict=True)

@@ -17,6 +17,7 @@ import click
 
 from weighbridge.binding import Bound, one_file
 from weighbridge.clauses.pair_look import Look
+from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
@@ -149,7 +150,7 @@ def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
 
 def _declared(view: CheckpointView | None) -> Policy:
     """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
-    from weighbridge.clauses.value_classes import TYPICAL_ERROR
+    from weighbridge.clauses.block_types import TYPICAL_ERROR
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]

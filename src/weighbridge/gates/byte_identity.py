@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Mapping, Sequence
+import dataclasses
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated
 
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, blocked, each_row, failed, passed, rows_of
-from weighbridge.clauses.pair_damage import blank_table, unlooked, variant
-from weighbridge.clauses.pair_look import PAIRS, Look
-from weighbridge.gates.dtype_preservation import listed
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.faults import in_rows, only_rows, without_all_of_a_glob
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, blocked, rows_of
+from weighbridge.clauses.tensor_pairs import NO_DTYPE, PAIRS, Change, Coded, Look, deeper, longer, verdict_of
 from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.tensors import TensorPair
 
-# For a falsifier alone: another dtype whose elements have the same size.
-SAME_SIZE: Mapping[str, str] = {
-    "F16": "BF16", "BF16": "F16", "I16": "U16", "U16": "I16", "F32": "I32", "I32": "F32", "U32": "I32", "U8": "I8",
-    "F64": "I64", "I64": "F64", "U64": "I64", "F8_E4M3": "F8_E5M2", "F8_E5M2": "F8_E4M3",
-}  # fmt: skip
+FIGURES = (
+    "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "source_bytes", "candidate_bytes",
+    "differing_bytes", "first_difference",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,95 +31,53 @@ class Limits:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand the same dtype, shape and bytes for every named tensor; a glob that names none is a typo, not a pass."""
-    table = rows_of(evidence, "pairs")
-    rows = [row for row in table if listed(str(row["name"]), limits.tensors)]
-    idle = [glob for glob in limits.tensors if not any(listed(str(row["name"]), (glob,)) for row in rows)]
-    codes = {str(row["name"]): _code(row) for row in rows}
-    objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
-    broken = [_offence(row, code) for row, code in objected if code != "not-compared"]
-    if broken:
-        return failed(broken, looked=tuple(codes), unit="tensors", figures=_size(rows))
-    if objected:
-        unread = [_offence(row, code) for row, code in objected]
-        return blocked("not-compared", {"tensors": len(unread)}, offences=unread, of=len(rows))
-    if not any(row["elements"] for row in rows):
-        return blocked("nothing-compared", {"tensors": len(rows), "names": len(table)})
-    if idle:
-        return blocked("names-nothing", {"globs": idle, "names": len(table)})
-    return passed(looked=tuple(codes), unit="tensors", figures=_size(rows))
+    """Demand the same dtype, shape and bytes of every named tensor; a glob that names none is a typo, not a pass."""
+    pairs = rows_of(evidence, "pairs", TensorPair)
+    named = [pair for pair in pairs if listed(pair.name, limits.tensors)]
+    size = {"bytes": sum(pair.source_bytes for pair in named)}
+    verdict = verdict_of([(pair, code_of(pair)) for pair in named], _offences, size, names=len(pairs))
+    idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
+    if verdict.outcome is Outcome.PASS and idle:
+        return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
+    return verdict
 
 
-def _size(rows: Sequence[Fields]) -> Fields:
-    return {"bytes": sum(int(str(row["source_bytes"])) for row in rows)}
-
-
-def _code(row: Fields) -> str:
-    if not row["candidate_dtype"]:
+def code_of(pair: TensorPair) -> str:
+    """Return what is not the same of a tensor, or nothing."""
+    if not pair.candidate_dtype:
         return "missing"
-    if not row["source_dtype"]:
+    if not pair.source_dtype:
         return "extra"
-    if row["source_dtype"] != row["candidate_dtype"]:
+    if pair.source_dtype != pair.candidate_dtype:
         return "dtype"
-    if row["source_shape"] != row["candidate_shape"]:
+    if pair.source_shape != pair.candidate_shape:
         return "shape"
-    if not row["compared"]:
+    if not pair.compared:
         return "not-compared"
-    return "" if row["differing_bytes"] == 0 else "bytes"
+    return "" if pair.differing_bytes == 0 else "bytes"
 
 
-def _offence(row: Fields, code: str) -> Offence:
-    kept = (
-        "source_dtype",
-        "candidate_dtype",
-        "source_shape",
-        "candidate_shape",
-        "source_bytes",
-        "candidate_bytes",
-        "differing_bytes",
-        "first_difference",
-    )
-    return Offence(place=str(row["name"]), code=code, figures={key: plain(row[key]) for key in kept})
+def _offences(coded: Coded) -> list[Offence]:
+    return [
+        Offence(place=pair.name, code=code, figures={name: plain(getattr(pair, name)) for name in FIGURES})
+        for pair, code in coded
+    ]
 
 
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
+def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:
+    def of_named(pair: TensorPair, limits: Limits) -> TensorPair | None:
+        return change(pair, limits) if listed(pair.name, limits.tensors) else None
+
+    return in_rows(name, code, "pairs", TensorPair, of_named, why="no such tensor is named", outcome=outcome)
 
 
-def _named(row: Fields, limits: Limits) -> bool:
-    return any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.tensors)
-
-
-def _one_byte(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "differing_bytes": 1} if row["elements"] and _named(row, limits) else None
-
-
-def _longer(row: Fields, _limits: Limits) -> Fields | None:
-    shape = row["candidate_shape"]
-    if not isinstance(shape, Sequence) or not shape:
-        return None
-    return {**row, "candidate_shape": [*shape[:-1], int(str(shape[-1])) + 1]}
-
-
-def _deeper(row: Fields, _limits: Limits) -> Fields:
-    shape = row["candidate_shape"]
-    assert isinstance(shape, Sequence)
-    return {**row, "candidate_shape": [1, *shape]}
-
-
-def _all_named_by(glob_at: int) -> Falsifier[Limits]:
-    """Take away all that one glob names; what the others name is still the same."""
-
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        name = str(row["name"])
-        mine = fnmatch.fnmatchcase(name, limits.tensors[glob_at])
-        return row if not mine and row["elements"] and _named(row, limits) else None
-
-    return blank_table("a glob that names nothing", change, why="no other tensor is named", code="names-nothing")
+def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Falsifier[Limits]:
+    return _breaks(name, code, lambda pair, _: dataclasses.replace(pair, **changed), outcome)  # type: ignore[arg-type]
 
 
 KIND = Kind(
     name="byte-identity",
-    version=1,
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"pairs": PAIRS},
     limits=Limits,
@@ -136,30 +94,19 @@ KIND = Kind(
     },
     judge=judge,
     falsifiers=(
-        each_row("one byte differs", "bytes", "pairs", _one_byte, why="every tensor is empty"),
-        unlooked("one byte differs elsewhere", "bytes", _one_byte, why="every named tensor was looked at"),
-        variant("bytes not counted", "bytes", lambda row, _: {**row, "differing_bytes": None}, why="no tensors"),
-        each_row(
-            "the same bytes under another dtype",
-            "dtype",
-            "pairs",
-            lambda row, _: {**row, "candidate_dtype": SAME_SIZE.get(str(row["source_dtype"]), "U8")},
-            why="no tensors",
+        _sets("one byte differs", "bytes", differing_bytes=1),
+        _sets("bytes not counted", "bytes", differing_bytes=None),
+        _sets("the same bytes under another dtype", "dtype", candidate_dtype=NO_DTYPE),
+        _sets("another dtype in the source", "dtype", source_dtype=NO_DTYPE),
+        _breaks("a dimension more", "shape", lambda pair, _: deeper(pair)),
+        _breaks("one longer", "shape", lambda pair, _: longer(pair)),
+        _sets("dropped", "missing", candidate_dtype=""),
+        _sets("added", "extra", source_dtype=""),
+        _sets("not compared", "not-compared", Outcome.BLOCKED, compared=False),
+        only_rows(
+            "every tensor empty", "nothing-compared", "pairs", TensorPair,
+            lambda pair, _: dataclasses.replace(pair, elements=0), why="there is no tensor",
         ),
-        each_row("a dimension more", "shape", "pairs", _deeper, why="no tensors"),
-        variant("one longer", "shape", _longer, why="no tensor has a dimension"),
-        each_row("dropped", "missing", "pairs", lambda row, _: {**row, "candidate_dtype": ""}, why="no tensors"),
-        each_row("added", "extra", "pairs", lambda row, _: {**row, "source_dtype": ""}, why="no tensors"),
-        each_row(
-            "not compared",
-            "not-compared",
-            "pairs",
-            lambda row, limits: {**row, "compared": False} if _named(row, limits) else None,
-            why="no tensors",
-            outcome=Outcome.BLOCKED,
-        ),
-        blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, why="there is no tensor"),
-        _all_named_by(0),
-        _all_named_by(-1),
+        without_all_of_a_glob("names-nothing", "pairs", TensorPair, lambda limits: limits.tensors),
     ),
-)
+)  # fmt: skip

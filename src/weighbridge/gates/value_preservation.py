@@ -8,47 +8,79 @@ that repeat the embedding) is accepted as the format declares it, and only with 
 from __future__ import annotations
 
 import collections
-import fnmatch
-from collections.abc import Mapping, Sequence
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.clauses.kind import Evidence, Kind, blocked, failed, passed, rows_of
-from weighbridge.clauses.mechanisms import (
-    QUANTISED,
-    UNEXPLAINED,
-    explained,
-    explained_together,
-    mechanism,
-    reproduced,
-)
-from weighbridge.clauses.pair_look import PAIRS, Look
-from weighbridge.clauses.value_classes import (
+from weighbridge.clauses.block_types import (
     BLOCK,
     BOUND,
-    EXPONENTIAL,
-    EXPONENTIAL_ULPS,
-    GENERATED_ERROR,
     HALVED_WITH_TERNARY,
     LOST_SHARE,
     MIXTURES,
-    POLICY,
-    RANK,
-    ROUNDED_FIRST,
+    REQUANTISED,
     STANDS_IN,
     TERNARY,
     TYPICAL_ERROR,
     UNWEIGHTED,
-    Class,
-    elements,
-    last_dimension,
 )
-from weighbridge.clauses.value_damage import FALSIFIERS
-from weighbridge.gates.dtype_preservation import LOSSLESS, Allowed, listed
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.faults import in_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, rows_of
+from weighbridge.clauses.tensor_pairs import (
+    EXACT,
+    HELD,
+    PAIRS,
+    QUANTISED,
+    UNEXPLAINED,
+    Coded,
+    Look,
+    Meant,
+    added,
+    breaks,
+    dropped,
+    explained,
+    follows,
+    is_exact,
+    mechanism,
+    mechanisms,
+    of_policy,
+    rule_for,
+    verdict_of,
+)
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.tensors import TensorPair
 
-EXPLAINED = ("label", "content", "bound", "shape")  # codes of tensors that are on both sides
+
+class Class(enum.StrEnum):
+    """What one tensor is to its source, the best first; the last four have one side only."""
+
+    BYTES_EQUAL = "BYTES_EQUAL"
+    VALUE_EQUAL = "VALUE_EQUAL"
+    ROUNDED_EXACT = "ROUNDED_EXACT"
+    REQUANT_EXACT = "REQUANT_EXACT"
+    WITHIN_BOUND = "WITHIN_BOUND"
+    LAYOUT_ONLY = "LAYOUT_ONLY"
+    DIFFERENT = "DIFFERENT"
+    MISSING = "MISSING"
+    EXTRA = "EXTRA"
+    DROPPED = "DROPPED"
+    GENERATED = "GENERATED"
+
+
+RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
+POLICY = (
+    r"^(same|lossless|rounded:(F16|BF16)"
+    rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
+)
+ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
+EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
+GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
+EXPLAINED = ("dtype", "content", "bound", "shape")  # codes of tensors that are on both sides
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
     "relative_rmse", "lost_share", "max_error", "max_ulps",
@@ -56,7 +88,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Meant):
     """What the candidate was meant to be."""
 
     policy: Annotated[
@@ -67,142 +99,33 @@ class Limits:
             form="same, lossless, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE",
         ),
     ]
-    allow: Annotated[tuple[Allowed, ...], Doc("roundings that are meant besides", tight="down")] = ()
-    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
-    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
-
-
-def class_of(row: Any) -> Class | None:
-    """Tell the class of one tensor from what was measured; None where nothing could be compared."""
-    if not row["candidate_dtype"]:
-        return Class.DROPPED if _proven(row) else Class.MISSING
-    if not row["source_dtype"]:
-        return Class.GENERATED if _computed(row) else Class.EXTRA
-    if row["source_shape"] != row["candidate_shape"]:
-        return Class.DIFFERENT
-    counts, whole = reproduced(row), row["elements"]
-    if counts.get("identical") == whole:
-        return Class.BYTES_EQUAL
-    if counts.get("value-cast") == whole:
-        return Class.VALUE_EQUAL if _widened(row) else Class.ROUNDED_EXACT
-    if counts.get("requantised") == whole:
-        return Class.REQUANT_EXACT
-    return _inexact(row)
-
-
-def _inexact(row: Fields) -> Class | None:
-    if _as_computed(row):
-        return Class.VALUE_EQUAL
-    if _within(row) or _rounded_first(row):
-        return Class.WITHIN_BOUND
-    if row["same_values"]:
-        return Class.LAYOUT_ONLY
-    return Class.DIFFERENT if row["compared"] else None
-
-
-def _as_computed(row: Fields) -> bool:
-    """Tell whether an exponential is as near as two libraries' are to each other."""
-    ulps = row["max_ulps"]
-    return row["transform"] == EXPONENTIAL and ulps is not None and int(str(ulps)) <= EXPONENTIAL_ULPS
-
-
-def _proven(row: Fields) -> bool:
-    """Tell whether a dropped tensor is proven to say nothing: it repeats the embedding, a rule drops it, or zeros."""
-    return (
-        row["identical_to"] is not None
-        or bool(row["drop_rule"])
-        or (not row["nonzero"] and str(row["name"]).endswith("bias"))
-    )
-
-
-def _computed(row: Fields) -> bool:
-    """Tell whether a tensor without a source repeats the embedding, or holds what its configuration gives."""
-    error = row["generated_error"]
-    return row["identical_to"] is not None or (error is not None and float(str(error)) <= GENERATED_ERROR)
-
-
-def _widened(row: Fields) -> bool:
-    source, candidate = str(row["source_dtype"]), str(row["candidate_dtype"])
-    return source == candidate or candidate in LOSSLESS.get(source, ())
-
-
-def _within(row: Fields) -> bool:
-    """Tell whether a block type's errors are what that type makes, in the whole and in no block beyond repair."""
-    bound, error, lost = BOUND.get(str(row["candidate_dtype"])), row["relative_rmse"], row["lost_share"]
-    if bound is None or error is None or lost is None:
-        return False
-    return float(str(error)) <= bound and float(str(lost)) <= LOST_SHARE
-
-
-def needed(limits: Limits, row: Fields) -> Class | None:
-    """Tell the class that a tensor of these dtypes must reach under the policy, or None where it accepts none."""
-    source, candidate = str(row["source_dtype"]), str(row["candidate_dtype"])
-    verb, _, target = limits.policy.partition(":")
-    if source == candidate or (verb != "same" and _widened(row)):
-        return Class.VALUE_EQUAL
-    if _rounding_meant(limits, row, verb, target):
-        return Class.ROUNDED_EXACT
-    if verb == "requant" and candidate == target:
-        return Class.REQUANT_EXACT
-    if verb == "quantised" and _in_mixture(candidate, target):
-        return Class.REQUANT_EXACT if candidate in UNWEIGHTED and not _rounded_first(row) else Class.WITHIN_BOUND
-    return None
-
-
-def _rounded_first(row: Fields) -> bool:
-    """Tell whether blocks are exactly those of the source's values rounded to sixteen bits before."""
-    return any(reproduced(row).get(name) == row["elements"] for name in ROUNDED_FIRST)
-
-
-def _rounding_meant(limits: Limits, row: Fields, verb: str, target: str) -> bool:
-    source, candidate, name = str(row["source_dtype"]), str(row["candidate_dtype"]), str(row["name"])
-    if verb == "rounded" and candidate == target:
-        return True
-    if verb in ("requant", "quantised") and candidate == "F16":
-        ternary = target in TERNARY and name in HALVED_WITH_TERNARY
-        return ternary or last_dimension(row) % BLOCK[MIXTURES[target]] != 0
-    return any(
-        (source, candidate) == (allowed.source, allowed.candidate) and fnmatch.fnmatchcase(name, allowed.tensors)
-        for allowed in limits.allow
-    )
-
-
-def _in_mixture(candidate: str, target: str) -> bool:
-    """Tell whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
-    least = MIXTURES[target]
-    error = TYPICAL_ERROR.get(candidate)
-    if error is None:
-        return False
-    return error <= TYPICAL_ERROR[least] or STANDS_IN.get(candidate) == least
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every tensor's class against the one that the policy needs."""
-    rows = rows_of(evidence, "pairs")
-    classes = [class_of(row) for row in rows]
-    codes = {str(row["name"]): _code(row, found, limits) for row, found in zip(rows, classes, strict=True)}
-    objected = [(row, code) for row in rows if (code := codes[str(row["name"])])]
-    broken = [(row, code) for row, code in objected if code != "not-compared"]
-    if broken:
-        return failed(_offences(broken), looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
-    if objected:
-        return blocked("not-compared", _not_compared(objected), offences=_offences(objected), of=len(rows))
-    if not any(_both(row) and row["elements"] for row in rows):
-        return blocked("nothing-compared", {"tensors": len(rows)})
-    return passed(looked=tuple(codes), unit="tensors", figures=_summary(rows, classes))
+    pairs = rows_of(evidence, "pairs", TensorPair)
+    classes = collections.Counter(map(class_of, pairs))
+    summary: Fields = {
+        "elements": sum(pair.elements for pair in pairs),
+        "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
+    }
+    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _offences, summary)
 
 
-def _code(row: Fields, found: Class | None, limits: Limits) -> str:
-    name = str(row["name"])
-    if found in (Class.MISSING, Class.DROPPED):
-        return "" if found is Class.DROPPED or listed(name, limits.allow_missing) else "missing"
-    if found in (Class.EXTRA, Class.GENERATED):
-        return "" if found is Class.GENERATED or listed(name, limits.allow_extra) else "extra"
-    if found is Class.DIFFERENT and row["source_shape"] != row["candidate_shape"]:
+def code_of(pair: TensorPair, limits: Limits) -> str:
+    """Return what is wrong with a tensor, or nothing."""
+    found = class_of(pair)
+    if found in (Class.DROPPED, Class.GENERATED):
+        return ""
+    if found is Class.MISSING:
+        return "" if listed(pair.name, limits.allow_missing) else "missing"
+    if found is Class.EXTRA:
+        return "" if listed(pair.name, limits.allow_extra) else "extra"
+    if pair.source_shape != pair.candidate_shape:
         return "shape"
-    wanted = needed(limits, row)
+    wanted = needed(pair, limits)
     if wanted is None:
-        return "label"
+        return "dtype"
     if found is None:
         return "not-compared"
     if RANK[found] <= RANK[wanted]:
@@ -210,58 +133,179 @@ def _code(row: Fields, found: Class | None, limits: Limits) -> str:
     return "bound" if wanted is Class.WITHIN_BOUND else "content"
 
 
-def _both(row: Fields) -> bool:
-    return bool(row["source_dtype"] and row["candidate_dtype"])
-
-
-def _not_compared(codes: Sequence[tuple[Fields, str]]) -> Fields:
-    changes = sorted({f"{row['source_dtype']} -> {row['candidate_dtype']}" for row, _ in codes})
-    return {"tensors": len(codes), "changes": changes}
-
-
-def _offences(codes: Sequence[tuple[Fields, str]]) -> list[Offence]:
-    named = explained_together([row for row, code in codes if code in EXPLAINED])
-    return [Offence(place=str(row["name"]), code=code, figures=_figures(row, code, named)) for row, code in codes]
-
-
-def _figures(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> Fields:
-    name, told = _explanation(row, code, named)
-    counts, found = reproduced(row), class_of(row)
-    exact = max((int(str(counts.get(name, 0))) for name in ("identical", "value-cast", "requantised")), default=0)
-    more: dict[str, Json] = {"other": row["other"]} if name == "other-tensor" else {}
-    return {key: plain(row[key]) for key in FIGURES} | {
-        "class": None if found is None else str(found), "bound": BOUND.get(str(row["candidate_dtype"])),
-        "mechanism": name, "explained": told, "differing": elements(row) - exact, **more,
-    }  # fmt: skip
-
-
-def _explanation(row: Fields, code: str, named: Mapping[tuple[object, object], str]) -> tuple[str, Json]:
-    """Name what explains one offender, and count the elements that it explains."""
-    together = named[row["source_dtype"], row["candidate_dtype"]] if code in EXPLAINED else ""
-    # What explains all offenders of one change says most; where nothing does, each has its own.
-    name = mechanism([row]) if together == UNEXPLAINED else together
-    if code == "label" and name == UNEXPLAINED and class_of(row) is Class.WITHIN_BOUND:
-        return QUANTISED, elements(row)
-    return name, explained(row, name) or 0
-
-
-def _summary(rows: Sequence[Fields], found: Sequence[Class | None]) -> Fields:
-    classes = collections.Counter(found)
-    return {
-        "elements": sum(elements(row) for row in rows),
-        "classes": [f"{classes[name]} {name}" for name in Class if classes[name]],
+def class_of(pair: TensorPair) -> Class | None:
+    """Return the class of one tensor, from what was measured; None where nothing could be compared."""
+    if not pair.candidate_dtype:
+        only_zeros = not pair.nonzero and pair.name.endswith("bias")
+        proven = pair.identical_to is not None or pair.drop_rule or only_zeros
+        return Class.DROPPED if proven else Class.MISSING
+    if not pair.source_dtype:
+        computed = pair.generated_error is not None and pair.generated_error <= GENERATED_ERROR
+        return Class.GENERATED if computed or pair.identical_to is not None else Class.EXTRA
+    if pair.source_shape != pair.candidate_shape:
+        return Class.DIFFERENT
+    made, dtype = _makings(pair), pair.candidate_dtype
+    error, lost, ulps = pair.relative_rmse, pair.lost_share, pair.max_ulps
+    cast = "value-cast" in made or (pair.transform == EXPONENTIAL and ulps is not None and ulps <= EXPONENTIAL_ULPS)
+    near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
+    within = near and lost is not None and lost <= LOST_SHARE
+    holds = {
+        Class.BYTES_EQUAL: "identical" in made,
+        Class.VALUE_EQUAL: cast and is_exact(pair),
+        Class.ROUNDED_EXACT: cast,
+        Class.REQUANT_EXACT: "requantised" in made,
+        Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
+        Class.LAYOUT_ONLY: pair.same_values,
+        Class.DIFFERENT: pair.compared,
     }
+    return next((found for found, held in holds.items() if held), None)
+
+
+def _makings(pair: TensorPair) -> set[str]:
+    """Return the hypotheses that give every element of a tensor, bit for bit."""
+    return {name for name, count in pair.reproduced.items() if count == pair.elements}
+
+
+def needed(pair: TensorPair, limits: Limits) -> Class | None:
+    """Return the class that a tensor of these dtypes must reach under the policy, or None where it accepts none."""
+    verb, _, target = limits.policy.partition(":")
+    dtype = pair.candidate_dtype
+    if pair.source_dtype == dtype or (verb != "same" and is_exact(pair)):
+        return Class.VALUE_EQUAL
+    if limits.allows(pair) or (verb == "rounded" and dtype == target):
+        return Class.ROUNDED_EXACT
+    if verb in ("requant", "quantised") and dtype == "F16" and _stays_half(pair, target):
+        return Class.ROUNDED_EXACT
+    if verb == "requant" and dtype == target:
+        return Class.REQUANT_EXACT
+    if verb == "quantised" and _in_mixture(dtype, target):
+        exact = dtype in UNWEIGHTED and not _makings(pair) & ROUNDED_FIRST
+        return Class.REQUANT_EXACT if exact else Class.WITHIN_BOUND
+    return None
+
+
+def _stays_half(pair: TensorPair, target: str) -> bool:
+    """Return whether a format stores this tensor as F16 beside blocks: rows that are not whole blocks, or a head."""
+    row = pair.candidate_shape[-1] if pair.candidate_shape else 1
+    return (target in TERNARY and pair.name in HALVED_WITH_TERNARY) or row % BLOCK[MIXTURES[target]] != 0
+
+
+def _in_mixture(dtype: str, target: str) -> bool:
+    """Return whether a type is at least as precise as the least precise one of a mixture, or stands in for it."""
+    least, error = MIXTURES[target], TYPICAL_ERROR.get(dtype)
+    return error is not None and (error <= TYPICAL_ERROR[least] or STANDS_IN.get(dtype) == least)
+
+
+# --- Figures ----------------------------------------------------------------------------------------------------------
+
+
+def _offences(coded: Coded) -> list[Offence]:
+    together = mechanisms(coded, EXPLAINED)
+    return [Offence(place=pair.name, code=code, figures=_figures(pair, code, together.get(pair.name, "")))
+            for pair, code in coded]  # fmt: skip
+
+
+def _figures(pair: TensorPair, code: str, together: str) -> Fields:
+    found = class_of(pair)
+    # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
+    name = mechanism([pair]) if together == UNEXPLAINED else together
+    told = explained(pair, name) or 0
+    if code == "dtype" and name == UNEXPLAINED and found is Class.WITHIN_BOUND:
+        name, told = QUANTISED, pair.elements
+    figures: dict[str, Json] = {key: plain(getattr(pair, key)) for key in FIGURES}
+    figures |= {
+        "class": None if found is None else str(found), "bound": BOUND.get(pair.candidate_dtype), "mechanism": name,
+        "explained": told, "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
+    }  # fmt: skip
+    if code == "dtype":
+        figures["held"] = HELD.get(name, "tensor")
+    return figures | ({"other": pair.other} if name == "other-tensor" else {})
+
+
+# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
+
+
+def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
+    verb, _, target = policy.partition(":")
+    if verb in ("requant", "quantised") and dtype == "F16":
+        row = pair.candidate_shape[-1] if pair.candidate_shape else 1
+        return row % BLOCK[MIXTURES[target]] > 0 or (target in TERNARY and pair.name in HALVED_WITH_TERNARY)
+    return verb == "rounded" and dtype == target
+
+
+def _in_blocks(dtype: str) -> Falsifier[Any]:
+    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
+        verb, _, target = limits.policy.partition(":")
+        if dtype == pair.source_dtype or rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target):
+            return None
+        least = MIXTURES.get(target, "")
+        worse = TYPICAL_ERROR[dtype] > TYPICAL_ERROR.get(least, 0.0) and STANDS_IN.get(dtype) != least
+        if verb == "quantised" and not worse:
+            return None
+        return follows(pair, candidate_dtype=dtype, relative_rmse=0.0, lost_share=0.0)
+
+    return breaks(f"in blocks of {dtype}", "dtype", change, f"{dtype} is in the mixture that is meant")
+
+
+def _unlike(pair: TensorPair, count: int, **told: Any) -> TensorPair:
+    """Return the pair with so many exact elements, and no error told but what `told` says."""
+    untold: dict[str, Any] = dict.fromkeys(("relative_rmse", "max_error", "max_ulps", "lost_share"))
+    other = {**untold, "same_values": False, "compared": True, **told}
+    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, count), **other)
+
+
+def _bounded(pair: TensorPair, limits: Limits) -> bool:
+    """Return whether errors of a block type are all that a policy asks for here."""
+    blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in UNWEIGHTED
+    return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
+
+
+def _content(name: str, count: Callable[[int], int], **told: Any) -> Falsifier[Any]:
+    """Return the falsifier under which so many elements are exact, and no bound excuses the others."""
+
+    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
+        return None if not pair.elements or _bounded(pair, limits) else _unlike(pair, count(pair.elements), **told)
+
+    return breaks(name, "content", change, "only errors are asked for")
+
+
+def _one_fewer(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    ulps = EXPONENTIAL_ULPS + (pair.transform == EXPONENTIAL)
+    fewer = _unlike(pair, pair.elements - 1, relative_rmse=0.0, lost_share=0.0, max_ulps=ulps)
+    return fewer if pair.elements and not _bounded(pair, limits) else None
+
+
+def _bound(name: str, **told: float | None) -> Falsifier[Any]:
+    def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
+        if not pair.elements or not _bounded(pair, limits):
+            return None
+        return _unlike(pair, 0, **{"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, **told})
+
+    return breaks(name, "bound", change, "no block is bounded")
+
+
+def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    error = math.nextafter(BOUND.get(pair.candidate_dtype, 0.0), math.inf)
+    return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
+
+
+def _dropped_zeros(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    return None if pair.name.endswith("bias") else dropped(pair, limits, nonzero=False)
+
+
+def _miscomputed(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    return added(pair, limits, error=math.nextafter(GENERATED_ERROR, 1))
 
 
 KIND = Kind(
     name="value-preservation",
-    version=1,
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"pairs": PAIRS},
     limits=Limits,
     measure=Look,
     codes={
-        "label": Outcome.FAIL,
+        "dtype": Outcome.FAIL,
         "content": Outcome.FAIL,
         "bound": Outcome.FAIL,
         "shape": Outcome.FAIL,
@@ -271,5 +315,18 @@ KIND = Kind(
         "nothing-compared": Outcome.BLOCKED,
     },
     judge=judge,
-    falsifiers=FALSIFIERS,
+    falsifiers=(
+        *of_policy(_rounds),
+        *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
+        breaks("one element changed", "content", _one_fewer, "only errors are asked for"),
+        _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
+        _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
+        _content("in another order", lambda _: 0, same_values=True),
+        breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
+        _bound("a block lost", lost_share=math.nextafter(LOST_SHARE, math.inf)),
+        _bound("an error that is not finite", relative_rmse=None),
+        _bound("a share that is not finite", lost_share=None),
+        in_rows("dropped as zeros", "missing", "pairs", TensorPair, _dropped_zeros, why="every tensor may be missing"),
+        in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
+    ),
 )

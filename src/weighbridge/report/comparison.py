@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import click
 
 from weighbridge.cards import fill, gate_words, render
-from weighbridge.clauses.value_classes import POLICY, RANK, Class
-from weighbridge.gates.value_preservation import KIND, class_of
+from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
@@ -31,7 +30,7 @@ TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
 MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
-POLICIES = {("label", "value-cast"): "rounded", ("label", "requantised"): "requant"}
+POLICIES = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
-from weighbridge.model import Faulted, Finding, Measured, Outcome, Trial, TrialResult, Unmeasured
+from weighbridge.glossary import glossary
+from weighbridge.model import Faulted, Finding, Measured, Outcome, Trial, TrialResult, Unmeasured, Verdict
 from weighbridge.printable import printable
 
 TOLD = 8
+MECHANISMS_TOLD = 3
 ENOUGH = "would pass with"
 UNCOUNTED = "not counted (condition not met); otherwise:"
 
@@ -35,7 +39,7 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
     item = measured.get(str(verdict.figures.get("measurement", "")))
     missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
     if words:
-        told = [f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text]
+        told = list(_hints(words, verdict, figures))
     else:
         told = [printable(missing.remedy)] if missing and missing.remedy else []
     return FindingText(
@@ -51,6 +55,19 @@ def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingT
 def hints(words: CodeCard) -> Mapping[str, str]:
     """Return what helps with a code, by what the hint is."""
     return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}
+
+
+def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
+    """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
+    counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
+    known = glossary("terms")["mechanism"] if counted else {}
+    found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
+    for name, meaning in itertools.islice(found.items(), MECHANISMS_TOLD):
+        yield f"likely cause: {name}: {meaning.means}"
+        yield f"try first: {meaning.do}"
+    of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
+    if not found or any(offence.figures.get("mechanism") not in found for offence in of_code):
+        yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
 
 
 def trials_told(trials: Sequence[Trial]) -> str:

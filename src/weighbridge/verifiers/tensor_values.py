@@ -41,7 +41,7 @@ ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not 
 
 
 def measure(views: Views, options: Fields) -> Measurement:
-    """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, their labels alone.
+    """Compare source and candidate tensor by tensor, each in its mapping; with `headers`, dtypes and shapes alone.
 
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.

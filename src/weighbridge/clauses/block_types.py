@@ -1,30 +1,8 @@
-"""The words and tables of value-preservation: the ordered classes, the block types, and what their errors may be."""
+"""The block types of quantised files: their sizes, what their errors may be, and the mixtures that are made of them."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-
-from weighbridge.model import Fields
-
-
-class Class(enum.StrEnum):
-    """What one tensor is to its source, the best first; the last four have one side only."""
-
-    BYTES_EQUAL = "BYTES_EQUAL"
-    VALUE_EQUAL = "VALUE_EQUAL"
-    ROUNDED_EXACT = "ROUNDED_EXACT"
-    REQUANT_EXACT = "REQUANT_EXACT"
-    WITHIN_BOUND = "WITHIN_BOUND"
-    LAYOUT_ONLY = "LAYOUT_ONLY"
-    DIFFERENT = "DIFFERENT"
-    MISSING = "MISSING"
-    EXTRA = "EXTRA"
-    DROPPED = "DROPPED"
-    GENERATED = "GENERATED"
-
-
-RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
 
 # Elements a block, by block type.
 BLOCK: Mapping[str, int] = {
@@ -37,7 +15,6 @@ REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"
 
 # Of these, the types whose quantiser takes no importance matrix: their bytes follow from the values alone.
 UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
-ROUNDED_FIRST = ("requantised-through-f16", "requantised-through-bf16")  # quantised from a file that was rounded before
 
 # Relative RMSE of normally distributed values in each type, measured. Real weights make up to 1.1 times as much, and
 # about 1.4 times at most with an importance matrix (spec/conversions.md).
@@ -69,8 +46,6 @@ TYPICAL_ERROR: Mapping[str, float] = {
 MARGIN = 1.5
 BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
 LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
-EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
-GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
 
 # The least precise type that a mixture of types holds by the rules of llama.cpp's llama-quant.cpp (the default type of
 # each, and what tensors of one kind or layer get instead), and types that stand in for others.
@@ -95,20 +70,3 @@ MIXTURES: Mapping[str, str] = {
 STANDS_IN: Mapping[str, str] = {"Q5_1": "Q5_K"}  # where a row is not whole blocks of 256, and less precise than it
 TERNARY = ("TQ1_0", "TQ2_0")
 HALVED_WITH_TERNARY = ("token_embd.weight", "output.weight")  # stored as F16 beside ternary tensors
-
-POLICY = (
-    r"^(same|lossless|rounded:(F16|BF16)"
-    rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
-)
-
-
-def elements(row: Fields) -> int:
-    """Count a row's elements."""
-    return int(str(row["elements"]))
-
-
-def last_dimension(row: Fields) -> int:
-    """Give the length of a tensor's rows."""
-    shape = row["candidate_shape"]
-    assert isinstance(shape, (list, tuple))
-    return int(str(shape[-1])) if shape else 1

@@ -1,0 +1,282 @@
+"""What all kinds share that hold two checkpoints against each other, tensor by tensor.
+
+What they look at, which changes of dtype are exact or meant, the mechanism that explains a difference, the verdict of a
+code for each pair, and how trials break a pair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, TypeAlias
+
+from weighbridge.clauses.block_types import BOUND
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.faults import in_rows, only_rows
+from weighbridge.clauses.kind import Falsifier, Need, blocked, failed, passed
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Offence, Outcome, Verdict
+from weighbridge.quantities.tensors import TensorPair
+
+Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # each pair with what is wrong with it, "" where nothing is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rename:
+    """One rewriting of names."""
+
+    pattern: Annotated[str, Doc("a regular expression, searched for in the source's name", name="from")]
+    replacement: Annotated[str, Doc("what takes its place", name="to")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What is looked at."""
+
+    headers: Annotated[bool, Doc("dtypes and shapes alone; content is then BLOCKED")] = False
+    map: Annotated[str, Doc("how names map: auto tells it from both sides", choices=("auto", "identity", "table"))] = (
+        "auto"
+    )
+    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's")] = field(default_factory=dict)
+    rename: Annotated[tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn")] = ()
+
+
+PAIRS = Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
+
+
+# --- What was meant ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """One change of dtype that is meant."""
+
+    tensors: Annotated[str, Doc("glob over tensor names")] = "*"
+    source: Annotated[str, Doc("dtype in the source", name="from")]
+    candidate: Annotated[str, Doc("dtype in the candidate", name="to")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meant:
+    """What a candidate was meant to be: a policy, and what may be otherwise."""
+
+    policy: str
+    allow: Annotated[tuple[Allowed, ...], Doc("further changes of dtype that are meant", tight="down")] = ()
+    allow_missing: Annotated[tuple[str, ...], Doc("globs of source tensors that may be absent", tight="down")] = ()
+    allow_extra: Annotated[tuple[str, ...], Doc("globs of tensors that may be new", tight="down")] = ()
+
+    def allows(self, pair: TensorPair) -> bool:
+        """Return whether a line of `allow` means this change of dtype of this tensor."""
+        change = pair.source_dtype, pair.candidate_dtype
+        return any(change == (one.source, one.candidate) and fnmatchcase(pair.name, one.tensors) for one in self.allow)
+
+
+LOSSLESS: Mapping[str, tuple[str, ...]] = {
+    "BF16": ("F32", "F64"),
+    "F16": ("F32", "F64"),
+    "F32": ("F64",),
+    "F8_E4M3": ("F16", "BF16", "F32", "F64"),
+    "F8_E5M2": ("F16", "BF16", "F32", "F64"),
+    "I8": ("I16", "I32", "I64", "F16", "BF16", "F32", "F64"),
+    "U8": ("I16", "U16", "I32", "U32", "I64", "U64", "F16", "F32", "F64"),
+    "I16": ("I32", "I64", "F32", "F64"),
+    "U16": ("I32", "U32", "I64", "U64", "F32", "F64"),
+    "I32": ("I64", "F64"),
+    "U32": ("I64", "U64", "F64"),
+}
+
+
+def is_exact(pair: TensorPair) -> bool:
+    """Return whether the candidate's dtype holds every value of the source's."""
+    return pair.candidate_dtype in (pair.source_dtype, *LOSSLESS.get(pair.source_dtype, ()))
+
+
+# --- Mechanisms -------------------------------------------------------------------------------------------------------
+
+# Simplest first: the order in which a mechanism is offered as the explanation.
+MECHANISMS: tuple[str, ...] = (
+    "value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16",
+    "f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16", "permutation-missing",
+    "wrong-head-count", "permutation-twice", "permutation-inverse", "permuted-unasked", "plus-one-missing",
+    "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed", "gate-and-up-swapped", "layer-before",
+    "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped", "scaled",
+)  # fmt: skip
+UNEXPLAINED = "different content"
+QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
+HELD: Mapping[str, str] = {
+    **dict.fromkeys(("bf16-bits-as-f16", "f16-bits-as-bf16", "relabelled"), "bits"),
+    **dict.fromkeys(("value-cast", "requantised", "truncated", QUANTISED), "values"),
+}  # of the source, what a wrong dtype was found to hold
+
+
+def explained(pair: TensorPair, name: str) -> int | None:
+    """Return how many elements a mechanism gives: bit for bit, or all within the bound of a block type."""
+    error = pair.errors_otherwise.get(name)
+    near = error is not None and error <= BOUND.get(pair.candidate_dtype, 0.0)
+    return pair.elements if near else pair.reproduced.get(name)
+
+
+def mechanism(offenders: Sequence[TensorPair]) -> str:
+    """Return the simplest mechanism that explains every element of every offender; never one from zeros alone."""
+    full = (name for name in MECHANISMS if all(explained(pair, name) == pair.elements for pair in offenders))
+    return next(full, UNEXPLAINED) if any(pair.nonzero for pair in offenders) else UNEXPLAINED
+
+
+def mechanisms(coded: Coded, explainable: Sequence[str]) -> Mapping[str, str]:
+    """Return the mechanism of each offender, by name; those of one change of dtype are explained together."""
+    alike: dict[tuple[str, str], list[TensorPair]] = {}
+    for pair, code in coded:
+        if code in explainable:
+            alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
+    return {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
+
+
+# --- Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def two_sided(pair: TensorPair) -> bool:
+    """Return whether a tensor is on both sides."""
+    return bool(pair.source_dtype and pair.candidate_dtype)
+
+
+def verdict_of(
+    coded: Coded, offences: Callable[[Coded], Sequence[Offence]], summary: Fields, *, names: int | None = None
+) -> Verdict:
+    """Return what the codes of all pairs come to: what is broken first, then what was not compared, then a PASS."""
+    looked = [pair.name for pair, _ in coded]
+    broken = [(pair, code) for pair, code in coded if code not in ("", "not-compared")]
+    if broken:
+        return failed(offences(broken), looked=looked, unit="tensors", figures=summary)
+    unread = [(pair, code) for pair, code in coded if code]
+    if unread:
+        changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
+        figures: Fields = {"tensors": len(unread), "changes": changes}
+        return blocked("not-compared", figures, offences=offences(unread), of=len(coded))
+    if not any(two_sided(pair) and pair.elements for pair, _ in coded):
+        count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
+        return blocked("nothing-compared", count)
+    return passed(looked=looked, unit="tensors", figures=summary)
+
+
+# --- Falsifiers: by rules of their own, so that a weakened rule of a judge cannot weaken them too ---------------------
+
+NO_DTYPE = "another dtype"  # no contract can mean it
+EXACT = ("identical", "value-cast", "requantised")
+NARROWER: Mapping[str, tuple[str, ...]] = {  # dtypes that lose values, by the source's
+    "F64": ("F32", "BF16", "F16", "F8_E4M3", "I8"),
+    "F32": ("BF16", "F16", "F8_E4M3", "I8"),
+    "BF16": ("F16", "F8_E4M3", "I8"),
+    "F16": ("BF16", "F8_E4M3", "I8"),
+    "I64": ("F32", "I8"),
+    "I32": ("F32", "I8"),
+    "I16": ("I8",),
+}
+Change: TypeAlias = Callable[[TensorPair, Any], TensorPair | None]
+
+
+def breaks(
+    name: str, code: str, change: Change, why: str = "no tensor is on both sides", outcome: Outcome = Outcome.FAIL
+) -> Falsifier[Any]:
+    """Return the falsifier that changes tensors of both sides."""
+
+    def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
+        return change(pair, limits) if two_sided(pair) else None
+
+    return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
+
+
+def follows(pair: TensorPair, **changed: Any) -> TensorPair:
+    """Return the pair with content that follows from the source in every way, so that only another clause objects."""
+    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **changed)
+
+
+def deeper(pair: TensorPair) -> TensorPair:
+    """Return the pair with a dimension more in the candidate."""
+    return dataclasses.replace(pair, candidate_shape=(1, *pair.candidate_shape))
+
+
+def longer(pair: TensorPair) -> TensorPair | None:
+    """Return the pair with a last dimension that is longer by one."""
+    *rest, last = pair.candidate_shape or (None,)
+    return None if last is None else dataclasses.replace(pair, candidate_shape=(*rest, last + 1))
+
+
+def dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True) -> TensorPair | None:
+    """Return the source's tensor alone, without any proof that it may go."""
+    if not pair.source_dtype or listed(pair.name, limits.allow_missing):
+        return None
+    return dataclasses.replace(pair, candidate_dtype="", identical_to=None, drop_rule="", nonzero=nonzero)
+
+
+def added(pair: TensorPair, limits: Meant, *, error: float | None = None) -> TensorPair | None:
+    """Return the candidate's tensor alone, without any proof of where it is from."""
+    if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
+        return None
+    return dataclasses.replace(pair, source_dtype="", identical_to=None, generated_error=error)
+
+
+def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
+    """Return whether some line of `allow` is of this change of dtype, whatever tensors it names."""
+    return any((pair.source_dtype, dtype) == (one.source, one.candidate) for one in limits.allow)
+
+
+def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier[Any], ...]:
+    """Return the falsifiers of a policy; `rounds` returns whether it means rounding a tensor to a dtype of itself."""
+
+    def narrowed(dtype: str) -> Falsifier[Any]:
+        def change(pair: TensorPair, limits: Meant) -> TensorPair | None:
+            meant = rule_for(pair, dtype, limits) or rounds(pair, dtype, limits.policy)
+            lossy = dtype in NARROWER.get(pair.source_dtype, ())
+            return follows(pair, candidate_dtype=dtype) if lossy and not meant else None
+
+        return breaks(f"narrowed to {dtype}", "dtype", change, f"no tensor is wider, or {dtype} is meant")
+
+    def widened(pair: TensorPair, limits: Meant) -> TensorPair | None:
+        meant = limits.policy != "same" or pair.source_dtype == "F64" or rule_for(pair, "F64", limits)
+        return None if meant else follows(pair, candidate_dtype="F64")
+
+    def elsewhere(pair: TensorPair, limits: Meant) -> TensorPair | None:
+        for rule in limits.allow:
+            other = follows(pair, source_dtype=rule.source, candidate_dtype=rule.candidate)
+            exact = limits.policy != "same" and rule.candidate not in NARROWER.get(rule.source, ())
+            free = rule.source == rule.candidate or exact or rounds(other, rule.candidate, limits.policy)
+            if not free and not limits.allows(other):
+                return other
+        return None
+
+    return (
+        breaks("another dtype", "dtype", lambda pair, _: follows(pair, candidate_dtype=NO_DTYPE)),
+        *(narrowed(dtype) for dtype in ("F32", "BF16", "F16", "F8_E4M3", "I8")),
+        breaks("widened", "dtype", widened, "the policy accepts a widening"),
+        breaks("allowed for other tensors", "dtype", elsewhere, "nothing is allowed elsewhere"),
+        breaks("a dimension more", "shape", lambda pair, _: deeper(pair)),
+        breaks("one longer", "shape", lambda pair, _: longer(pair), "no tensor of both sides has a dimension"),
+        in_rows("dropped", "missing", "pairs", TensorPair, dropped, why="every tensor may be missing"),
+        in_rows("added", "extra", "pairs", TensorPair, added, why="every tensor may be extra"),
+        breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
+        *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
+    )
+
+
+def _unread(pair: TensorPair, _limits: Meant) -> TensorPair:
+    untold = dict.fromkeys(("relative_rmse", "max_error", "max_ulps", "lost_share", "same_values"))
+    return dataclasses.replace(pair, compared=False, reproduced={}, **untold)  # type: ignore[arg-type]
+
+
+def _left_out(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    meant = pair.source_dtype and listed(pair.name, limits.allow_missing)
+    return dataclasses.replace(pair, candidate_dtype="") if meant else None
+
+
+def _new(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    meant = pair.candidate_dtype and listed(pair.name, limits.allow_extra)
+    return dataclasses.replace(pair, source_dtype="") if meant else None
+
+
+NOTHING: tuple[tuple[str, Change, str], ...] = (
+    ("every tensor empty", lambda pair, _: follows(dataclasses.replace(pair, elements=0)), "there is no tensor"),
+    ("only what may be missing", _left_out, "nothing may be missing"),
+    ("only what may be extra", _new, "nothing may be extra"),
+)
