@@ -71,7 +71,13 @@ class ClauseJudge(Generic[L]):
             done += checked
             offences = [offence for one in checked for offence in one.offences]
             if offences and outcome is Outcome.BLOCKED:
-                return blocked(offences[0].code, offences[0].figures)
+                first = next(one for one in checked if one.offences)
+                code = first.offences[0].code
+                if not first.looked:
+                    return blocked(code, first.offences[0].figures)
+                return blocked(
+                    code, self.figures(evidence, limits), offences=first.offences, of=len(_looked(done)),
+                )  # fmt: skip
             if offences:
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
