@@ -43,27 +43,15 @@ class Limits:
 
     not_finite_at_most: Annotated[
         int,
-        Doc(
-            "NaN and infinities in one tensor",
-            ge=0,
-            le=10**12,
-            tight="down",
-            must="at most",
-            fault=ColumnsFault(code="not-finite", need="tensors", ways=TOO_MANY),
-        ),
-    ] = 0
+        Doc("NaN and infinities in one tensor", ge=0, le=10**12, tight="down", must="at most",
+            fault=ColumnsFault(code="not-finite", need="tensors", ways=TOO_MANY)),
+    ] = 0  # fmt: skip
     zero_tail_below_bytes: Annotated[
         int,
-        Doc(
-            "run of zeros at a tensor's end that starts inside a row",
-            unit="bytes",
-            gt=0,
-            le=10**12,
-            tight="down",
+        Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12, tight="down",
             must="below",
-            fault=ColumnsFault(code="zero-tail", need="tensors", ways=CUT_SHORT, exempt="may_end_in_zeros"),
-        ),
-    ] = 4096
+            fault=ColumnsFault(code="zero-tail", need="tensors", ways=CUT_SHORT, exempt="may_end_in_zeros")),
+    ] = 4096  # fmt: skip
     may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
     may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
@@ -186,6 +174,10 @@ def _closed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
     return replace(row, nan=None, infinite=None) if _free(row.name, limits.may_be_undecoded) else None
 
 
+def _declared(by: int) -> Callable[[FileStructure, Limits], FileStructure]:
+    return lambda row, _: replace(row, declared_bytes=row.tensor_bytes + by)
+
+
 def _left_over(row: FileStructure, limits: Limits) -> FileStructure | None:
     return replace(row, role="beside") if _free(row.name.partition(" ")[2], limits.may_lie_beside) else None
 
@@ -220,8 +212,8 @@ KIND = Kind(
         _in_tensors("a copy of another", "repeated", _copied),
         _in_tensors("a copy of a tied one", "repeated", _copied_from_tied),
         _in_tensors("a path for a name", "name", lambda row, _: replace(row, name_flaws=("a path",))),
-        _in_files("one byte more declared", "total-size", lambda row, _: replace(row, declared_bytes=row.tensor_bytes + 1)),
-        _in_files("one byte less declared", "total-size", lambda row, _: replace(row, declared_bytes=row.tensor_bytes - 1)),
+        _in_files("one byte more declared", "total-size", _declared(1)),
+        _in_files("one byte less declared", "total-size", _declared(-1)),
         _in_files("a file left over", "beside", _left_over),
         _in_files("a checksum contradicted", "checksum", lambda row, _: replace(row, wrong_checksums=(WRONG,))),
         _in_tensors("values that nobody decodes", "not-decoded", _closed, outcome=Outcome.BLOCKED),

@@ -183,6 +183,7 @@ KIND = Kind(
         _required("a required field that the import leaves out", "allow_missing", **SILENT["candidate"]),
         _required("a required field that the source leaves out", "allow_extra", **SILENT["source"]),
         _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
-        _none_left("only what is meant to differ", lambda row, limits: None if _promised(row, limits) or row.why else row),
+        _none_left("only what is meant to differ",
+                   lambda row, limits: None if _promised(row, limits) or row.why else row),
     ),
 )  # fmt: skip
