@@ -145,8 +145,11 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damag
     rows, wanted = rows_of(evidence, "tensors", TensorHealth), set(places)
     kept = {row.name for row in rows} | _expected(limits.expected)
     added = {f"{row.name}~": row for row in rows if row.name in wanted}
-    free = {name for name in added if any(fnmatchcase(name, glob) for glob in limits.allow_extra)}
-    new = [dataclasses.replace(row, name=name) for name, row in added.items() if name not in kept | free]
+    new = [
+        dataclasses.replace(row, name=name)
+        for name, row in added.items()
+        if name not in kept and not any(fnmatchcase(name, glob) for glob in limits.allow_extra)
+    ]
     if not new:
         return NotApplicable("every name may be extra")
     return Damage(with_rows(evidence, "tensors", (*new[:1], *rows, *new[1:])), frozenset(row.name for row in new))
