@@ -21,7 +21,6 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.gates import (
     KINDS,
     byte_identity,
-    checkpoint_integrity,
     config_agreement,
     corpus_wrap_around,
     device_refusal,
@@ -38,7 +37,6 @@ from weighbridge.gates import (
 
 MODULES: Mapping[str, types.ModuleType] = {
     "byte-identity": byte_identity,
-    "checkpoint-integrity": checkpoint_integrity,
     "config-agreement": config_agreement,
     "corpus-wrap-around": corpus_wrap_around,
     "device-refusal": device_refusal,
@@ -62,7 +60,6 @@ SHARED: Mapping[str, tuple[types.ModuleType, list[str]]] = {
 # Called when the outcome is decided: they choose figures and words.
 TELLING: Mapping[str, set[str]] = {
     "byte-identity": {"_offence", "_size"},
-    "checkpoint-integrity": {"_offence", "_figures"},
     "config-agreement": {"_figures", "_two_sided", "_offences", "_told", "_lacking"},
     "corpus-wrap-around": {"_figures"},
     "device-refusal": {"_last_line"},
@@ -110,21 +107,6 @@ def shown(*limits: str) -> dict[str, str]:
 
 HARMLESS: Mapping[str, Mapping[str, str]] = {
     "byte-identity": {},
-    "checkpoint-integrity": {
-        **{
-            f"judge: {what} only: for code in {of}(row, limits)": NOT_GREENER
-            for what in ("first", "last")
-            for of in ("_file_codes", "_tensor_codes")
-        },
-        "judge: first only: for row in (*files, *tensors)": LOOKED,
-        "judge: last only: for row in (*files, *tensors)": LOOKED,
-        "judge: without *files: (*files, *tensors)": LOOKED,
-        "judge: first only: for row in unread": WORDS,
-        "judge: last only: for row in unread": WORDS,
-        "judge: without *tensors: (*files, *tensors)": LOOKED,
-        "_file_codes: LtE: row['role'] == 'beside'": "no other role sorts before beside",
-        "_cut_short: Gt: tail % _number(row['row_bytes']) != 0": SAME,
-    },
     "config-agreement": {
         "judge: first only: for row in rows": LOOKED,
         "judge: last only: for row in rows": LOOKED,
