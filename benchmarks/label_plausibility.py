@@ -22,7 +22,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from weighbridge.gates.label_plausibility import Limits, decide
-from weighbridge.verifiers.tensor_bits import row
+from weighbridge.verifiers.tensor_bits import Bits
+from weighbridge.verifiers.tensor_walk import STEP
 from weighbridge.views.checkpoint import open_checkpoint
 
 Array = Any
@@ -126,7 +127,11 @@ def weighed(seed: int) -> Iterator[tuple[str, str, str, str, float, int]]:
         view, limits = open_checkpoint(path), Limits()
         for name, (group, storage, right, _) in kept.items():
             began = time.process_time()
-            decision = decide(row(view, name), limits)
+            tensor = view.tensor(name)
+            bits = Bits(tensor)
+            for chunk in view.chunks(name, STEP * tensor.unit[1]):
+                bits.take(chunk)
+            decision = decide(bits.row(), limits)
             yield group, storage, right, decision.verdict, time.process_time() - began, view.tensor(name).nbytes
 
 

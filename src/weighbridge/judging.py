@@ -268,9 +268,9 @@ def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits:
     """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
     why = ""
     result = TrialResult.NOT_APPLICABLE
-    everywhere = verdict.looked
+    everywhere, looked = verdict.looked, frozenset(verdict.looked)
     tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
-    elsewhere = tuple(place for places in tables for place in places if place not in everywhere)
+    elsewhere = tuple(place for places in tables for place in places if place not in looked)
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
         damage = _damage(falsifier, evidence, limits, places)
         if damage is None:

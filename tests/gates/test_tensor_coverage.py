@@ -1,31 +1,23 @@
-"""tensor-coverage keeps its promise, name by name."""
+"""tensor-coverage keeps its promise, where its card cannot show it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.rows import typed
 
+from weighbridge.gates import tensor_coverage
 from weighbridge.gates.tensor_coverage import KIND, spelled
+from weighbridge.judging import falsify
 from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, Verdict
+from weighbridge.model import Measurement, Outcome, Rows, TrialResult
 
 
-def tensor(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "dtype": "BF16", "shape": [2, 2], "elements": 4, "all_zero": False, "repeats": None, **more}
-
-
-def table(*rows: Mapping[str, Any]) -> dict[str, Measurement]:
-    value = Rows("name", tuple(map(dict, rows)))
+def evidence(*tensors: Any) -> dict[str, Measurement]:
+    value = Rows("name", tuple(typed("tensor_health", row) for row in tensors))
     return {"tensors": Measurement(quantity="tensor_health", value=value, by="test", examined=1, total=1)}
-
-
-def judged(*rows: Mapping[str, Any], **limits: Any) -> Verdict:
-    return KIND.judge(table(*rows), read(KIND.limits, limits))
-
-
-TIED = {"expected": ["embed", "head", "norm"], "tied": {"head": "embed"}}
 
 
 def test_ranges_are_written_out_both_ends_included() -> None:
@@ -34,26 +26,32 @@ def test_ranges_are_written_out_both_ends_included() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rows", "place", "code"),
-    [
-        ([tensor("embed"), tensor("head", repeats="embed")], "norm", "missing"),
-        ([tensor("norm"), tensor("head")], "embed", "missing"),
-        ([tensor("norm")], "head", "missing"),
-        ([tensor("embed"), tensor("head"), tensor("norm")], "head", "untied"),
-        ([tensor("embed"), tensor("norm", all_zero=True)], "norm", "empty"),
-        ([tensor("embed"), tensor("norm", elements=0)], "norm", "empty"),
-        ([tensor("embed"), tensor("norm"), tensor("x")], "x", "extra"),
-    ],
-)
-def test_what_is_not_as_expected_fails_with_its_code(rows: list[dict[str, Any]], place: str, code: str) -> None:
-    verdict = judged(*rows, **TIED)
-    assert verdict.outcome is Outcome.FAIL
-    assert {offence.place: offence.code for offence in verdict.offences}[place] == code
+@pytest.mark.parametrize("tensors", [[{"name": "norm"}], [{"name": "norm"}, {"name": "head"}], [{"name": ""}]])
+def test_a_tied_tensor_stands_for_another_only_where_the_contract_ties_it(tensors: list[Any]) -> None:
+    limits = read(KIND.limits, {"expected": ["embed", "head"], "tied": {"head": "embed"}, "allow_extra": ["*"]})
+    verdict = KIND.judge(evidence(*tensors), limits)
+    assert (verdict.outcome, verdict.offences[0].place, verdict.code) == (Outcome.FAIL, "embed", "missing")
 
 
-def test_nothing_there_is_no_pass_and_no_list_of_what_is_missing() -> None:
-    assert judged(**TIED).code == "nothing-there"
+class Looked(tuple[str, ...]):
+    """Places that nobody may search one by one."""
+
+    __slots__ = ()
+
+    def __contains__(self, place: object) -> bool:
+        raise AssertionError(f"every place was searched for {place}")
+
+
+def test_trials_of_a_long_table_neither_write_ranges_out_nor_search_all_places_for_each_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = []
+    monkeypatch.setattr(tensor_coverage, "spelled", lambda names: written.append(names) or spelled(names))
+    limits, found = read(KIND.limits, {"expected": ["{0..499}"]}), evidence(*({"name": str(at)} for at in range(500)))
+    verdict = KIND.judge(found, limits)
+    trials = list(falsify(KIND, found, limits, replace(verdict, looked=Looked(verdict.looked))))
+    assert {trial.result for trial in trials} == {TrialResult.CAUGHT, TrialResult.NOT_APPLICABLE}
+    assert len(written) < 100
 
 
 def test_limits_that_cannot_be_held_are_told() -> None:

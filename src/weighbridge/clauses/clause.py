@@ -59,12 +59,14 @@ class Clause(Protocol):
 class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
-    With `one_a_place`, a place is told of its first offence only.
+    With `one_a_place`, a place is told of its first offence only; with `by_place`, offences stand in the order of their
+    places, not of the clauses.
     """
 
     clauses: Callable[[L], Sequence[Clause]]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
     one_a_place: bool = False
+    by_place: bool = False
 
     def __call__(self, evidence: Evidence, limits: L) -> Verdict:
         """Return the verdict of the first broken stage, or a PASS."""
@@ -74,14 +76,24 @@ class ClauseJudge(Generic[L]):
             for clause in stage:
                 checked.append(clause.check(evidence))
                 if outcome is Outcome.BLOCKED and checked[-1].offences:  # what comes after may need what is lacking
-                    return blocked(checked[-1].offences[0].code, checked[-1].offences[0].figures)
+                    return self._blocked(checked[-1], [*done, *checked], evidence, limits)
             done += checked
             offences = [offence for one in checked for offence in one.offences]
             if offences:
+                if self.by_place:
+                    order = {place: at for at, place in enumerate(_looked(done))}
+                    offences.sort(key=lambda offence: order[offence.place])
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
                 return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
         return passed(looked=_looked(done), **_fields(done, self.figures(evidence, limits)))
+
+    def _blocked(self, broken: Checked, done: Sequence[Checked], evidence: Evidence, limits: L) -> Verdict:
+        code = broken.offences[0].code
+        if not broken.looked:  # of the whole, not of places
+            return blocked(code, broken.offences[0].figures)
+        more = _fields((), self.figures(evidence, limits))
+        return blocked(code, offences=broken.offences, of=len(_looked(done)), **more)
 
 
 def _looked(done: Iterable[Checked]) -> list[str]:

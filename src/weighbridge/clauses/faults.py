@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -168,6 +168,36 @@ class RowFault:
         if self.idle:
             left = [row for place, row in zip(table.places(), table.rows, strict=True) if place not in mine]
             yield Injected("nothing named", self.idle, with_rows(evidence, self.need, left), outcome=Outcome.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsFault:
+    """Change several columns of each row that `exempt`, a field of the limits, does not name.
+
+    Each of `ways` returns the columns that make up the figure which the limit bounds.
+    """
+
+    code: str
+    need: str
+    ways: Mapping[str, Callable[[Any], Mapping[str, Any]]]
+    exempt: str = ""
+
+    def inject(
+        self, evidence: Evidence, held: Any, _limits: Any, value: Any, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield these rows changed, in each way."""
+        table, exempt = table_of(evidence, self.need, object), getattr(held, self.exempt, ())
+        mine = {
+            place
+            for place in set(places).intersection(table.places())
+            if not any(fnmatchcase(place, glob) for glob in exempt)
+        }
+        for way, columns in self.ways.items() if mine else ():
+            changed = [
+                dataclasses.replace(row, **columns(value)) if place in mine else row  # type: ignore[type-var]
+                for place, row in zip(table.places(), table.rows, strict=True)
+            ]
+            yield Injected(way, self.code, with_rows(evidence, self.need, changed), frozenset(mine))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,29 +5,18 @@ What a reader refuses (extents that overlap, leave a hole, end too soon) is an u
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.clauses.kind import (
-    Damage,
-    Evidence,
-    Falsifier,
-    Kind,
-    Need,
-    NotApplicable,
-    blocked,
-    each_row,
-    failed,
-    passed,
-    rows_of,
-    with_value,
-)
-from weighbridge.clauses.pair_damage import blank_table
-from weighbridge.gates.dtype_preservation import listed
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
+from weighbridge.clauses.faults import ColumnsFault, in_rows, only_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, rows_of
+from weighbridge.limits import Doc, plain
+from weighbridge.model import Fields, Outcome, SubjectKind
+from weighbridge.quantities.checkpoint import FileStructure, WrongChecksum
+from weighbridge.quantities.tensors import TensorHealth
 
 # Tied heads and embeddings, and buffers that every layer keeps a copy of.
 REPEATED = (
@@ -37,14 +26,32 @@ REPEATED = (
 )  # fmt: skip
 
 
+TOO_MANY: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+    "NaN": lambda many: {"nan": many, "infinite": 0},
+    "infinities": lambda many: {"nan": 0, "infinite": many},
+    "both together": lambda many: {"nan": many - 1, "infinite": 1},
+}
+CUT_SHORT: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+    "the end of a row": lambda tail: {"all_zero": False, "zero_tail_bytes": tail, "row_bytes": tail + 1},
+    "a row and half of one": lambda tail: {"all_zero": False, "zero_tail_bytes": 3 * tail, "row_bytes": 2 * tail},
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a whole checkpoint may hold all the same."""
 
-    not_finite_at_most: Annotated[int, Doc("NaN and infinities in one tensor", ge=0, le=10**12, tight="down")] = 0
+    not_finite_at_most: Annotated[
+        int,
+        Doc("NaN and infinities in one tensor", ge=0, le=10**12, tight="down", must="at most",
+            fault=ColumnsFault(code="not-finite", need="tensors", ways=TOO_MANY)),
+    ] = 0  # fmt: skip
     zero_tail_below_bytes: Annotated[
-        int, Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12, tight="down")
-    ] = 4096
+        int,
+        Doc("run of zeros at a tensor's end that starts inside a row", unit="bytes", gt=0, le=10**12, tight="down",
+            must="below",
+            fault=ColumnsFault(code="zero-tail", need="tensors", ways=CUT_SHORT, exempt="may_end_in_zeros")),
+    ] = 4096  # fmt: skip
     may_end_in_zeros: Annotated[tuple[str, ...], Doc("globs of tensors that may end in zeros", tight="down")] = ()
     may_be_zero: Annotated[tuple[str, ...], Doc("globs of matrices that may be all zero", tight="down")] = ()
     may_repeat: Annotated[
@@ -56,167 +63,130 @@ class Limits:
     may_lie_beside: Annotated[tuple[str, ...], Doc("globs of files that may lie beside it", tight="down")] = ()
 
 
-def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand that every tensor and every file of the checkpoint is in order."""
-    tensors, files = rows_of(evidence, "tensors"), rows_of(evidence, "files")
-    offences = [_offence(row, code) for row in files for code in _file_codes(row, limits)]
-    offences += [_offence(row, code) for row in tensors for code in _tensor_codes(row, limits)]
-    looked = [str(row["name"]) for row in (*files, *tensors)]
-    if offences:
-        return failed(offences, looked=looked, unit="places", figures=_figures(tensors, files))
-    if not files or not any(row["elements"] for row in tensors):
-        return blocked("nothing-read", {"tensors": len(tensors), "files": len(files)})
-    unread = [row for row in tensors if row["nan"] is None and not listed(str(row["name"]), limits.may_be_undecoded)]
-    if unread:
-        offences = [_offence(row, "not-decoded") for row in unread]
-        return blocked("not-decoded", _figures(tensors, files), offences=offences, of=len(looked))
-    return passed(looked=looked, unit="places", figures=_figures(tensors, files))
+def _tensor(
+    code: str, broken: Callable[[TensorHealth], bool], exempt: tuple[str, ...] = (), outcome: Outcome = Outcome.FAIL
+) -> Each[TensorHealth]:
+    return Each(
+        code=code, need="tensors", row=TensorHealth, exempt=exempt, outcome=outcome,
+        broken=lambda row: plain(row) if broken(row) else None,
+    )  # fmt: skip
 
 
-def _tensor_codes(row: Fields, limits: Limits) -> list[str]:
-    name = str(row["name"])
-    found = {
-        "not-finite": _number(row["nan"]) + _number(row["infinite"]) > limits.not_finite_at_most,
-        "zero-tail": _cut_short(row, limits) and not listed(name, limits.may_end_in_zeros),
-        "all-zero": bool(row["all_zero"]) and _is_matrix(row) and not listed(name, limits.may_be_zero),
-        "repeated": _repeated(row, limits),
-        "name": bool(row["name_flaws"]),
-    }
-    return [code for code, broken in found.items() if broken]
+def _file(code: str, broken: Callable[[FileStructure], bool], exempt: tuple[str, ...] = ()) -> Each[FileStructure]:
+    def told(row: FileStructure) -> Fields | None:
+        wrong = {"wrong": len(row.wrong_checksums), "first": plain(next(iter(row.wrong_checksums), None))}
+        return {**plain(row), **wrong} if broken(row) else None
+
+    return Each(code=code, need="files", row=FileStructure, exempt=exempt, broken=told)
 
 
-def _cut_short(row: Fields, limits: Limits) -> bool:
-    tail = _number(row["zero_tail_bytes"])
-    return tail >= limits.zero_tail_below_bytes and tail % _number(row["row_bytes"]) != 0
+def clauses(limits: Limits) -> Sequence[Clause]:
+    """Return that each file and each tensor is in order; then that something was read, and all of it decoded."""
+    beside = tuple(f"file {glob}" for glob in limits.may_lie_beside)
+
+    def cut_short(row: TensorHealth) -> bool:
+        tail = row.zero_tail_bytes
+        return tail >= limits.zero_tail_below_bytes and tail % row.row_bytes != 0
+
+    def copied(row: TensorHealth) -> bool:
+        """Return whether it is another's copy; equal constants are no copies, and tied ones are both named."""
+        if row.repeats is None or row.constant:
+            return False
+        return not (listed(row.name, limits.may_repeat) and listed(row.repeats, limits.may_repeat))
+
+    return (
+        _file("total-size", lambda row: row.declared_bytes is not None and row.declared_bytes != row.tensor_bytes),
+        _file("beside", lambda row: row.role == "beside", beside),
+        _file("checksum", lambda row: bool(row.wrong_checksums)),
+        _tensor("not-finite", lambda row: (row.nan or 0) + (row.infinite or 0) > limits.not_finite_at_most),
+        _tensor("zero-tail", cut_short, limits.may_end_in_zeros),
+        _tensor("all-zero", lambda row: row.all_zero and sum(n > 1 for n in row.shape) > 1, limits.may_be_zero),
+        _tensor("repeated", copied),
+        _tensor("name", lambda row: bool(row.name_flaws)),
+        Requires(code="nothing-read", lacking=_nothing_read),
+        _tensor("not-decoded", lambda row: row.nan is None, limits.may_be_undecoded, Outcome.BLOCKED),
+    )
 
 
-def _repeated(row: Fields, limits: Limits) -> bool:
-    """Tell whether this tensor is another one's copy; equal constants are no copies, and tied ones are named."""
-    if row["repeats"] is None or row["constant"]:
-        return False
-    return not (listed(str(row["name"]), limits.may_repeat) and listed(str(row["repeats"]), limits.may_repeat))
+def _nothing_read(evidence: Evidence) -> Fields | None:
+    tensors, files = rows_of(evidence, "tensors", TensorHealth), rows_of(evidence, "files", FileStructure)
+    if files and any(row.elements for row in tensors):
+        return None
+    return {"tensors": len(tensors), "files": len(files)}
 
 
-def _is_matrix(row: Fields) -> bool:
-    shape: Any = row["shape"]
-    return len([size for size in shape if size > 1]) > 1
-
-
-def _file_codes(row: Fields, limits: Limits) -> list[str]:
-    declared = row["declared_bytes"]
-    found = {
-        "total-size": declared is not None and declared != row["tensor_bytes"],
-        "beside": row["role"] == "beside" and not listed(_file(row), limits.may_lie_beside),
-        "checksum": bool(row["wrong_checksums"]),
-    }
-    return [code for code, broken in found.items() if broken]
-
-
-def _file(row: Fields) -> str:
-    return str(row["name"]).removeprefix("file ")
-
-
-def _number(value: Any) -> int:
-    return 0 if value is None else int(value)
-
-
-def _offence(row: Fields, code: str) -> Offence:
-    figures = {key: value for key, value in row.items() if key != "name"}
-    if code == "checksum":
-        wrong: Any = row["wrong_checksums"]
-        figures |= {"wrong": len(wrong), "first": wrong[0]}
-    return Offence(place=str(row["name"]), code=code, figures=figures)
-
-
-def _figures(tensors: Sequence[Fields], files: Sequence[Fields]) -> Fields:
-    """Tell how much was read, and what is odd but in order."""
-    padded = [row for row in tensors if _number(row["zero_tail_bytes"]) and not row["all_zero"]]
+def figures(evidence: Evidence, _limits: Limits) -> Fields:
+    """Return how much was read, and what is odd but in order."""
+    tensors, files = rows_of(evidence, "tensors", TensorHealth), rows_of(evidence, "files", FileStructure)
     return {
+        "unit": "places",
         "tensors": len(tensors),
-        "files": sum(row["role"] != "beside" for row in files),
-        "bytes": sum(_number(row["bytes"]) for row in tensors),
-        "checksums": sum(_number(row["checksums"]) for row in files),
-        "finite_unknown": sum(row["nan"] is None for row in tensors),
-        "all_zero": sum(bool(row["all_zero"]) for row in tensors),
-        "ending_in_zeros": len(padded),
-        "repeated": sum(row["repeats"] is not None and not row["constant"] for row in tensors),
+        "files": sum(row.role != "beside" for row in files),
+        "bytes": sum(row.bytes for row in tensors),
+        "checksums": sum(row.checksums for row in files),
+        "finite_unknown": sum(row.nan is None for row in tensors),
+        "all_zero": sum(row.all_zero for row in tensors),
+        "ending_in_zeros": sum(bool(row.zero_tail_bytes) and not row.all_zero for row in tensors),
+        "repeated": sum(row.repeats is not None and not row.constant for row in tensors),
     }
 
 
-# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
+# --- Falsifiers -------------------------------------------------------------------------------------------------------
 
 
 def _free(name: str, globs: Sequence[str]) -> bool:
-    return not any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    return not any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _tensor(name: str, code: str, change: Callable[[Fields, Limits], Fields | None], why: str) -> Falsifier[Limits]:
-    return each_row(name, code, "tensors", change, why=why)
+def _in_tensors(
+    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None],
+    why: str = "every tensor is allowed to", outcome: Outcome = Outcome.FAIL,
+) -> Falsifier[Limits]:  # fmt: skip
+    return in_rows(name, code, "tensors", TensorHealth, change, why=why, outcome=outcome)
 
 
-def _of_file(name: str, code: str, change: Callable[[Fields, Limits], Fields | None], why: str) -> Falsifier[Limits]:
-    return each_row(name, code, "files", change, why=why)
+def _in_files(
+    name: str, code: str, change: Callable[[FileStructure, Limits], FileStructure | None]
+) -> Falsifier[Limits]:
+    return in_rows(name, code, "files", FileStructure, change, why="every file is allowed to, or not in these places")
 
 
-def _tail(tail: Callable[[int], int], row_bytes: Callable[[int], int]) -> Callable[[Fields, Limits], Fields | None]:
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        if not _free(str(row["name"]), limits.may_end_in_zeros):
-            return None
-        least = limits.zero_tail_below_bytes
-        return {**row, "all_zero": False, "zero_tail_bytes": tail(least), "row_bytes": row_bytes(least)}
-
-    return change
-
-
-def _zeroed(shape: Sequence[int]) -> Callable[[Fields, Limits], Fields | None]:
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        free = _free(str(row["name"]), limits.may_be_zero)
-        return {**row, "all_zero": True, "constant": True, "shape": list(shape), "elements": 4} if free else None
+def _zeroed(shape: tuple[int, ...]) -> Callable[[TensorHealth, Limits], TensorHealth | None]:
+    def change(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+        free = _free(row.name, limits.may_be_zero)
+        return replace(row, all_zero=True, constant=True, shape=shape, elements=4) if free else None
 
     return change
 
 
-def _copied(row: Fields, limits: Limits) -> Fields | None:
+def _copied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
     """Make the tensor repeat one that may not be repeated, whether it may itself or not."""
-    other = "another"
-    return {**row, "repeats": other, "constant": False} if _free(other, limits.may_repeat) else None
+    return replace(row, repeats="another", constant=False) if _free("another", limits.may_repeat) else None
 
 
-def _copied_from_tied(row: Fields, limits: Limits) -> Fields | None:
-    if not limits.may_repeat or not _free(str(row["name"]), limits.may_repeat):
+def _copied_from_tied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    if not limits.may_repeat or not _free(row.name, limits.may_repeat):
         return None
-    return {**row, "repeats": limits.may_repeat[0], "constant": False}
+    return replace(row, repeats=limits.may_repeat[0], constant=False)
 
 
-def _closed(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "nan": None, "infinite": None} if _free(str(row["name"]), limits.may_be_undecoded) else None
+def _closed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    return replace(row, nan=None, infinite=None) if _free(row.name, limits.may_be_undecoded) else None
 
 
-def _first_closed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Close the first tensor alone; the files come before it in what was looked at."""
-    rows = rows_of(evidence, "tensors")
-    closed = _closed(rows[0], limits)
-    if closed is None or str(rows[0]["name"]) not in places:
-        return NotApplicable("the first tensor need not be decoded, or is not among these")
-    return Damage(with_value(evidence, "tensors", Rows("name", (closed, *rows[1:]))), frozenset())
+def _declared(by: int) -> Callable[[FileStructure, Limits], FileStructure]:
+    return lambda row, _: replace(row, declared_bytes=row.tensor_bytes + by)
 
 
-def _declared(by: int) -> Callable[[Fields, Limits], Fields]:
-    return lambda row, _: {**row, "declared_bytes": _number(row["tensor_bytes"]) + by}
+def _left_over(row: FileStructure, limits: Limits) -> FileStructure | None:
+    return replace(row, role="beside") if _free(row.name.partition(" ")[2], limits.may_lie_beside) else None
 
 
-def _stray(row: Fields, limits: Limits) -> Fields | None:
-    name = str(row["name"]).partition(" ")[2]
-    return {**row, "role": "beside"} if _free(name, limits.may_lie_beside) else None
-
-
-def _contradicted(row: Fields, _limits: Limits) -> Fields:
-    return {**row, "wrong_checksums": [{"place": "data", "stored": "0x00000000", "computed": "0x00000001"}]}
-
+WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 
 KIND = Kind(
     name="checkpoint-integrity",
-    version=1,
+    version=2,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={
         "tensors": Need("tensor_health", of=("candidate",)),
@@ -235,29 +205,19 @@ KIND = Kind(
         "not-decoded": Outcome.BLOCKED,
         "nothing-read": Outcome.BLOCKED,
     },
-    judge=judge,
+    judge=ClauseJudge(clauses, figures),
     falsifiers=(
-        _tensor("one NaN too many", "not-finite",
-                lambda row, limits: {**row, "nan": limits.not_finite_at_most + 1, "infinite": 0}, "no tensors"),
-        _tensor("one infinity too many", "not-finite",
-                lambda row, limits: {**row, "nan": 0, "infinite": limits.not_finite_at_most + 1}, "no tensors"),
-        _tensor("NaN and infinities together too many", "not-finite",
-                lambda row, limits: {**row, "nan": limits.not_finite_at_most, "infinite": 1}, "no tensors"),
-        _tensor("the end of a row zeroed", "zero-tail", _tail(lambda n: n, lambda n: n + 1), "all may end in zeros"),
-        _tensor("a row and half of one zeroed", "zero-tail", _tail(lambda n: 3 * n, lambda n: 2 * n), "all may end so"),
-        _tensor("a matrix zeroed", "all-zero", _zeroed((2, 2)), "every tensor may be zero"),
-        _tensor("a matrix of one head zeroed", "all-zero", _zeroed((1, 2, 2)), "every tensor may be zero"),
-        _tensor("a copy of another", "repeated", _copied, "every tensor may be repeated"),
-        _tensor("a copy of a tied one", "repeated", _copied_from_tied, "every tensor here may be repeated"),
-        _tensor("a path for a name", "name", lambda row, _: {**row, "name_flaws": ["a path"]}, "no tensors"),
-        _of_file("one byte more declared", "total-size", _declared(1), "no files"),
-        _of_file("one byte less declared", "total-size", _declared(-1), "no files"),
-        _of_file("a file left over", "beside", _stray, "every file may lie beside"),
-        _of_file("a checksum contradicted", "checksum", _contradicted, "no files"),
-        each_row("values that nobody decodes", "not-decoded", "tensors", _closed, why="no tensor need be decoded",
-                 outcome=Outcome.BLOCKED),
-        Falsifier("the first tensor alone that nobody decodes", "not-decoded", _first_closed, Outcome.BLOCKED),
-        blank_table("every tensor empty", lambda row, _: {**row, "elements": 0}, why="no tensors", code="nothing-read",
-                    need="tensors"),
+        _in_tensors("a matrix zeroed", "all-zero", _zeroed((2, 2))),
+        _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed((1, 2, 2))),
+        _in_tensors("a copy of another", "repeated", _copied),
+        _in_tensors("a copy of a tied one", "repeated", _copied_from_tied),
+        _in_tensors("a path for a name", "name", lambda row, _: replace(row, name_flaws=("a path",))),
+        _in_files("one byte more declared", "total-size", _declared(1)),
+        _in_files("one byte less declared", "total-size", _declared(-1)),
+        _in_files("a file left over", "beside", _left_over),
+        _in_files("a checksum contradicted", "checksum", lambda row, _: replace(row, wrong_checksums=(WRONG,))),
+        _in_tensors("values that nobody decodes", "not-decoded", _closed, outcome=Outcome.BLOCKED),
+        only_rows("every tensor empty", "nothing-read", "tensors", TensorHealth,
+                  lambda row, _: replace(row, elements=0), why="no tensors"),
     ),
 )  # fmt: skip

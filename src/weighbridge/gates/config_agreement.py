@@ -6,16 +6,17 @@ states, or what a loader takes where nothing is said; what cannot be compared is
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
-from weighbridge.clauses.pair_damage import Change, blank_table, variant
-from weighbridge.gates.dtype_preservation import listed
-from weighbridge.limits import Doc, nearest
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.faults import in_rows, only_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.limits import Doc, nearest, plain
+from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.checkpoint import ConfigField, EntryDifference
 
 # The fields that are compared; `tokens` and `merges` are lists, compared entry by entry.
 FIELDS = (
@@ -49,147 +50,53 @@ class Limits:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand that every field that can be compared agrees."""
-    rows = rows_of(evidence, "fields")
-    looked = [str(row["name"]) for row in rows]
-    broken = [(row, code) for row in rows if (code := _code(row, limits))]
-    compared = [str(row["name"]) for row in rows if _compared(row, limits)]
-    figures = _figures(rows, limits)
-    if broken:
-        held = len({*compared, *(str(row["name"]) for row, _ in broken)})
-        return failed(_offences(broken), looked=looked, unit="fields", of=held, figures=figures)
-    lacking = [name for name in limits.required if name not in compared]
-    if lacking:
-        return blocked("not-compared", figures, offences=_lacking(rows, lacking), of=len(rows))
-    if not compared:
-        return blocked("nothing-compared", figures)
-    return passed(looked=looked, unit="fields", of=len(compared), figures=figures)
-
-
-def _offences(broken: Sequence[tuple[Fields, str]]) -> list[Offence]:
-    return [Offence(place=str(row["name"]), code=code, figures=_told(row)) for row, code in broken]
-
-
-def _told(row: Fields) -> Fields:
-    return {key: value for key, value in row.items() if key != "name"}
-
-
-def _code(row: Fields, limits: Limits) -> str:
-    name, one, other = str(row["name"]), bool(row["source_basis"]), bool(row["candidate_basis"])
-    if row["why"] or _meant(name, limits) or not (one or other):
-        return ""
-    if not other:
-        return "" if listed(name, limits.allow_missing) else "missing"
-    if not one:
-        return "" if listed(name, limits.allow_extra) else "extra"
-    if row["source"] == row["candidate"]:
-        return ""
-    return "differs" if row["first_difference"] is None else "entries"
-
-
-def _meant(name: str, limits: Limits) -> bool:
-    return any(name == meant.field for meant in limits.may_differ)
-
-
-def _compared(row: Fields, limits: Limits) -> bool:
-    """Tell whether both sides were held against each other, as the promise needs it."""
-    return (
-        bool(row["source_basis"] and row["candidate_basis"]) and not row["why"] and not _meant(str(row["name"]), limits)
-    )
-
-
-def _lacking(rows: Sequence[Fields], names: Sequence[str]) -> list[Offence]:
-    found = {str(row["name"]): str(row["why"]) for row in rows}
-    told = {name: found.get(name) or "not both sides state it" for name in names}
-    return [Offence(place=name, code="not-compared", figures={"why": why}) for name, why in told.items()]
-
-
-def _figures(rows: Sequence[Fields], limits: Limits) -> Fields:
-    """Tell how much was compared, and what was not."""
-    compared = [row for row in rows if _compared(row, limits)]
-    stated = [row for row in rows if row["source_basis"] or row["candidate_basis"]]
-    return {
-        "fields": len(rows),
-        "compared": len(compared),
-        "by_default": sum("default" in (row["source_basis"], row["candidate_basis"]) for row in compared),
-        "not_compared": [f"{row['name']} ({row['why']})" for row in stated if row["why"]] or None,
-        "meant": [f"{meant.field} ({meant.why})" for meant in limits.may_differ] or None,
-        "one_sided": [str(row["name"]) for row in stated if not row["why"] and not _two_sided(row)] or None,
-        "unset_on_both": len(rows) - len(stated),
+    """Return whether every field that can be compared agrees, and every required one was compared."""
+    rows = rows_of(evidence, "fields", ConfigField)
+    meant = {one.field: one.why for one in limits.may_differ}
+    stated = [row for row in rows if row.source_basis or row.candidate_basis]
+    open_ones = [row for row in stated if not row.why]
+    compared = [row for row in open_ones if row.source_basis and row.candidate_basis and row.name not in meant]
+    told: dict[str, Any] = {
+        "unit": "fields",
+        "figures": {
+            "fields": len(rows),
+            "compared": len(compared),
+            "by_default": sum("default" in (row.source_basis, row.candidate_basis) for row in compared),
+            "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why] or None,
+            "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
+            "one_sided": [row.name for row in open_ones if not (row.source_basis and row.candidate_basis)] or None,
+            "unset_on_both": len(rows) - len(stated),
+        },
     }
+    broken = [(row, code) for row in open_ones if row.name not in meant and (code := _code(row, limits))]
+    if broken:
+        offences = [Offence(place=row.name, code=code, figures=plain(row)) for row, code in broken]
+        held = {row.name for row in (*compared, *(row for row, _ in broken))}
+        return failed(offences, looked=[row.name for row in rows], of=len(held), **told)
+    names = {row.name for row in compared}
+    lacking = {name: "not both sides state it" for name in limits.required if name not in names}
+    lacking |= {row.name: row.why for row in rows if row.why and row.name in lacking}
+    if lacking:
+        offences = [Offence(place=name, code="not-compared", figures={"why": why}) for name, why in lacking.items()]
+        return blocked("not-compared", told["figures"], offences=offences, of=len(rows))
+    if not compared:
+        return blocked("nothing-compared", told["figures"])
+    return passed(looked=[row.name for row in rows], of=len(compared), **told)
 
 
-def _two_sided(row: Fields) -> bool:
-    return bool(row["source_basis"] and row["candidate_basis"])
-
-
-# --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
-
-
-def _free(row: Fields, limits: Limits) -> bool:
-    return not row["why"] and all(row["name"] != meant.field for meant in limits.may_differ)
-
-
-def _stated(row: Fields, limits: Limits) -> dict[str, Json] | None:
-    """Make both sides state the field, alike."""
-    if not _free(row, limits):
-        return None
-    alike: Fields = {"source": 1, "candidate": 1, "source_basis": "reported", "candidate_basis": "default"}
-    return {**row, **alike, "first_difference": None}
-
-
-def _other(**changed: Json) -> Change[Limits]:
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        stated = _stated(row, limits)
-        return None if stated is None else {**stated, **changed}
-
-    return change
-
-
-def _silenced(side: str, allowed: str) -> Change[Limits]:
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        stated = _stated(row, limits)
-        return None if stated is None or _allowed(row, limits, allowed) else {**stated, **_silent(side)}
-
-    return change
-
-
-def _silent(side: str) -> dict[str, Json]:
-    return {side: None, f"{side}_basis": ""}
-
-
-def _allowed(row: Fields, limits: Limits, which: str) -> bool:
-    return any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in getattr(limits, which))
-
-
-def _needed(**changed: Json) -> Change[Limits]:
-    return lambda row, limits: {**row, **changed} if row["name"] in limits.required else None
-
-
-def _needed_once(side: str, allowed: str) -> Change[Limits]:
-    """Silence one side of a required field that this side need not state."""
-
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        silenced = row["name"] in limits.required and _allowed(row, limits, allowed)
-        return {**row, **_silent(side)} if silenced else None
-
-    return change
-
-
-def _apart(row: Fields, limits: Limits) -> Fields | None:
-    return None if limits.required else {**row, "why": "another form"}
-
-
-def _meant_alone(row: Fields, limits: Limits) -> Fields | None:
-    return None if limits.required or _free(row, limits) or row["why"] else dict(row)
-
-
-def _required(name: str, change: Change[Limits], why: str) -> Falsifier[Limits]:
-    return each_row(name, "not-compared", "fields", change, why=why, outcome=Outcome.BLOCKED)
+def _code(row: ConfigField, limits: Limits) -> str:
+    """Return what is wrong with a field that one side at least states, or nothing."""
+    if not row.candidate_basis:
+        return "" if listed(row.name, limits.allow_missing) else "missing"
+    if not row.source_basis:
+        return "" if listed(row.name, limits.allow_extra) else "extra"
+    if row.source == row.candidate:
+        return ""
+    return "differs" if row.first_difference is None else "entries"
 
 
 def check(limits: Limits, _measure: object) -> list[str]:
-    """Find names that are no field, and fields that must agree and may differ at once."""
+    """Return which names are no field, and which fields must agree and may differ at once."""
     meant = [one.field for one in limits.may_differ]
     unknown = [name for name in (*limits.required, *meant) if name not in FIELDS]
     both = [name for name in meant if name in limits.required]
@@ -199,12 +106,59 @@ def check(limits: Limits, _measure: object) -> list[str]:
     ]
 
 
-NEVER = "no field is free to differ"
-ENTRY: Json = {"index": 7, "source": "a", "candidate": "b"}
+# --- Falsifiers -------------------------------------------------------------------------------------------------------
+
+Change: TypeAlias = Callable[[ConfigField, Limits], ConfigField | None]
+SILENT: dict[str, dict[str, Any]] = {side: {side: None, f"{side}_basis": ""} for side in ("source", "candidate")}
+ENTRY = EntryDifference(index=7, source="a", candidate="b")
+
+
+def _promised(row: ConfigField, limits: Limits) -> bool:
+    return not row.why and all(row.name != one.field for one in limits.may_differ)
+
+
+def _stated_but(**changed: Any) -> Change:
+    """Make both sides state the field, alike but for this."""
+    alike = {"source": 1, "candidate": 1, "source_basis": "reported", "candidate_basis": "default"}
+    columns: dict[str, Any] = {**alike, "first_difference": None, **changed}
+    return lambda row, limits: replace(row, **columns) if _promised(row, limits) else None
+
+
+def _unless(allowed: str, change: Change) -> Change:
+    def changed(row: ConfigField, limits: Limits) -> ConfigField | None:
+        free = any(fnmatchcase(row.name, glob) for glob in getattr(limits, allowed))
+        return None if free else change(row, limits)
+
+    return changed
+
+
+def _broken(name: str, code: str, change: Change) -> Falsifier[Limits]:
+    return in_rows(name, code, "fields", ConfigField, change, why="every field here is allowed to")
+
+
+def _required(name: str, allowed: str = "", **changed: Any) -> Falsifier[Limits]:
+    """Change required fields, of which a side need not state those that `allowed` names."""
+
+    def change(row: ConfigField, limits: Limits) -> ConfigField | None:
+        needed = row.name in limits.required and (
+            not allowed or any(fnmatchcase(row.name, glob) for glob in getattr(limits, allowed))
+        )
+        return replace(row, **changed) if needed else None
+
+    why = "no such field is required"
+    return in_rows(name, "not-compared", "fields", ConfigField, change, why=why, outcome=Outcome.BLOCKED)
+
+
+def _none_left(name: str, change: Change) -> Falsifier[Limits]:
+    def left(row: ConfigField, limits: Limits) -> ConfigField | None:
+        return None if limits.required else change(row, limits)
+
+    return only_rows(name, "nothing-compared", "fields", ConfigField, left, why="a field is required, or none is left")
+
 
 KIND = Kind(
     name="config-agreement",
-    version=1,
+    version=2,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,
@@ -219,20 +173,17 @@ KIND = Kind(
     judge=judge,
     check=check,
     falsifiers=(
-        each_row("another value", "differs", "fields", _other(candidate=2), why=NEVER),
-        variant("a smaller value", "differs", _other(candidate=0), why=NEVER, need="fields"),
-        each_row("another entry", "entries", "fields", _other(candidate=2, first_difference=ENTRY), why=NEVER),
-        each_row("silent in the import", "missing", "fields", _silenced("candidate", "allow_missing"), why=NEVER),
-        each_row("silent in the source", "extra", "fields", _silenced("source", "allow_extra"), why=NEVER),
-        _required("a required field that cannot be compared", _needed(why="another form"), "no field is required"),
-        _required("a required field that nobody states", _needed(source_basis="", candidate_basis=""),
-                  "no field is required"),
-        _required("a required field that the import leaves out", _needed_once("candidate", "allow_missing"),
-                  "no required field may be missing"),
-        _required("a required field that the source leaves out", _needed_once("source", "allow_extra"),
-                  "no required field may be extra"),
-        blank_table("no field that can be compared", _apart, why="a field is required", need="fields"),
-        blank_table("only what is meant to differ", _meant_alone, why="a field is required, or none is meant to differ",
-                    need="fields"),
+        _broken("another value", "differs", _stated_but(candidate=2)),
+        _broken("a smaller value", "differs", _stated_but(candidate=0)),
+        _broken("another entry", "entries", _stated_but(candidate=2, first_difference=ENTRY)),
+        _broken("silent in the import", "missing", _unless("allow_missing", _stated_but(**SILENT["candidate"]))),
+        _broken("silent in the source", "extra", _unless("allow_extra", _stated_but(**SILENT["source"]))),
+        _required("a required field that cannot be compared", why="another form"),
+        _required("a required field that nobody states", source_basis="", candidate_basis=""),
+        _required("a required field that the import leaves out", "allow_missing", **SILENT["candidate"]),
+        _required("a required field that the source leaves out", "allow_extra", **SILENT["source"]),
+        _none_left("no field that can be compared", lambda row, _: replace(row, why="another form")),
+        _none_left("only what is meant to differ",
+                   lambda row, limits: None if _promised(row, limits) or row.why else row),
     ),
 )  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import fnmatch
+import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
+from weighbridge.clauses.faults import in_rows
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -18,14 +21,14 @@ from weighbridge.clauses.kind import (
     Need,
     NotApplicable,
     blocked,
-    each_row,
     failed,
     passed,
     rows_of,
-    with_value,
+    with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.tensors import TensorHealth
 
 RANGE = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
 MOST = 1_000_000  # names that a contract may expect
@@ -46,7 +49,7 @@ class Limits:
 
 
 def spelled(expected: Iterable[str]) -> Iterator[str]:
-    """Write out every name that is expected."""
+    """Yield every name that is expected, ranges written out."""
     for name in expected:
         parts = RANGE.split(name)
         spans = [range(int(low), int(high) + 1) for low, high in zip(parts[1::3], parts[2::3], strict=True)]
@@ -55,52 +58,38 @@ def spelled(expected: Iterable[str]) -> Iterator[str]:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand every expected tensor, with elements that are not all zero, and no other."""
-    rows = {str(row["name"]): row for row in rows_of(evidence, "tensors")}
+    """Return whether every expected tensor is there, with elements that are not all zero, and no other is."""
+    rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
     names = dict.fromkeys(spelled(limits.expected))
-    codes = {name: _code(name, rows, limits) for name in names}
-    codes |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
-    offences = [
-        Offence(place=name, code=code, figures=_figures(name, rows, limits)) for name, code in codes.items() if code
-    ]
-    absent = sum(name not in rows for name in names)
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
+    codes = {name: _code(name, rows, limits) for name in names}
+    codes |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
+    offences = []
+    for name, code in codes.items():
+        row = rows.get(name)
+        of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
+        figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows)}
+        offences += [Offence(place=name, code=code, figures=figures)] if code else []
     if offences:
         return failed(offences, looked=tuple(codes), unit="tensors", figures={"expected": len(names)})
+    absent = sum(name not in rows for name in names)
     return passed(looked=tuple(codes), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
 
 
-def _code(name: str, rows: Mapping[str, Fields], limits: Limits) -> str:
-    """Hold one expected name against what is there."""
-    other = limits.tied.get(name)
-    if name not in rows:
-        return "" if other in rows else "missing"
-    row = rows[name]
-    if not row["elements"] or (row["all_zero"] and not listed(name, limits.may_be_zero)):
+def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
+    """Return what is wrong with one expected name, or nothing."""
+    row, other = rows.get(name), rows.get(limits.tied[name]) if name in limits.tied else None
+    if row is None:
+        return "" if other else "missing"
+    if not row.elements or (row.all_zero and not listed(name, limits.may_be_zero)):
         return "empty"
-    untied = other in rows and _first(rows[name]) != _first(rows[str(other)])
-    return "untied" if untied else ""
-
-
-def _first(row: Fields) -> object:
-    """Name the first tensor with these bytes."""
-    return row["repeats"] or row["name"]
-
-
-def _figures(name: str, rows: Mapping[str, Fields], limits: Limits) -> Fields:
-    row = rows.get(name, {})
-    return {
-        "dtype": row.get("dtype", ""),
-        "shape": row.get("shape", []),
-        "elements": row.get("elements", 0),
-        "tied_to": limits.tied.get(name, ""),
-        "there": len(rows),
-    }
+    # `repeats` is the first tensor with the same bytes, so two that hold the same have one first.
+    return "untied" if other and (row.repeats or row.name) != (other.repeats or other.name) else ""
 
 
 def check(limits: Limits, _measure: object) -> list[str]:
-    """Say which limits cannot be held."""
+    """Return which limits cannot be held."""
     if sum(1 for _ in itertools.islice(spelled(limits.expected), MOST + 1)) > MOST:
         return [f"expected stands for more than {MOST} names"]
     names = set(spelled(limits.expected))
@@ -111,77 +100,80 @@ def check(limits: Limits, _measure: object) -> list[str]:
 # --- Falsifiers -------------------------------------------------------------------------------------------------------
 
 
-def _laid(evidence: Evidence, rows: Sequence[Fields], places: Iterable[str]) -> Damage:
-    return Damage(with_value(evidence, "tensors", Rows("name", tuple(rows))), frozenset(places))
+@functools.lru_cache(maxsize=1)  # asked for every row, of a list that may be long
+def _expected(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(spelled(names))
+
+
+def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Damage | NotApplicable:
+    """Take tensors away; the judge must object at these places."""
+    taken = frozenset(gone)
+    left = [row for row in rows_of(evidence, "tensors", TensorHealth) if row.name not in taken]
+    places = frozenset(places)
+    return Damage(with_rows(evidence, "tensors", left), places) if places and left else NotApplicable("none can go")
 
 
 def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Take expected tensors away, one at least staying behind."""
-    rows, expected = rows_of(evidence, "tensors"), set(spelled(limits.expected))
-    gone = {str(row["name"]) for row in rows if row["name"] in places and row["name"] in expected - set(limits.tied)}
+    rows = rows_of(evidence, "tensors", TensorHealth)
+    mine = _expected(limits.expected).intersection(places).difference(limits.tied)
+    gone = {row.name for row in rows if row.name in mine}
     if len(gone) == len(rows):
-        gone.discard(str(rows[0]["name"]))
-    if not gone:
-        return NotApplicable("nothing can be taken away and leave something")
-    return _laid(evidence, [row for row in rows if row["name"] not in gone], gone)
-
-
-def _dropped_elsewhere(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Take expected tensors away where the judge did not say that it looked; it must object there all the same."""
-    others = tuple(name for name in dict.fromkeys(spelled(limits.expected)) if name not in places)
-    return _dropped(evidence, limits, others)
+        gone.discard(rows[0].name)
+    return _left(evidence, gone, gone)
 
 
 def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Take tied tensors away together with what they are tied to."""
-    rows = rows_of(evidence, "tensors")
     pairs = {name: other for name, other in limits.tied.items() if name in places}
-    gone = {*pairs, *pairs.values()}
-    left = [row for row in rows if row["name"] not in gone]
-    if not pairs or not left:
-        return NotApplicable("nothing is tied, or nothing would stay behind")
-    return _laid(evidence, left, pairs)
+    return _left(evidence, {*pairs, *pairs.values()}, pairs)
 
 
-def _emptied(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "elements": 0, "all_zero": False} if row["name"] in set(spelled(limits.expected)) else None
+def _emptied(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    held = row.name in _expected(limits.expected)
+    return dataclasses.replace(row, elements=0, all_zero=False) if held else None
 
 
-def _zeroed(row: Fields, limits: Limits) -> Fields | None:
-    free = not any(fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.may_be_zero)
-    return {**row, "all_zero": True} if free and row["name"] in set(spelled(limits.expected)) else None
+def _zeroed(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    free = any(fnmatchcase(row.name, glob) for glob in limits.may_be_zero)
+    held = row.name in _expected(limits.expected) and not free
+    return dataclasses.replace(row, all_zero=True) if held else None
 
 
 def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Add a tensor beside each place."""
-    rows = rows_of(evidence, "tensors")
-    kept = {str(row["name"]) for row in rows} | set(spelled(limits.expected))
-    new = [{**row, "name": f"{row['name']}~"} for row in rows if row["name"] in places]
-    new = [row for row in new if row["name"] not in kept and not any(
-        fnmatch.fnmatchcase(str(row["name"]), glob) for glob in limits.allow_extra)]  # fmt: skip
+    rows, wanted = rows_of(evidence, "tensors", TensorHealth), set(places)
+    kept = {row.name for row in rows} | _expected(limits.expected)
+    added = {f"{row.name}~": row for row in rows if row.name in wanted}
+    new = [
+        dataclasses.replace(row, name=name)
+        for name, row in added.items()
+        if name not in kept and not any(fnmatchcase(name, glob) for glob in limits.allow_extra)
+    ]
     if not new:
         return NotApplicable("every name may be extra")
-    return _laid(evidence, (*new[:1], *rows, *new[1:]), (str(row["name"]) for row in new))
+    return Damage(with_rows(evidence, "tensors", (*new[:1], *rows, *new[1:])), frozenset(row.name for row in new))
 
 
 def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Give tied tensors bytes of their own."""
-    rows = rows_of(evidence, "tensors")
-    there = {str(row["name"]) for row in rows}
+    rows = rows_of(evidence, "tensors", TensorHealth)
+    there = {row.name for row in rows}
     pairs = {name: other for name, other in limits.tied.items() if {name, other} <= there and name in places}
     if not pairs:
         return NotApplicable("no tensor is there beside the one that it is tied to")
     apart = {*pairs, *pairs.values()}
-    return _laid(evidence, [{**row, "repeats": None} if row["name"] in apart else row for row in rows], pairs)
+    changed = [dataclasses.replace(row, repeats=None) if row.name in apart else row for row in rows]
+    return Damage(with_rows(evidence, "tensors", changed), frozenset(pairs))
 
 
 def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage:
-    return _laid(evidence, (), ())
+    return Damage(with_rows(evidence, "tensors", ()), frozenset())
 
 
 KIND = Kind(
     name="tensor-coverage",
-    version=1,
+    version=2,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",))},
     limits=Limits,
@@ -195,10 +187,9 @@ KIND = Kind(
     judge=judge,
     falsifiers=(
         Falsifier("dropped", "missing", _dropped),
-        Falsifier("dropped elsewhere", "missing", _dropped_elsewhere),
         Falsifier("dropped with what it is tied to", "missing", _both_gone),
-        each_row("without elements", "empty", "tensors", _emptied, why="nothing that is expected is there"),
-        each_row("all zero", "empty", "tensors", _zeroed, why="everything that is there may be zero"),
+        in_rows("without elements", "empty", "tensors", TensorHealth, _emptied, why="none that is there is expected"),
+        in_rows("all zero", "empty", "tensors", TensorHealth, _zeroed, why="everything that is there may be zero"),
         Falsifier("added", "extra", _added),
         Falsifier("tied, and of other bytes", "untied", _untied),
         Falsifier("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
