@@ -114,6 +114,4 @@ def _series(body: Mapping[str, Any]) -> Series:
 
 
 def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
-    if known.row is dict:  # TRANSITION
-        return dict(body)
     return build(known.row, plain({**known.typical(), **body}))

@@ -221,7 +221,9 @@ def _read_tuple(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     if len(data) < doc.min_items:
         reading.note("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path)
     kinds = [args[0]] * len(data) if endless else args
-    return tuple(_read(kind, doc, item, (*path, at), reading) for at, (kind, item) in enumerate(zip(kinds, data)))
+    return tuple(
+        _read(kind, doc, item, (*path, at), reading) for at, (kind, item) in enumerate(zip(kinds, data, strict=False))
+    )
 
 
 def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:

@@ -90,7 +90,7 @@ class Rows(Generic[R]):
 
     def places(self) -> tuple[str, ...]:
         """Return the name of every place in the table, in order."""
-        return tuple(str(row[self.key]) for row in self.rows)  # type: ignore[index]
+        return tuple(str(getattr(row, self.key)) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def blocked(code: str, figures: Fields = EMPTY, *, offences: Sequence[Offence] =
 # --- Evidence ---------------------------------------------------------------------------------------------------------
 
 
-def table_of(evidence: Evidence, need: str, row: type[R] = object) -> Rows[R]:  # type: ignore[assignment]  # TRANSITION
+def table_of(evidence: Evidence, need: str, row: type[R]) -> Rows[R]:
     """Return the table of a need, whose rows are of one dataclass of `weighbridge.quantities`.
 
     Raises:
@@ -129,18 +129,16 @@ def table_of(evidence: Evidence, need: str, row: type[R] = object) -> Rows[R]:  
     return value
 
 
-def rows_of(evidence: Evidence, need: str, row: type[R] = object) -> tuple[R, ...]:  # type: ignore[assignment]  # TRANSITION
+def rows_of(evidence: Evidence, need: str, row: type[R]) -> tuple[R, ...]:
     """Return the rows of a need; raises as `table_of` does."""
     return table_of(evidence, need, row).rows
 
 
-def record_of(evidence: Evidence, need: str, record: type[R] = object) -> R | None:  # type: ignore[assignment]  # TRANSITION
+def record_of(evidence: Evidence, need: str, record: type[R]) -> R | None:
     """Return the record of a need, None where a trial took it away; raises TypeError where it is another."""
     value = evidence[need].value
     if not isinstance(value, Record) or not (value.value is None or isinstance(value.value, record)):
         raise TypeError(f"{need} is not a record of {record.__name__}")
-    if value.value is None and record is object:  # TRANSITION
-        return {}  # type: ignore[return-value]
     return value.value
 
 
@@ -162,55 +160,3 @@ def with_rows(evidence: Evidence, need: str, rows: Sequence[object]) -> Evidence
     value = evidence[need].value
     assert isinstance(value, Rows)
     return with_value(evidence, need, Rows(value.key, tuple(rows)))
-
-
-# --- TRANSITION: the old way to break rows; `faults.in_rows` and `faults.in_record` replace it ---
-
-
-def each_row(
-    name: str,
-    code: str,
-    need: str,
-    change: Callable[[Fields, L], Fields | None],
-    *,
-    why: str,
-    outcome: Outcome = Outcome.FAIL,
-) -> Falsifier[L]:
-    """Break a clause in each row of a table; `change` gives the damaged row, or None where it has nothing to break."""
-
-    def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
-        table = evidence[need].value
-        assert isinstance(table, Rows)
-        wanted = set(places)
-        changed = {
-            str(row[table.key]): new
-            for row in table.rows
-            if str(row[table.key]) in wanted and (new := change(row, limits)) is not None
-        }
-        if not changed:
-            return NotApplicable(why)
-        rows = tuple(changed.get(str(row[table.key]), row) for row in table.rows)
-        return Damage(with_value(evidence, need, Rows(table.key, rows)), frozenset(changed))
-
-    return Falsifier(name, code, damage, outcome)
-
-
-def each_record(
-    name: str,
-    code: str,
-    need: str,
-    change: Callable[[Fields, L], Fields | None],
-    *,
-    place: str,
-    why: str = "nothing to break",
-    outcome: Outcome = Outcome.FAIL,
-) -> Falsifier[L]:
-    """Break a clause in a record; the judge must object at `place`."""
-
-    def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        changed = change(record_of(evidence, need), limits)
-        if changed is None:
-            return NotApplicable(why)
-        return Damage(with_value(evidence, need, Record(changed)), frozenset({place}))
-
-    return Falsifier(name, code, damage, outcome)

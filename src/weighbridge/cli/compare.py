@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.binding import Bound, one_file
-from weighbridge.clauses.pair_look import Look
 from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError

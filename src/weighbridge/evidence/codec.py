@@ -134,8 +134,6 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
 
 
 def _typed(known: Quantity, body: Any, at: Pointer) -> Any:
-    if known.row is dict:  # TRANSITION
-        return _mapping(body, at)
     return build(known.row, body, at=at)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,33 +10,6 @@ from weighbridge.limits import fields
 from weighbridge.model import Measurement, Record, Rows, Series
 
 T = TypeVar("T")
-
-
-class Row:
-    """TRANSITION: rows read as mappings, until every judge reads fields. Removed with the last of them."""
-
-    __slots__ = ()
-
-    def __getitem__(self, key: str) -> Any:
-        return getattr(self, key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return getattr(self, key, default)
-
-    def keys(self) -> Any:
-        return [item.name for item in fields(type(self))]
-
-    def items(self) -> Any:
-        return [(item.name, getattr(self, item.name)) for item in fields(type(self))]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.keys()
-
-    def __iter__(self) -> Any:
-        return iter(self.keys())
-
-
-Mapping.register(Row)  # TRANSITION: judges ask whether what is nested in a row is a mapping
 
 
 class Form(enum.StrEnum):

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrongChecksum(Row):
+class WrongChecksum:
     """A checksum that the bytes do not have."""
 
     place: Annotated[str, Doc("what it is of", typical="data")]
@@ -19,7 +18,7 @@ class WrongChecksum(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileStructure(Row):
+class FileStructure:
     """One file of a checkpoint, or one beside it that another loader would take instead."""
 
     name: Annotated[str, Doc("`file` and its name", typical="file model.safetensors")]
@@ -34,7 +33,7 @@ class FileStructure(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryDifference(Row):
+class EntryDifference:
     """The first entry in which two lists of a tokenizer differ."""
 
     index: Annotated[int, Doc("the entry", typical=7)]
@@ -43,7 +42,7 @@ class EntryDifference(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigField(Row):
+class ConfigField:
     """What two sides say of one field of their model, whether anybody states it or not."""
 
     name: Annotated[str, Doc("the field", typical="block_count")]

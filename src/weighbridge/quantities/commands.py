@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover(Row):
+class Leftover:
     """One thing that a command left in the folder that it ran in."""
 
     path: Annotated[str, Doc("relative path")]
@@ -18,7 +17,7 @@ class Leftover(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandOutcome(Row):
+class CommandOutcome:
     """How a command ended, what it said, and what it left; accelerators were hidden from it."""
 
     exit_code: Annotated[

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from weighbridge.limits import Doc
 from weighbridge.model import Basis
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact(Row):
+class Fact:
     """One fact with its basis and with what contradicts it; a fact that was not found has no row."""
 
     name: Annotated[str, Doc("name of the fact", typical="tokens_per_step")]

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights(Row):
+class Weights:
     """How the weights of two stacks compare, each rounded to the candidate's dtype."""
 
     reference_digest: Annotated[str, Doc("digest of the reference's weights, empty where it names none")]
@@ -25,7 +24,7 @@ NO_WEIGHTS = Weights(reference_digest="", candidate_digest="", of=0, on_both_sid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardError(Row):
+class ForwardError:
     """How far a candidate lies from float64 truth at one capture point; the first fields are the same at every point.
 
     Errors are over the elements that are finite on both sides; None where one could not be computed.

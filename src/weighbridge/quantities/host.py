@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host(Row):
+class Host:
     """Whether a CUDA device works for this process."""
 
     cuda: Annotated[bool, Doc("a product computed on a device was right", typical=True)]

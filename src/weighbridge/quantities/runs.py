@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation(Row):
+class Relation:
     """How closely a column follows from another one."""
 
     kind: Annotated[str, Doc("product, quotient or linear")]
@@ -27,7 +26,7 @@ class Relation(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepOrder(Row):
+class StepOrder:
     """What is out of order in the steps, and where first."""
 
     steps: Annotated[int, Doc("different steps")]
@@ -43,7 +42,7 @@ class StepOrder(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateAgreement(Row):
+class RateAgreement:
     """How a logged rate agrees with the logged tokens and times."""
 
     rows: Annotated[int, Doc("rows that have tokens_per_sec, wall_ms and tokens", unit="rows")]
@@ -51,7 +50,7 @@ class RateAgreement(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepColumn(Row):
+class StepColumn:
     """Raw statistics of one numeric column; √n is of its finite numbers."""
 
     column: Annotated[str, Doc("standard name", typical="loss")]
@@ -98,7 +97,7 @@ class StepColumn(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EqualLosses(Row):
+class EqualLosses:
     """A run of bit-equal losses, with what else stood still in it."""
 
     first_step: Annotated[int | None, Doc("step of its first row", unit="step")]
@@ -111,7 +110,7 @@ class EqualLosses(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage(Row):
+class Coverage:
     """Where a column ends that tells how much of the corpus was seen."""
 
     column: Annotated[str, Doc("coverage or corpus_position")]
@@ -123,7 +122,7 @@ class Coverage(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusProgress(Row):
+class CorpusProgress:
     """How a run went through its corpus."""
 
     corpus_tokens: Annotated[int | None, Doc("length of the corpus as reported", unit="tokens", typical=20480)]
@@ -146,7 +145,7 @@ class CorpusProgress(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusEpoch(Row):
+class CorpusEpoch:
     """One epoch: a pass over the corpus, with the wrap events that announce its beginning."""
 
     epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
@@ -166,7 +165,7 @@ class CorpusEpoch(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witness(Row):
+class Witness:
     """What somebody outside the training code says of one process."""
 
     by: Annotated[str, Doc("who: nvml, device-files, libraries")]
@@ -176,7 +175,7 @@ class Witness(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProbe(Row):
+class DeviceProbe:
     """What one probe of a run found of the device that its work was on; None where it did not look."""
 
     place: Annotated[str, Doc("step that was probed, or `run` where none was", typical="step 0")]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorMoments(Row):
+class TensorMoments:
     """Mean, spread and extremes of one tensor, over its finite elements; None where the dtype has no single values."""
 
     name: Annotated[str, Doc("name of the tensor", typical="model.norm.weight")]
@@ -29,7 +28,7 @@ class TensorMoments(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BitReading(Row):
+class BitReading:
     """What the sampled words look like in one order of their bytes, by the 16 bits that hold sign and exponent."""
 
     negative: Annotated[int, Doc("words with the sign set", typical=128)]
@@ -42,7 +41,7 @@ class BitReading(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorBits(Row):
+class TensorBits:
     """What the bits of one tensor look like, whatever its label says; None where its dtype has no use for it."""
 
     name: Annotated[str, Doc("name of the tensor", typical="blk.0.attn_q.weight")]
@@ -73,7 +72,7 @@ class TensorBits(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorHealth(Row):
+class TensorHealth:
     """What is odd about the values of one tensor, whatever it is meant to hold."""
 
     name: Annotated[str, Doc("name of the tensor", typical="model.norm.weight")]
@@ -92,7 +91,7 @@ class TensorHealth(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstDifference(Row):
+class FirstDifference:
     """The first element of a tensor that is not what its source gives."""
 
     offset: Annotated[int, Doc("offset in the tensor", unit="bytes", typical=10)]
@@ -107,7 +106,7 @@ class FirstDifference(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorPair(Row):
+class TensorPair:
     """One tensor of a candidate beside what the mapping says that it was made of, or a tensor of one side alone."""
 
     name: Annotated[str, Doc("the candidate's name, or the source's where the candidate has no such tensor",
