@@ -56,12 +56,14 @@ class Clause(Protocol):
 class ClauseJudge(Generic[L]):
     """A judge that checks clauses in order; `figures` adds what the verdict's words need.
 
-    With `one_a_place`, a place is told of its first offence only.
+    With `one_a_place`, a place is told of its first offence only; with `by_place`, offences stand in the order of their
+    places, not of the clauses.
     """
 
     clauses: Callable[[L], Sequence[Clause]]
     figures: Callable[[Evidence, L], Fields] = lambda _evidence, _limits: EMPTY
     one_a_place: bool = False
+    by_place: bool = False
 
     def __call__(self, evidence: Evidence, limits: L) -> Verdict:
         """Return the verdict of the first broken stage, or a PASS."""
@@ -72,13 +74,14 @@ class ClauseJudge(Generic[L]):
             offences = [offence for one in checked for offence in one.offences]
             if offences and outcome is Outcome.BLOCKED:
                 first = next(one for one in checked if one.offences)
-                code = first.offences[0].code
-                if not first.looked:
-                    return blocked(code, first.offences[0].figures)
-                return blocked(
-                    code, self.figures(evidence, limits), offences=first.offences, of=len(_looked(done)),
-                )  # fmt: skip
+                if not first.looked:  # of the whole, not of places
+                    return blocked(first.offences[0].code, first.offences[0].figures)
+                more = _fields((), self.figures(evidence, limits))
+                return blocked(first.offences[0].code, offences=first.offences, of=len(_looked(done)), **more)
             if offences:
+                if self.by_place:
+                    order = {place: at for at, place in enumerate(_looked(done))}
+                    offences.sort(key=lambda offence: order[offence.place])
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
                 return failed(offences, looked=_looked(done), **_fields(checked, self.figures(evidence, limits)))
