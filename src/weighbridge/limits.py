@@ -109,7 +109,7 @@ def _field(item: dataclasses.Field[Any], hint: Any) -> Field:
 
 @dataclass(slots=True)
 class _Reading:
-    """One value being read. An exact reading converts nothing, fills in nothing and knows no bounds: it reads our own."""
+    """One value being read. An exact reading converts nothing, fills in nothing, knows no bounds."""
 
     exact: bool
     omitted: Omitted
@@ -221,9 +221,8 @@ def _read_tuple(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     if len(data) < doc.min_items:
         reading.note("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path)
     kinds = [args[0]] * len(data) if endless else args
-    return tuple(
-        _read(kind, doc, item, (*path, at), reading) for at, (kind, item) in enumerate(zip(kinds, data, strict=False))
-    )
+    pairs = enumerate(zip(kinds, data, strict=True))
+    return tuple(_read(kind, doc, item, (*path, at), reading) for at, (kind, item) in pairs)
 
 
 def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:

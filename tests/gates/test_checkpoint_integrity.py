@@ -32,6 +32,11 @@ def test_a_broken_tensor_is_one_place_out_of_order_however_many_ways_it_is_broke
     assert (verdict.outcome, verdict.code, verdict.counted, verdict.of) == (Outcome.FAIL, "not-finite", 2, 3)
 
 
+def test_offences_stand_in_the_order_of_the_tensors() -> None:
+    verdict = judged({"name": "a", "name_flaws": ["a path"]}, {"name": "b", "nan": 1})
+    assert [(one.place, one.code) for one in verdict.offences] == [("a", "name"), ("b", "not-finite")]
+
+
 def test_what_nobody_decoded_is_told_tensor_by_tensor_and_only_where_nothing_is_broken() -> None:
     verdict = judged({"name": "a"}, CLOSED, {**CLOSED, "name": "c"})
     assert (verdict.outcome, verdict.code, verdict.of) == (Outcome.BLOCKED, "not-decoded", 4)

@@ -55,6 +55,13 @@ def test_a_named_tensor_that_was_undecided_is_tried_and_one_that_no_glob_names_i
     assert trials["wrong_at_most_share: the other order of bytes fits"] is TrialResult.CAUGHT
 
 
+@pytest.mark.parametrize("limits", [{"fits_not_above_bits": 1.5}, {"fits_below_bits": 1.5, "fits_not_above_bits": 1.5}])
+def test_limits_that_only_just_do_not_contradict_each_other_can_be_falsified(limits: dict[str, float]) -> None:
+    held, found = read(KIND.limits, limits), evidence(words(), words("x", "F16"), words("f", "F32"))
+    trials = list(falsify(KIND, found, held, KIND.judge(found, held)))
+    assert (KIND.check(held, None), [one.name for one in trials if one.result is TrialResult.SURVIVED]) == ([], [])
+
+
 def test_an_instrument_that_did_not_look_at_the_halves_passes_nothing() -> None:
     with pytest.raises(ValueError, match="halves"):
         judged(words(half_divergence=None))

@@ -108,7 +108,8 @@ def _mislabelled(row: TensorBits, limits: Limits) -> TensorBits | None:
 
 def _swapped(row: TensorBits, limits: Limits, **more: Any) -> TensorBits | None:
     label, fits = _above(limits.fits_not_above_bits), _below(limits.fits_below_bits)
-    return words(row, limits, label=label, swapped=fits, **more)
+    # The other reading is not implausible, so that words whose order tells nothing are undecided under any limits.
+    return words(row, limits, label=label, other=limits.implausible_above_bits, swapped=fits, **more)
 
 
 def _swapped_of_one_sign(row: TensorBits, limits: Limits) -> TensorBits | None:

@@ -205,7 +205,7 @@ KIND = Kind(
         "not-decoded": Outcome.BLOCKED,
         "nothing-read": Outcome.BLOCKED,
     },
-    judge=ClauseJudge(clauses, figures),
+    judge=ClauseJudge(clauses, figures, by_place=True),
     falsifiers=(
         _in_tensors("a matrix zeroed", "all-zero", _zeroed((2, 2))),
         _in_tensors("a matrix of one head zeroed", "all-zero", _zeroed((1, 2, 2))),

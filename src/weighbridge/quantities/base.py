@@ -29,7 +29,7 @@ class Quantity:
 
     name: str
     form: Form
-    row: type[Any] = type(None)
+    row: type[Any] = object
     key: str = "name"
 
     def typical(self) -> dict[str, Any]:
