@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Checksum, Reading, short
 from weighbridge.formats.strict_json import REMEDY, strict_json
-from weighbridge.formats.tensor import Tensor, quoted, span
+from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
 from weighbridge.model import Scalar
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAGIC = b"APR\0"

@@ -11,11 +11,11 @@ import struct
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Reading
-from weighbridge.formats.tensor import Tensor, quoted, row_major, span, strides_of
-from weighbridge.storage import zip_archive
+from weighbridge.formats import zip_archive
+from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
+from weighbridge.formats.zip_archive import Member
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
-from weighbridge.storage.zip_archive import Member
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"

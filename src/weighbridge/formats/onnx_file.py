@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from weighbridge.formats.contents import Reading
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
-from weighbridge.formats.tensor import Tensor, quoted, span
+from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.model import Scalar
-from weighbridge.storage.folder import Folder, is_plain
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import Folder, ReadableFile, is_plain
 
 FORMAT = "onnx"
 MAX_TENSORS = 1 << 20

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.tensor import quoted
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAX_PICKLE = 64 << 20  # bytes

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Reading
 from weighbridge.formats.strict_json import REMEDY, strict_json
-from weighbridge.formats.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
+from weighbridge.formats.tensor import SAFETENSORS_UNITS, Reading, Tensor, span
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 PREFIX = 8

@@ -1,14 +1,18 @@
-"""What a checkpoint says about one tensor, and how many bytes so many elements take. Knows no file."""
+"""What the reader of a format gives back: tensors, short metadata, and the checksums that a file carries of itself."""
 
 from __future__ import annotations
 
 import math
 import operator
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from weighbridge.model import Scalar
+from weighbridge.storage.readable import WINDOW, ReadableFile
 
 MAX_ELEMENTS = 2**63 - 1
-SHOWN = 60
+MAX_TEXT = 1 << 10  # characters of a text in metadata
 
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
 SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = {
@@ -146,6 +150,37 @@ class Tensor:
         return self.offset + self.strides.position(at // size) * size + at % size
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """A CRC-32 that a file carries of parts of itself, each `(start, stop)` in bytes; `place` is what they hold.
+
+    `place` and `file` are data from the outside: escape them when shown, never use them as a path.
+    """
+
+    place: str
+    file: str
+    parts: tuple[tuple[int, int], ...]
+    stored: int
+
+    def found(self, file: ReadableFile) -> int:
+        """Compute the CRC-32 of the parts as they are; reads each byte once, in constant memory."""
+        crc = 0
+        for start, stop in self.parts:
+            for window in file.windows(start, stop, WINDOW):
+                crc = zlib.crc32(window, crc)
+        return crc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One file, read: its format, tensors by name, metadata (None for what is long or no scalar), and checksums."""
+
+    format: str
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    checksums: tuple[Checksum, ...] = ()
+
+
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the steps, in elements, of an array that lies in row-major order."""
     steps = [1]
@@ -184,6 +219,8 @@ def span(dtype: str, shape: tuple[int, ...]) -> int | None:
     return None if count % elements else count // elements * size
 
 
-def quoted(name: str) -> str:
-    """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
-    return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")
+def short(value: object) -> Scalar:
+    """Return a value of a file's metadata, or None for a long text and for what is no scalar."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None

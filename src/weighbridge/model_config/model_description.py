@@ -10,21 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.formats.gguf_values import LongValues
+from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Json
-from weighbridge.model_config.config_json import CONFIG, MAX_CONFIG, config_beside
 from weighbridge.model_config.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
 from weighbridge.model_config.model_keys import gguf_keys, of_config, of_gguf, of_post_processor, of_tokenizer
-from weighbridge.model_config.sidecar_files import json_beside, text_beside
+from weighbridge.model_config.sidecar_files import CONFIG, MAX_CONFIG, config_beside, json_beside, text_beside
 from weighbridge.model_config.vocabulary import (
     MAX_TOKENIZER,
     TOKENIZER,
     Vocabulary,
-    of_directory,
-)
-from weighbridge.model_config.vocabulary import (
-    of_gguf as vocabulary_of_gguf,
-)
+    vocabulary_of_directory,
+    vocabulary_of_gguf,
+)  # fmt: skip
 from weighbridge.views.checkpoint import CheckpointView
 
 DESCRIBED = "described"
@@ -96,7 +93,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
     settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
-    vocabulary = of_directory(view, tokenizer, settings)
+    vocabulary = vocabulary_of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG) | of_tokenizer(config, generation, settings, _known(tokenizer, settings))
     if tokenizer is not None:
         fields |= of_post_processor(tokenizer.get("post_processor"), _framing(settings))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.quantities.runs import RateAgreement, Relation, StepOrder
-from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
 from weighbridge.views.run import STEP, RunView
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from itertools import chain
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
-from weighbridge.run_logs.cells import NUMBER, read_cell
 from weighbridge.run_logs.json_log import no_rows
 from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
 _UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")

@@ -1,4 +1,4 @@
-"""Read JSON logs: one row a line (JSONL), or a report whose rows are a list inside it, with a banner before it.
+"""Read JSON logs: one row a line (JSONL), the run directory of a recorder, or a report with its rows in a list inside.
 
 Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
 torn, as a killed run leaves it; that is told, and the rows before it stand.
@@ -6,18 +6,23 @@ torn, as a killed run leaves it; that is told, and the rows before it stand.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weighbridge.canonical import unique
-from weighbridge.errors import SubjectError
+from weighbridge.canonical import loads, unique
+from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.model import Fields
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
 from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.storage.local_files import exists
 
+SCHEMA = "weighbridge.run/v0"
+HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
+MAX_HEAD = 1 << 20
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
@@ -57,19 +62,6 @@ def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
     if not table.rows:
         raise no_rows(path)
     return Log(table.rows, table.columns, notes={"torn_last_line": torn} if torn else {})
-
-
-def read_events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
-    """Read a log of events, one JSON object a line; an empty one is no event."""
-    try:
-        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
-    except SubjectError as problem:
-        if problem.code == "empty-file":
-            return ()
-        raise
-    if len(events) > MAX_EVENTS:
-        raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events)
 
 
 def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
@@ -115,6 +107,60 @@ def _syntax(path: Path, line: int, what: str) -> SubjectError:
 def no_rows(path: Path) -> SubjectError:
     """Return the error for a log that holds no row."""
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
+
+
+# --- A run directory (spec/run-directory.md) --------------------------------------------------------------------------
+
+
+def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
+    """Read a run directory; `run.json` and `events.jsonl` may be absent, `steps.jsonl` may not.
+
+    Raises:
+        SubjectError: `not-a-run`, `run-schema`, `log-syntax`, or what reading a file raises.
+    """
+    if not exists(path / STEPS):
+        remedy = "bind a run directory that a recorder wrote, or a log file"
+        raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+    head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
+    log = read_jsonl(path / STEPS, digests)
+    events = _events(path / EVENTS, digests) if exists(path / EVENTS) else ()
+    return dataclasses.replace(log, facts=head, events=events, traced=complete(head))
+
+
+def complete(head: Fields) -> bool:
+    """Return whether provenance is complete: schema, process, host, device and commit are all there."""
+    pid = head.get("pid")
+    words = (head.get("host"), head.get("resolved_device"), head.get("commit"))
+    named = all(isinstance(word, str) and word for word in words)
+    return head.get("schema") == SCHEMA and type(pid) is int and pid > 0 and named
+
+
+def _head(path: Path, digests: dict[str, str]) -> Fields:
+    try:
+        head = loads(read_whole(path, digests, MAX_HEAD), where=str(path))
+    except SubjectError:
+        raise
+    except WeighbridgeError as problem:
+        raise SubjectError("log-syntax", problem.what, where=str(path), remedy="write run.json again") from None
+    if not isinstance(head, Mapping):
+        raise SubjectError("log-syntax", "run.json must be an object, {…}", where=str(path))
+    if head.get("schema") != SCHEMA:
+        what = f"schema {str(head.get('schema'))[:60]!r} is not known"
+        raise SubjectError("run-schema", what, where=str(path), remedy=f"this version reads {SCHEMA}")
+    return head
+
+
+def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
+    """Read a log of events, one JSON object a line; an empty one is no event."""
+    try:
+        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
+    except SubjectError as problem:
+        if problem.code == "empty-file":
+            return ()
+        raise
+    if len(events) > MAX_EVENTS:
+        raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
+    return tuple(events)
 
 
 # --- A report with rows inside ----------------------------------------------------------------------------------------

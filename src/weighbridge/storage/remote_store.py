@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.tensor import quoted
+from weighbridge.printable import quoted
 from weighbridge.urls import bare, scheme_of
 
 Answer = TypeVar("Answer")

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weighbridge.formats import dcp_directory, dcp_metadata, detect, onnx_file, pieces, sharded
-from weighbridge.formats.contents import Checksum
-from weighbridge.formats.tensor import Tensor
+from weighbridge.formats import detect, pieces
+from weighbridge.formats.tensor import Checksum, Tensor
 from weighbridge.model import Origin, Scalar
-from weighbridge.storage.folder import Folder
-from weighbridge.storage.locate import locate
-from weighbridge.storage.readable import ReadableFile, sha256
+from weighbridge.storage.mapped_file import locate
+from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 
@@ -179,16 +177,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
     place = locate(os.fspath(path))
-    file = place.file or place.folder.open(sharded.checkpoint_in(place.folder))
-    files = {file.name: file}
-    if detect.looks_like_json(file):
-        found, files = sharded.parse(file, place.folder)
-    elif dcp_metadata.begins(head := bytes(file.read(0, detect.HEAD))):
-        found, files = dcp_directory.parse(file, place.folder)
-    elif detect.reader_of(head) is detect.onnx:  # which may keep data in files beside it
-        found, files = onnx_file.parse(file, place.folder)
-    else:
-        found = detect.read(file)
+    file = place.file or place.folder.open(detect.checkpoint_in(place.folder))
+    found, files = detect.parse(file, place.folder)
     for each in files.values():
         each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.

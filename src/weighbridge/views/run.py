@@ -11,13 +11,10 @@ from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Origin
-from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE, Cells
-from weighbridge.run_logs.column_names import standard_names
 from weighbridge.run_logs.csv_log import read_csv
-from weighbridge.run_logs.json_log import decode, read_jsonl, read_report
+from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import Log
-from weighbridge.run_logs.recorded_run import read_run_directory
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
 from weighbridge.storage.local_files import is_folder, local_path
 from weighbridge.urls import bare
 
