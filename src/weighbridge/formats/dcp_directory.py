@@ -56,11 +56,7 @@ class _Excerpt:
 
 
 def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read what a checkpoint holds: its tensors, a note of what is no tensor, and the files by name.
-
-    Raises:
-        SubjectError: `dcp-…`, or what the pickle or an item's archive is refused with.
-    """
+    """Read the tensors, a note of what is none, and the files by name; refuse with `dcp-…`, `pickle-…` or `zip-…`."""
     contents = dcp_metadata.read(metadata)
     homes: dict[str, ReadableFile] = {}
     for name in sorted({item.file for item in contents.items.values()}):

@@ -84,11 +84,7 @@ def begins(head: bytes) -> bool:
 
 
 def read(file: ReadableFile) -> Contents:
-    """Read what the checkpoint holds.
-
-    Raises:
-        SubjectError: `dcp-…` or `pickle-…` with the tensor and the reason.
-    """
+    """Read what the checkpoint holds; refuse with `dcp-…` or `pickle-…`, the tensor and the reason."""
     if file.size > MAX_PICKLE:
         refuse("size", f"has {file.size} bytes, more than the {MAX_PICKLE} that are read", file)
     described, behind = read_pickle(file, 0, file.size, VOCABULARY)

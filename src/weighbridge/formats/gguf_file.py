@@ -50,11 +50,7 @@ class _Info(NamedTuple):
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read the tensors by name, in header order, and the short metadata (None for arrays and long texts).
-
-    Raises:
-        SubjectError: `gguf-…` with the byte offset and the reason.
-    """
+    """Read the tensors by name, in header order, and the short metadata; refuse with `gguf-…` and the byte offset."""
     reader = _Reader(file)
     tensors, keys = reader.counts()
     metadata, _ = reader.metadata(keys)
@@ -87,21 +83,17 @@ class _Reader:
         where = f"{self.file.name} at byte {self.at if at is None else at}"
         raise SubjectError(f"gguf-{code}", what, where=where, remedy=WRITE_AGAIN)
 
-    def skip(self, size: int, what: str) -> int:
-        """Step over `size` bytes and return where they start."""
-        start = self.at
-        if size > self.file.size - start:
-            self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - start} are left")
-        self.at = start + size
-        return start
+    def skip(self, size: int, what: str) -> None:
+        if size > self.file.size - self.at:
+            self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - self.at} are left")
+        self.at += size
 
     def number(self, code: str, what: str) -> Any:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def take(self, size: int, what: str) -> memoryview:
-        """Step over `size` bytes and look at them."""
-        start = self.skip(size, what)
-        return self.file.read(start, self.at)
+        self.skip(size, what)
+        return self.file.read(self.at - size, self.at)
 
     def count(self, what: str, least: int, most: int) -> int:
         """Read a count of things that take at least `least` bytes each."""
@@ -115,7 +107,6 @@ class _Reader:
         return value
 
     def text(self, what: str) -> str:
-        """Read a name or key."""
         at = self.at
         length = self.number("Q", f"the length of {what}")
         if length > MAX_NAME:
@@ -152,8 +143,7 @@ class _Reader:
 
     def value(self, kind: int, key: str) -> Scalar:
         if kind in SCALARS:
-            value: Scalar = self.number(SCALARS[kind], key)
-            return value
+            return self.number(SCALARS[kind], key)  # type: ignore[no-any-return]
         if kind == STRING:
             length = self.number("Q", f"the length of {key}")
             if length <= MAX_KEPT:
@@ -174,22 +164,18 @@ class _Reader:
             size = struct.calcsize("<" + SCALARS[kind])
             self.skip(self.count(what, size, self.file.size) * size, what)
         elif kind == STRING:
-            self.skip_strings(self.count(what, LEAST_STRING, MAX_STRINGS), what)
+            count, end = self.count(what, LEAST_STRING, MAX_STRINGS), self.file.size
+            while count:  # a stretch of the file at a time
+                passed, taken = _strings_in(self.file.read(self.at, min(self.at + STRETCH, end)), count)
+                if not passed or self.at + taken > end:
+                    self.refuse("truncated", f"{what} run beyond the end of the file")
+                self.at += taken
+                count -= passed
         elif kind == ARRAY:
             for _ in range(self.count(what, LEAST_ARRAY, MAX_STRINGS)):
                 self.skip_array(key, depth + 1)
         else:
             self.refuse("type", f"{key} is an array of the unknown type {kind}", self.at - 4)
-
-    def skip_strings(self, count: int, what: str) -> None:
-        """Step over a vocabulary, a stretch of the file at a time."""
-        end = self.file.size
-        while count:
-            passed, taken = _strings_in(self.file.read(self.at, min(self.at + STRETCH, end)), count)
-            if not passed or self.at + taken > end:
-                self.refuse("truncated", f"{what} run beyond the end of the file")
-            self.at += taken
-            count -= passed
 
     def layout(self, name: str) -> tuple[str, tuple[int, ...], int]:
         """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
@@ -252,11 +238,7 @@ class LongValues:
         self.marks: dict[str, dict[int, int]] = {}  # where some entries of an array lie, once walked
 
     def text(self, key: str) -> str | None:
-        """Read a text; None where the key is not there, or holds something else.
-
-        Raises:
-            SubjectError: `gguf-length` or `gguf-text`.
-        """
+        """Read a text; None where the key is not there, or holds something else."""
         at = self.places.get(key)
         if at is None or self._number("I", at) != STRING:
             return None
@@ -283,11 +265,7 @@ class LongValues:
         return found[1] if found is not None and found[0] == STRING else None
 
     def strings(self, key: str, start: int = 0) -> Iterator[bytes]:
-        """Walk over an array of texts from one entry on, giving back what lies behind; over nothing without one.
-
-        Raises:
-            SubjectError: `gguf-length`, or `subject-changed` when the file was written to meanwhile.
-        """
+        """Yield an array of texts from one entry on, giving back what lies behind; nothing where there is none."""
         found = self._array(key)
         if found is None or found[0] != STRING:
             return
@@ -311,7 +289,7 @@ class LongValues:
         self.file.require_unchanged()
 
     def _array(self, key: str) -> tuple[int, int, int] | None:
-        """Find an array: the type of its entries, their count, and where they begin."""
+        """Return the type of an array's entries, their count, and where they begin."""
         at = self.places.get(key)
         if at is None or self._number("I", at) != ARRAY:
             return None

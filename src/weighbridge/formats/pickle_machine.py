@@ -57,11 +57,7 @@ REFERENCE = "persistent reference"
 
 
 def read_pickle(file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
-    """Read the pickle that begins at byte `start`: what it describes, and the byte behind it.
-
-    Raises:
-        SubjectError: `pickle-…` with the byte offset and the reason.
-    """
+    """Read the pickle that begins at byte `start`, and find the byte behind it; refuse with `pickle-…` and the byte."""
     machine = _Machine(file, start, min(stop, start + MAX_PICKLE), vocabulary)
     return machine.run(), machine.at
 

@@ -21,11 +21,7 @@ METADATA = "__metadata__"
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read the tensors, by name in file order of the header, and the metadata of one safetensors file.
-
-    Raises:
-        SubjectError: `safetensors-…` with the byte offset and the reason.
-    """
+    """Read the tensors in the order of the header, and the metadata; refuse with `safetensors-…` and the byte."""
     if file.size < PREFIX:
         _refuse("truncated", f"{file.size} bytes cannot hold the header's length (8 bytes)", file, 0)
     (length,) = struct.unpack("<Q", file.read(0, PREFIX))

@@ -54,11 +54,11 @@ class Strides:
 
     @property
     def reach(self) -> int:
-        """Count the elements from the first stored one to the last, those between that are not the view's included."""
+        """Return how many elements lie from the first stored one to the last, those between included."""
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
 
     def position(self, index: int) -> int:
-        """Find where the element of this row-major index lies, in elements."""
+        """Return where the element of this row-major index lies, in elements."""
         index, found = self.first + index, 0
         for size, step in zip(reversed(self.shape), reversed(self.steps), strict=True):
             index, along = divmod(index, size)
@@ -88,8 +88,12 @@ class Pieces:
     first: int = 0
 
     def holder(self, word: int) -> tuple[Piece, int]:
-        """Find the piece that holds the word of this row-major index, and the word's index in the piece."""
-        place = unravelled(self.first + word, self.shape)
+        """Return the piece that holds the word of this row-major index, and the word's index in the piece."""
+        index, sides = self.first + word, []
+        for size in reversed(self.shape):
+            index, along = divmod(index, size)
+            sides.append(along)
+        place = sides[::-1]
         inside = ((piece, tuple(map(operator.sub, place, piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
@@ -118,7 +122,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Count the elements."""
+        """Return how many elements it has."""
         return math.prod(self.shape)
 
     @property
@@ -128,7 +132,7 @@ class Tensor:
 
     @property
     def stored(self) -> tuple[Tensor, ...]:
-        """List what is stored of it, each in one file: itself, or its pieces."""
+        """Return what is stored of it, each in one file: itself, or its pieces."""
         return tuple(piece.stored for piece in self.pieces.blocks) if self.pieces else (self,)
 
     @property
@@ -139,7 +143,7 @@ class Tensor:
         return self.offset, self.offset + stored
 
     def file_offset(self, at: int) -> int:
-        """Find the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
+        """Return the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
         if self.pieces:
             word, inside = divmod(at, self.unit[1])
             piece, index = self.pieces.holder(word)
@@ -189,17 +193,8 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))[: len(shape)] if shape else ()
 
 
-def unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place, a number a dimension, of the element of this row-major index."""
-    place = []
-    for size in reversed(shape):
-        index, along = divmod(index, size)
-        place.append(along)
-    return tuple(reversed(place))
-
-
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
-    """Describe a view by its steps, in elements; None where its elements lie together in row-major order."""
+    """Return a view by its steps, in elements; None where its elements lie together in row-major order."""
     told = zip(shape, steps, row_major(shape), strict=True)
     if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
         return None
@@ -209,7 +204,7 @@ def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None
 
 
 def span(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Count the bytes that a tensor takes, or None where they overflow or do not fill whole units."""
+    """Return how many bytes a tensor takes, or None where they overflow or do not fill whole units."""
     elements, size = UNITS[dtype]
     count = 1
     for dimension in shape:  # one at a time, so that a thousand huge dimensions stay cheap

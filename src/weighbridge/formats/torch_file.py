@@ -35,11 +35,7 @@ def root_of(members: dict[str, Member]) -> str | None:
 
 
 def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
-    """Read the tensors by dotted name, and the scalars beside them.
-
-    Raises:
-        SubjectError: `torch-…`, `pickle-…` or `zip-…` with the place and the reason.
-    """
+    """Read tensors by dotted name and scalars beside them; refuse with `torch-…`, `pickle-…` or `zip-…`."""
     if root + CONSTANTS in members:
         refuse("script", "is a TorchScript program, whose classes are code", file)
     if (order := members.get(root + BYTE_ORDER)) is not None:
@@ -73,11 +69,7 @@ def begins_legacy(head: bytes) -> bool:
 
 
 def read_legacy(file: ReadableFile) -> Reading:
-    """Read the tensors by dotted name, and the scalars beside them.
-
-    Raises:
-        SubjectError: `torch-…` or `pickle-…` with the place and the reason.
-    """
+    """Read tensors by dotted name and scalars beside them; refuse with `torch-…` or `pickle-…` and the place."""
     _, at = read_pickle(file, 0, file.size, NOTHING)
     version, at = read_pickle(file, at, file.size, NOTHING)
     if version != LEGACY_PROTOCOL:

@@ -173,11 +173,7 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
 
 
 def sentencepieces(file: ReadableFile) -> list[bytes]:
-    """Return the texts of a sentencepiece model's pieces, by id, read without its library.
-
-    Raises:
-        SubjectError: `sentencepiece-…`, with the byte at which it is none.
-    """
+    """Return the texts of a sentencepiece model's pieces, by id; refuse with `sentencepiece-…` and the byte."""
     model, found = Message(file, 0, file.size, [0], SENTENCEPIECE), []
     for field in model.fields(PIECES):
         piece = model.within(field)

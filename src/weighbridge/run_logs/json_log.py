@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,7 @@ def decode(text: str) -> Any:
 
 
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
-    """Read a log of one JSON object a line.
-
-    Raises:
-        SubjectError: `log-syntax` with the line, `no-rows`, or what reading a file raises.
-    """
+    """Read a log of one JSON object a line; refuse with `log-syntax` and the line, or `no-rows`."""
     table = TableBuilder(str(path))
     torn = 0
     for batch in batches(path, digests):
@@ -66,21 +62,14 @@ def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
 
 def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
     """Parse the lines of a batch; a last line without its end that does not parse is torn, and left off."""
+    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # the decoder without its Python shell: half the time
     try:
-        return _swift(batch.lines)
+        scanned = [scan(line, 0) for line in batch.lines]
     except (StopIteration, ValueError, RecursionError):
         return list(_careful(batch, path))
-
-
-def _swift(lines: Sequence[str]) -> list[dict[str, Any]]:
-    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # the decoder without its Python shell: half the time
-    rows = []
-    for line in lines:
-        row, end = scan(line, 0)
-        if end != len(line) or type(row) is not dict:
-            raise ValueError("not one bare object")
-        rows.append(row)
-    return rows
+    if all(type(row) is dict and end == len(line) for (row, end), line in zip(scanned, batch.lines, strict=True)):
+        return [row for row, _ in scanned]
+    return list(_careful(batch, path))
 
 
 def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
@@ -99,9 +88,8 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _syntax(path: Path, line: int, what: str) -> SubjectError:
-    return SubjectError(
-        "log-syntax", f"not a row of JSON: {what}", where=f"{path}:{line}", remedy="mend or remove the line"
-    )
+    what, remedy = f"not a row of JSON: {what}", "mend or remove the line"
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)
 
 
 def no_rows(path: Path) -> SubjectError:
@@ -245,15 +233,10 @@ def _longest(document: Any) -> tuple[str, list[dict[str, Any]]]:
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:
         at, value = waiting.pop()
-        if isinstance(value, list) and len(value) > len(best[1]) and _are_rows(value):
+        longer = isinstance(value, list) and len(value) > len(best[1]) and all(isinstance(row, dict) for row in value)
+        if longer and any(type(cell) in (int, float) for row in value for cell in row.values()):
             best = (at, value)
         items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         inside = [(f"{at}.{key}".lstrip("."), item) for key, item in items if isinstance(item, (dict, list))]
         waiting.extend(reversed(inside))
     return best
-
-
-def _are_rows(items: list[Any]) -> bool:
-    if not all(isinstance(item, dict) for item in items):
-        return False
-    return any(type(cell) in (int, float) for item in items for cell in item.values())

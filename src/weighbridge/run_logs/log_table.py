@@ -48,12 +48,11 @@ MAX_NAME = 200
 
 
 class Cells:
-    """One column `[rows]`: a float64 and a state a row."""
+    """One column `[rows]`: a float64 and a state a row; it starts with `rows` missing cells."""
 
     __slots__ = ("state", "values")
 
     def __init__(self, rows: int = 0) -> None:
-        """Start with `rows` missing cells."""
         self.values = array("d", bytes(8 * rows))
         self.state = bytearray(rows)
 
@@ -64,29 +63,25 @@ class Cells:
 
     def add(self, cells: Sequence[object]) -> None:
         """Add cells as JSON gave them."""
-        if not (_NUMBERS.issuperset(map(type, cells)) and self._all_at_once(cells)):
-            self._one_by_one(cells)
+        self._add(cells, plain=_NUMBERS.issuperset(map(type, cells)))
 
     def add_texts(self, cells: Sequence[str]) -> None:
         """Add cells as CSV gave them."""
         together = "".join(cells)
-        plain = together.isascii() and "_" not in together
-        if not (plain and self._all_at_once(cells)):
-            self._one_by_one(cells)
+        self._add(cells, plain=together.isascii() and "_" not in together)
 
-    def _all_at_once(self, cells: Sequence[object]) -> bool:
+    def _add(self, cells: Sequence[object], *, plain: bool) -> None:
+        """Add plain numbers at once, and where one is none, each cell by itself."""
         before = len(self.values)
-        try:
-            self.values.extend(map(float, cells))  # type: ignore[arg-type]
-        except (ValueError, OverflowError):
-            del self.values[before:]
-            return False
-        self.state.extend(b"\x01" * len(cells))
-        return True
-
-    def _one_by_one(self, cells: Sequence[object]) -> None:
-        for cell in cells:
-            state, value = read_cell(cell)
+        if plain:
+            try:
+                self.values.extend(map(float, cells))  # type: ignore[arg-type]
+            except (ValueError, OverflowError):
+                del self.values[before:]
+            else:
+                self.state.extend(b"\x01" * len(cells))
+                return
+        for state, value in map(read_cell, cells):
             self.state.append(state)
             self.values.append(value)
 
@@ -104,10 +99,9 @@ class Log:
 
 
 class TableBuilder:
-    """Collects rows into columns; the only mutable thing between a file and a view."""
+    """Collects rows into columns; `where` names the log in errors."""
 
     def __init__(self, where: str) -> None:
-        """Start empty; `where` names the log in errors."""
         self.where = where
         self.rows = 0
         self.columns: dict[str, Cells] = {}
@@ -131,11 +125,7 @@ class TableBuilder:
         self.rows += len(rows)
 
     def open(self, names: Mapping[str, object], more: int) -> None:
-        """Make room for `more` rows of these columns, before any of them is held in memory.
-
-        Raises:
-            SubjectError: `too-large` or `column-name`.
-        """
+        """Make room for `more` rows of these columns before any is held; refuse with `too-large` or `column-name`."""
         rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
         if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
             what = f"{rows} rows of {columns} columns and more"
