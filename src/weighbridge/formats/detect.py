@@ -77,7 +77,6 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
 
 
 def _onnx(file: ReadableFile) -> Reading:
-    """Read an ONNX model that has all its data in itself."""
     return onnx_file.parse(file, None)[0]
 
 
@@ -94,11 +93,7 @@ def _zipped(file: ReadableFile) -> Reading:
 
 
 def checkpoint_in(folder: Folder) -> str:
-    """Return the name of the one checkpoint in a folder: an index, the only safetensors file, or what was usual before.
-
-    Raises:
-        SubjectError: `checkpoint-none` or `checkpoint-ambiguous`.
-    """
+    """Return the name of the one checkpoint in a folder; refuse with `checkpoint-none` or `checkpoint-ambiguous`."""
     if folder.holds(INDEX):
         return INDEX
     found = sorted(name for name in folder.names() if name.endswith(".safetensors"))

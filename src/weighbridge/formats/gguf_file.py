@@ -118,7 +118,6 @@ class _Reader:
             self.refuse("text", f"{what} is not UTF-8", start)
 
     def counts(self) -> tuple[int, int]:
-        """Read the version, and the numbers of tensors and keys."""
         version = self.number("I", "the version")
         if version not in VERSIONS:
             big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""

@@ -68,7 +68,6 @@ def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
 
 
 def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, int]:
-    """Read the header's text, and find where the data begins."""
     lead = start + len(MAGIC)
     if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
         _refuse("header", f"{quoted(name)} is no array: it does not begin with NumPy's mark", file, start)

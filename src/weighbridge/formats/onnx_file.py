@@ -97,7 +97,6 @@ class _Held:
     constant_bytes: int = 0
 
     def graph(self, graph: Message, depth: int) -> None:
-        """Read the initializers of a graph, and of those inside its nodes."""
         if depth > MAX_DEPTH:
             graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
         for item in graph.fields(GRAPH):

@@ -122,7 +122,6 @@ def _end(file: ReadableFile) -> int:
 
 
 def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Member, int]:
-    """Read an entry of the directory, and find the byte behind it."""
     if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
         refuse("directory", "an entry of the directory is missing", file, at)
     told = ENTRY.unpack(file.read(at, at + ENTRY.size))

@@ -79,11 +79,7 @@ def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
 def vocabulary_of_directory(
     view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> Vocabulary | None:
-    """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json.
-
-    Raises:
-        SubjectError: `config`, when a file is there and cannot be read.
-    """
+    """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
     text = text_beside(view, "vocab.txt", MAX_MODEL)
@@ -207,7 +203,6 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
 
 
 def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
-    """Lay added tokens over the pieces."""
     more = max(added.pieces, default=-1) + 1 - len(found)
     found = [*found, *([None] * more)]
     for at, piece in added.pieces.items():

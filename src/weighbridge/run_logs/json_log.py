@@ -31,11 +31,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
 
 def decode(text: str) -> Any:
-    """Parse JSON in which NaN and the infinities are numbers.
-
-    Raises:
-        ValueError: with the reason, for anything else than one JSON value without doubled keys.
-    """
+    """Parse one JSON value in which NaN and the infinities are numbers; a ValueError gives the reason why not."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as problem:
@@ -101,26 +97,18 @@ def no_rows(path: Path) -> SubjectError:
 
 
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
-    """Read a run directory; `run.json` and `events.jsonl` may be absent, `steps.jsonl` may not.
-
-    Raises:
-        SubjectError: `not-a-run`, `run-schema`, `log-syntax`, or what reading a file raises.
-    """
+    """Read a run directory, in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
     events = _events(path / EVENTS, digests) if exists(path / EVENTS) else ()
-    return dataclasses.replace(log, facts=head, events=events, traced=complete(head))
-
-
-def complete(head: Fields) -> bool:
-    """Return whether provenance is complete: schema, process, host, device and commit are all there."""
-    pid = head.get("pid")
-    words = (head.get("host"), head.get("resolved_device"), head.get("commit"))
-    named = all(isinstance(word, str) and word for word in words)
-    return head.get("schema") == SCHEMA and type(pid) is int and pid > 0 and named
+    # Provenance is complete where schema, process, host, device and commit are all there.
+    pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
+    complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
+    traced = complete and head.get("schema") == SCHEMA
+    return dataclasses.replace(log, facts=head, events=events, traced=traced)
 
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:
@@ -143,9 +131,9 @@ def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
     try:
         events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
     except SubjectError as problem:
-        if problem.code == "empty-file":
-            return ()
-        raise
+        if problem.code != "empty-file":
+            raise
+        return ()
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
     return tuple(events)
@@ -155,11 +143,7 @@ def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:
-    """Read a JSON report: its rows are the longest list of objects with numbers; lines before the JSON are a banner.
-
-    Raises:
-        SubjectError: `log-syntax`, `no-rows`, or what reading a file raises.
-    """
+    """Read a report whose rows are the longest list of objects with numbers; lines before the JSON are a banner."""
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
     at, rows = _longest(document)

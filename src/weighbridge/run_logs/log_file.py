@@ -30,11 +30,7 @@ class Batch:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, without ever waiting for a writer.
-
-    Raises:
-        SubjectError: `not-found`, `not-readable`, or `not-a-file` for a directory, FIFO, socket or device.
-    """
+    """Open a file, and wait for no writer; refuse with `not-found`, `not-readable` or `not-a-file`."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -105,6 +101,5 @@ def _torn_tail(rest: bytes, path: Path, first: int) -> str:
     try:
         return rest.decode("utf-8")
     except UnicodeDecodeError as problem:
-        if problem.reason == "unexpected end of data":
-            return rest[: problem.start].decode("utf-8")
-        return decoded(rest, path, first)
+        torn = problem.reason == "unexpected end of data"
+        return decoded(rest[: problem.start] if torn else rest, path, first)

@@ -141,11 +141,7 @@ class LocalFolder:
 
 
 def locate(target: str) -> Place:
-    """Return the folder that a path or URL names, and the file, opened.
-
-    Raises:
-        SubjectError: where it cannot be read here.
-    """
+    """Return the folder that a path or URL names, and the file, opened; refuse what cannot be read here."""
     path = local_path(target)
     if path is None:
         from weighbridge.storage import remote_file  # nothing of what lies elsewhere is loaded for what lies here

@@ -52,11 +52,7 @@ class ReadableFile(Protocol):
         """
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened.
-
-        Raises:
-            SubjectError: `subject-changed`.
-        """
+        """Raise `subject-changed` where the file is no longer what it was when it was opened."""
 
 
 class Folder(Protocol):
@@ -86,11 +82,7 @@ class Folder(Protocol):
         """Return how many bytes a file has."""
 
     def open(self, name: str) -> ReadableFile:
-        """Return a file, opened.
-
-        Raises:
-            SubjectError: where it cannot be read.
-        """
+        """Return a file, opened; refuse one that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,11 +165,7 @@ class RemoteFolder:
 
 
 def locate(url: str) -> Place:
-    """Return the folder that a URL names, and the file, opened.
-
-    Raises:
-        SubjectError: `remote-…`, or where it cannot be read.
-    """
+    """Return the folder that a URL names, and the file, opened; refuse with `remote-…` what cannot be read."""
     store, whole = open_store(url)
     shown = bare(url)
     path, mark, query = whole.partition("?") if store.over_http else (whole, "", "")

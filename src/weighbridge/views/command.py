@@ -18,11 +18,7 @@ MAX_FILE = 1 << 26  # a larger argument is data, not the program
 
 
 def open_command(line: str) -> CommandView:
-    """Split a command line as a shell would, without running one.
-
-    Raises:
-        SubjectError: `command-form`, for a quotation that is not closed.
-    """
+    """Split a command line as a shell would, without running one; refuse a quotation that is not closed."""
     try:
         return CommandView(tuple(shlex.split(line)))
     except ValueError as problem:

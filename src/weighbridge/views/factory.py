@@ -29,11 +29,7 @@ class Factory:
 
     @classmethod
     def named(cls, spec: str) -> Factory:
-        """Read `module:function` or `path/to/file.py:function`.
-
-        Raises:
-            SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
-        """
+        """Read `module:function` or `path/to/file.py:function`; refuse with `factory-spec` or `no-file`."""
         place, _, function = spec.rpartition(":")
         if not place or not function.isidentifier():
             remedy = "write module:function or path/to/file.py:function"
@@ -54,11 +50,7 @@ class Factory:
         return self.place.endswith(".py")
 
     def make(self) -> object | None:
-        """Import and call it; None where it wants CUDA and this host has none.
-
-        Raises:
-            SubjectError: `no-factory` where there is no such function, `factory-raised` where its own code raises.
-        """
+        """Call it; None where it wants CUDA and there is none; refuse with `no-factory` or `factory-raised`."""
         with self._importable():
             try:
                 return self._found()()

@@ -91,11 +91,7 @@ class ForwardSubject(Protocol):
 
 
 def check_point(name: str, where: str = "") -> None:
-    """Refuse a capture point id that does not say its state.
-
-    Raises:
-        SubjectError: `point-id`, for a bare word other than `embed` and `logits`, and for an id that ends in q, k or v.
-    """
+    """Refuse with `point-id` a bare word other than `embed` and `logits`, and an id that ends in q, k or v."""
     last = name.rpartition(".")[2]
     if POINT.fullmatch(name) and (name in WHOLE or ("." in name and last not in STATELESS)):
         return
@@ -106,11 +102,7 @@ def check_point(name: str, where: str = "") -> None:
 
 
 def open_model(spec: str) -> ModelView:
-    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed.
-
-    Raises:
-        SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
-    """
+    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed."""
     return ModelView(Factory.named(spec))
 
 
@@ -138,11 +130,7 @@ class ModelView:
     _memory: Memory = field(default_factory=Memory)
 
     def subject(self) -> ForwardSubject | Unmeasured:
-        """Run the factory, once; Unmeasured `no-cuda` where it needs CUDA and there is none.
-
-        Raises:
-            SubjectError: where the factory raises, or returns something that is not a `ForwardSubject`.
-        """
+        """Run the factory, once; Unmeasured `no-cuda` where it needs CUDA and there is none."""
         if not self._memory.loaded:
             self._memory.loaded.append(_load(self.factory))
         return self._memory.loaded[0]
@@ -156,11 +144,7 @@ class ModelView:
     def run(
         self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
     ) -> tuple[Mapping[str, Captured], W]:
-        """Compute in `dtype` from weights rounded to `storage`, with `watch()` around the forward pass alone.
-
-        Raises:
-            SubjectError: `forward-raised`, where the model's own code raises.
-        """
+        """Compute in `dtype` from weights rounded to `storage`, with `watch()` around the forward pass alone."""
         key = (tuple(map(tuple, tokens)), dtype, storage)
         if key not in self._memory.runs:
             self._memory.runs[key] = self._forward(tokens, dtype, storage, watch)
@@ -236,11 +220,10 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
 
 
 def _tells(made: ForwardSubject) -> bool:
-    """Hold what a subject says of itself against its types; a protocol sees only that the names are there."""
+    """Return whether a subject says of itself what it should; a protocol sees only that the names are there."""
     lists: tuple[object, ...] = (made.points, made.tokens)
-    if not all(isinstance(each, Sequence) for each in lists):
-        return False
-    return all(isinstance(text, str) for text in (made.dtype, made.device, made.checkpoint, *made.points))
+    texts = (made.dtype, made.device, made.checkpoint)
+    return all(isinstance(each, Sequence) for each in lists) and all(isinstance(t, str) for t in (*texts, *made.points))
 
 
 def _check_captured(where: str, name: str, item: Captured) -> None:

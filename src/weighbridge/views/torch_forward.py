@@ -40,11 +40,7 @@ class Tap:
 
 
 def tap(text: str) -> Tap:
-    """Read `path`, `path:in`, `path:out` or, for channels of a fused projection, `path:out[0:64]`.
-
-    Raises:
-        SubjectError: `tap`, for any other form.
-    """
+    """Read `path`, `path:in`, `path:out` or, for channels of a fused projection, `path:out[0:64]`."""
     match = TAP.fullmatch(text)
     if match is None:
         raise SubjectError("tap", f"{text[:80]!r} names no place in a module", remedy="write path, path:in or path:out")
