@@ -9,7 +9,7 @@ from weighbridge.comparison import gguf_mapping, table_mapping
 from weighbridge.comparison.mapping_plan import Plan, identity
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
-from weighbridge.model_config.config_json import config_beside
+from weighbridge.model_config.sidecar_files import config_beside
 from weighbridge.views.checkpoint import CheckpointView
 
 ARCHITECTURE = "general.architecture"

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config import vocabulary_comparison
 from weighbridge.model_config.model_defaults import default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
-from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.model_config.vocabulary import Compared, Vocabulary, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoint import ConfigField
 from weighbridge.verifiers.canary_config import damage
@@ -148,13 +147,13 @@ def _list(name: str, source: ModelDescription, candidate: ModelDescription, why:
 
 def _compared(
     name: str, source: ModelDescription, candidate: ModelDescription, one: Vocabulary, other: Vocabulary
-) -> vocabulary_comparison.Compared:
+) -> Compared:
     if name == "merges":
-        return vocabulary_comparison.of_merges(one, other)
+        return compare_merges(one, other)
     file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
     across = file is not None and source.model.form != candidate.model.form
     kind = file.model.tokenizer if file is not None else ""
-    return vocabulary_comparison.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+    return compare_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
 def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
