@@ -1,4 +1,4 @@
-"""Blind each instrument and evaluate what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
+"""Blind each instrument and weigh what passes: a frozen, half-blind or short-sighted one must let no PASS come out.
 
 The blinded instrument stands in the runner's table of verifiers; everything else is as in `weighbridge verify`. It
 lies about how much it looked at, so that its canary, its extent and the judge's trials have to notice.
@@ -43,7 +43,7 @@ KEYS: dict[str, Key] = {
     "step_columns": ("step_columns", (RUN,)),
     "step_series": ("step_series", (RUN,)),
     "corpus_progress": ("corpus_progress", (RUN,)),
-    "corpus_passes": ("corpus_passes", (RUN,)),
+    "corpus_epochs": ("corpus_epochs", (RUN,)),
     "device_evidence": ("device_evidence", (RUN,)),
     "facts-run": ("facts", (RUN,)),
     "file_structure": ("file_structure", (CHECKPOINT,)),
@@ -95,7 +95,7 @@ LOOKS: dict[str, dict[str, Blinding]] = {
     "step_columns": of_places(rows, "row") | of_places(columns, "column"),
     "step_series": of_places(rows, "row"),
     "corpus_progress": of_places(rows, "row"),
-    "corpus_passes": of_places(rows, "row") | of_places(events, "event"),
+    "corpus_epochs": of_places(rows, "row") | of_places(events, "event"),
     "device_evidence": of_places(events, "event"),
     "facts-run": of_places(rows, "row"),
     "tensor_health": of_places(tensors, "tensor"),
@@ -128,16 +128,16 @@ def test_a_blinded_instrument_lets_no_pass_come_out(
 
 # Without the host and the command: one place each, whose loops read an installation and drain pipes in threads.
 SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
-    "tensor_values, byte for byte": (tensor_values, ("", "bytewise", "value_errors", "laid_out")),
-    "tensor_values, by dtype": (tensor_values, ("", "bytewise", "value_errors", "laid_out")),
+    "tensor_values, byte for byte": (tensor_values, ("",)),
+    "tensor_values, by dtype": (tensor_values, ("", "comparison.value_errors")),
     "facts-checkpoint": (checkpoint_facts, ("",)),
     "step_columns": (step_columns, ("",)),
     "step_series": (step_series, ("",)),
     "corpus_progress": (corpus_progress, ("",)),
-    "corpus_passes": (corpus_epochs, ("",)),
+    "corpus_epochs": (corpus_epochs, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
-    "model_config": (model_config, ("", "vocabularies")),
+    "model_config": (model_config, ("", "model_config.vocabulary_comparison")),
     "forward_errors": (forward_errors, ("",)),
 }
 TOLD = "only what is told beside the outcome changes"
@@ -148,20 +148,35 @@ SAME = "the first answers for all of them here"
 DIGITS = "both sides are then told in as many digits"
 NEITHER = "both sides have a tokenizer here; the tests hold it"
 NOT_LAID = "the canary lays nothing over it; the card's specimens and the tests hold it"
+INEXACT = "read only where a tensor does not follow, which has then failed already"
+ONE_PAIR = {
+    "batch: for _, views in asked:": SAME,
+    "batch: for job in prepared": SAME,
+    "batch: for job in prepared if isinstance(job, _Pair)": SAME,
+    "batch: for job in jobs": SAME,
+    "sizes: for name in self.source.names() if name not in used": "every tensor of the source is used here",
+    "_made: for part in pairing.parts": "every tensor is made of one here",
+    "_made: for tensor in old": "every tensor is made of one here",
+    "_made: for tensor in old #2": "every tensor is made of one here",
+}
 HARMLESS: dict[str, dict[str, str]] = {
-    "tensor_values, byte for byte": {
-        "_cast: for stored, found in hypotheses.in_step(self.source, self.candidate, new.name):": UNUSED,
-        "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": ONE,
-        "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
-    },
+    "tensor_values, byte for byte": {**ONE_PAIR},
     "tensor_values, by dtype": {
-        "row: for view in (self.source, self.candidate):": TOLD,
-        "compare: for at, old, new in unequal((source, name), (candidate, name), unit):": UNUSED,
-        "unequal: for one, other in zip(old[0].chunks(old[1], stretch), new[0].chunks(new[1], stretch), "
-        "strict=True):": UNUSED,
-        "unequal: for start in range(0, len(other), piece):": UNUSED,
-        "any_nonzero: for chunk in view.chunks(name, PIECE)": TOLD,
+        **ONE_PAIR,
+        "count: for at, stored, predicted, there in walk.unequal():": ONE,
+        "explains_back: for _, stored, there in aligned.steps():": INEXACT,
+        "scaled: for _, stored, there in aligned.steps():": INEXACT,
+        "reproduced: for _, stored, there in aligned.steps():": INEXACT,
+        "reproduced: for name, predict in tried.items():": INEXACT,
+        "errors: for stored, there in _bites(aligned):": INEXACT,
+        "_bites: for _, stored, there in aligned.steps():": INEXACT,
+        "_bites: for at in range(0, elements, BITE):": INEXACT,
+        "_hold: for side, one in enumerate((predicted, words)):": INEXACT,
+        "_mixed: for shift, factor in ((30, 13787848793156543929), (27, 10723151780598845931)):": INEXACT,
+        "_difference: for i in range(size) if was[i] != found[i]": INEXACT,
+        "_bytes: for at, *sides in bytewise.unequal((aligned.source, part.source), (aligned.candidate, "
+        "aligned.new.name), size):": UNUSED,
+        "_bytes: for side in sides": UNUSED,
     },
     "facts-checkpoint": {
         "measure: for key, name in REPORTED.items() if view.metadata.get(key) is not None": ABSENT,
@@ -176,7 +191,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
     "corpus_progress": {"_expected: for told in tokens_told(view)": SAME},
-    "corpus_passes": {
+    "corpus_epochs": {
         "_by_tokens: for row, more in enumerate(tokens):": UNUSED,
         "_inside: for at, item in enumerate(begun) if item.step <= wrap": TOLD,
         "_rows: for item in begun[1:]": "a table of passes and one of their ends that differ in length raise",
@@ -187,7 +202,8 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_reasons: for name, reason in why.items()": TOLD,
     },
     "facts-run": {
-        "measure: for name, (section, key) in REPORTED.items():": ABSENT,
+        "measure: for name, (section, key) in REPORTED.items()": ABSENT,
+        "measure: for name, value in found.items() if value is not None and value != ''": ABSENT,
         "products: for a, known, b, also in pairs if known == NUMBER and also == NUMBER and "
         "(0 < a < float('inf')) and (0 < b < float('inf'))": UNUSED,
         "_tokens_per_step: for other in told[1:] if other.value != told[0].value": ONE,
@@ -201,7 +217,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_told: for value, read in (*one.also, *other.also)": TOLD,
         "_following: for said, read in side.also if said == value": SAME,
         "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
-        "_row: for side in (one, other)": "what nobody states stays unstated here",
+        "_row: for side in (one, other) #2": "what nobody states stays unstated here",
         "of_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {

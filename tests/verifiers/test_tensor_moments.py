@@ -84,6 +84,6 @@ def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) 
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
     assert damaged.tensor("b").elements == tensor_moments.ENOUGH
-    short = {**rows_of(damaged)["b"], **rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]}
+    short = rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))

@@ -178,7 +178,7 @@ def where_the_host_is_what_it_is(folder: Path) -> Case:
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Record)
     refusal = of_a_command(folder)
-    return Case(gate={**refusal.gate, "requires": {"cuda": found.value.fields["cuda"]}}, subjects=refusal.subjects)
+    return Case(gate={**refusal.gate, "requires": {"cuda": found.value.value.cuda}}, subjects=refusal.subjects)
 
 
 def of_two_stacks(folder: Path) -> Case:
@@ -203,7 +203,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),
     "step_series": of_a_run("wall-time-budget", **{"with": BUDGET}),
     "corpus_progress": of_a_run("corpus-wrap-around"),
-    "corpus_passes": of_a_run("corpus-wrap-around"),
+    "corpus_epochs": of_a_run("corpus-wrap-around"),
     "device_evidence": of_a_run("no-silent-cpu-fallback", **{"with": {"requested": "cuda", "external_witnesses": 2}}),
     "facts-run": of_a_run("wall-time-budget", where={"tokens_per_step": 32, "steps": 120}, **{"with": BUDGET}),
     "file_structure": of_one_checkpoint("checkpoint-integrity"),

@@ -1,49 +1,53 @@
-"""The verifiers, by quantity and by the kinds of the subjects that they measure, typed out by hand."""
+"""The verifiers, by quantity and by the kinds of the subjects that they measure, typed out by hand.
+
+Each is imported when it is first asked for: a comparison of two files needs none of those that measure runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import (
-    checkpoint_facts,
-    command_outcome,
-    corpus_epochs,
-    corpus_progress,
-    device_evidence,
-    file_structure,
-    forward_errors,
-    host,
-    model_config,
-    run_facts,
-    step_columns,
-    step_series,
-    tensor_bits,
-    tensor_health,
-    tensor_moments,
-    tensor_values,
-)
 from weighbridge.verifiers.verifier import Verifier
 
-_ALL: tuple[Verifier, ...] = (
-    checkpoint_facts.VERIFIER,
-    command_outcome.VERIFIER,
-    corpus_epochs.VERIFIER,
-    corpus_progress.VERIFIER,
-    device_evidence.VERIFIER,
-    file_structure.VERIFIER,
-    forward_errors.VERIFIER,
-    host.VERIFIER,
-    model_config.VERIFIER,
-    run_facts.VERIFIER,
-    step_columns.VERIFIER,
-    step_series.VERIFIER,
-    tensor_bits.VERIFIER,
-    tensor_health.VERIFIER,
-    tensor_moments.VERIFIER,
-    tensor_values.VERIFIER,
-)
+Key = tuple[str, tuple[SubjectKind, ...]]
 
-VERIFIERS: Mapping[tuple[str, tuple[SubjectKind, ...]], Verifier] = {
-    (verifier.quantity, verifier.kinds): verifier for verifier in _ALL
+_CHECKPOINT, _RUN = (SubjectKind.CHECKPOINT,), (SubjectKind.RUN,)
+_MODULES: Mapping[Key, str] = {
+    ("command_outcome", (SubjectKind.COMMAND,)): "command_outcome",
+    ("corpus_epochs", _RUN): "corpus_epochs",
+    ("corpus_progress", _RUN): "corpus_progress",
+    ("device_evidence", _RUN): "device_evidence",
+    ("facts", _CHECKPOINT): "checkpoint_facts",
+    ("facts", _RUN): "run_facts",
+    ("file_structure", _CHECKPOINT): "file_structure",
+    ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)): "forward_errors",
+    ("host", ()): "host",
+    ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",
+    ("step_columns", _RUN): "step_columns",
+    ("step_series", _RUN): "step_series",
+    ("tensor_bits", _CHECKPOINT): "tensor_bits",
+    ("tensor_health", _CHECKPOINT): "tensor_health",
+    ("tensor_moments", _CHECKPOINT): "tensor_moments",
+    ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Verifiers(Mapping[Key, Verifier]):
+    modules: Mapping[Key, str]
+
+    def __getitem__(self, key: Key) -> Verifier:
+        found: Verifier = importlib.import_module(f"{__name__}.{self.modules[key]}").VERIFIER
+        return found
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+
+VERIFIERS: Mapping[Key, Verifier] = _Verifiers(_MODULES)
