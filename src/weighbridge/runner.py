@@ -36,7 +36,7 @@ from weighbridge.model import (
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.host import Host
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import HERE, Execution
+from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView

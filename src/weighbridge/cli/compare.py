@@ -28,7 +28,7 @@ from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, Sub
 from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.runner import Evaluation, evaluate
-from weighbridge.scheduling.job import Execution, Progress
+from weighbridge.scheduling.threads import Execution, Progress
 from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.comparison import gguf_mapping, table_mapping
+from weighbridge.comparison import gguf_mapping, mapping_plan
 from weighbridge.comparison.mapping_plan import Plan, identity
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
@@ -54,7 +54,7 @@ def _table(shapes: Mapping[str, Any], candidate: CheckpointView, options: Fields
     assert isinstance(rename, (list, tuple))
     try:
         pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
-        return table_mapping.table(shapes, candidate.names(), names=dict(names), rename=pairs)  # type: ignore[arg-type]
+        return mapping_plan.table(shapes, candidate.names(), names=dict(names), rename=pairs)  # type: ignore[arg-type]
     except re.error as problem:
         _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
         raise AssertionError from None

@@ -96,7 +96,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Contradict the last of two checksums, or take the last tensor away where the files pack_view none."""
+    """Contradict the last of two checksums, or take the last tensor away where the files hold none."""
     view: CheckpointView = views[0]
     if view.checksums:
         return _contradicted(view)
