@@ -50,7 +50,7 @@ FLOORS = (
 
 def modules(*rooms: str) -> list[Path]:
     paths = [SOURCE / f"{room}.py" for room in rooms] + [p for room in rooms for p in (SOURCE / room).rglob("*.py")]
-    return [path for path in paths if path.exists()]
+    return sorted(path for path in paths if path.exists())
 
 
 def imported(path: Path, *, top_only: bool = False) -> set[str]:

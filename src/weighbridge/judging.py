@@ -225,10 +225,10 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     """
     if not verdict.looked or verdict.of == 0:
         yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
-    cut, cut_verdict = _cut(kind, evidence, limits, verdict)
-    falsifiers = (*kind.falsifiers, *derived(cut, limits))
+    cut, within, cut_verdict = _cut(kind, evidence, limits, verdict)
+    falsifiers = (*kind.falsifiers, *derived(cut, within))
     for at, falsifier in enumerate(falsifiers):
-        trial = _try(kind, falsifier, cut, limits, cut_verdict)
+        trial = _try(kind, falsifier, cut, within, cut_verdict)
         if at == 0 and cut is not evidence and trial.result is TrialResult.CAUGHT:
             trial = _try(kind, falsifier, evidence, limits, verdict)
         yield trial
@@ -239,16 +239,17 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
         yield _nothing_left(kind, evidence, limits, tuple(evidence))
 
 
-def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, Verdict]:
-    """Return a smaller measurement that passes, too, with its verdict; the whole where there is none."""
+def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, object, Verdict]:
+    """Return a smaller measurement that passes, too, with its limits and verdict; the whole where there is none."""
+    whole = evidence, limits, verdict
     try:
-        cut = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
+        cut, within = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
     except Exception:  # noqa: BLE001 -- a cut that breaks costs time only: the whole is tried instead
-        return evidence, verdict
+        return whole
     if all(cut[name] is item for name, item in evidence.items()):
-        return evidence, verdict
-    passed = _call(kind, cut, limits)
-    return (cut, passed) if passed.outcome is Outcome.PASS else (evidence, verdict)
+        return whole
+    passed = _call(kind, cut, within)
+    return (cut, within, passed) if passed.outcome is Outcome.PASS else whole
 
 
 def _few_rows(item: Measurement) -> Measurement:

@@ -38,21 +38,9 @@ YAML = b"weighbridge: contract/v0\nid: checkpoint-import\n"
 
 
 def pair(name: str, **changes: Any) -> TensorPair:
-    row: dict[str, Any] = {
-        "name": name,
-        "source_dtype": "BF16",
-        "candidate_dtype": "BF16",
-        "source_shape": [2, 3],
-        "candidate_shape": [2, 3],
-        "elements": 6,
-        "source_bytes": 12,
-        "candidate_bytes": 12,
-        "nonzero": True,
-        "differing_bytes": 0,
-        "first_difference": None,
-        "reproduced": {"identical": 6},
-    }
-    return typed("tensor_values", row | changes)
+    """Return a pair that is typical of its quantity: six elements of BF16, all of them identical."""
+    row: TensorPair = typed("tensor_values", {"name": name, "reproduced": {"identical": 6}, **changes})
+    return row
 
 
 def pairs(*rows: TensorPair) -> Measurement:
@@ -91,7 +79,9 @@ def seen(key: str = PAIRS) -> Mapping[str, CanaryResult]:
 
 def series() -> Measurement:
     step, value = array.array("q", range(5)), array.array("d", [1.5, float("nan"), -0.0, 1e-300, 2.5])
-    return Measurement(quantity="column", value=Series(step, value), by="column/1", unit="ms", examined=5, total=5)
+    return Measurement(
+        quantity="step_series", value=Series(step, value), by="step_series/1", unit="ms", examined=5, total=5
+    )
 
 
 def bound(name: str, instance: str = "default", origin: Origin = Origin.LIVE, digest: str = "") -> BoundSubject:

@@ -221,7 +221,7 @@ def test_a_manifest_with_a_space_more_is_not_in_its_one_form(bundle: Bundle) -> 
         (lambda body: body.update(predicateType="urn:weighbridge:evidence:v9"), "this version reads"),
         (lambda body: body["subject"][0].update(name="other.safetensors"), "is not in its one form"),
         (lambda body: body["predicate"]["subjects"][0].update(origin="real"), "is not one of live, fixture, synthetic"),
-        (lambda body: body["predicate"].update(status="ACTIVE"), "has the unknown key 'status'"),
+        (lambda body: body["predicate"].update(status="ACTIVE"), "/predicate: unknown key 'status'"),
     ],
 )
 def test_a_statement_says_nothing_twice_differently(bundle: Bundle, change: Any, message: str) -> None:
@@ -336,8 +336,8 @@ def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch
 @pytest.mark.parametrize(
     "change",
     [
-        lambda body: body["measured"]["measurement"]["value"]["rows"]["rows"][0].pop("reproduced"),
-        lambda body: body["measured"]["measurement"]["value"]["rows"]["rows"][0].update(elements="many"),
+        lambda body: body["measured"]["measurement"]["value"]["rows"][0].pop("reproduced"),
+        lambda body: body["measured"]["measurement"]["value"]["rows"][0].update(elements="many"),
         lambda body: body["measured"]["measurement"].update(value={"record": {}}),
         lambda body: body.update(measured={"unmeasured": {"code": "x", "why": "y", "remedy": "z"}}),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.gates.runs import passing
 
+from weighbridge.clauses.faults import derived
 from weighbridge.gates import KINDS
 from weighbridge.judging import falsify
 from weighbridge.limits import read
@@ -14,7 +15,6 @@ from weighbridge.model import Outcome, TrialResult
 OF_NOTHING = {
     "corpus-wrap-around": {"no-passes"},
     "device-refusal": {"not-run"},
-    "wall-time-budget": {"no-basis"},
 }
 
 
@@ -36,5 +36,7 @@ def test_every_trial_of_a_pass_is_caught_or_does_not_apply_and_each_is_caught_so
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_code_has_a_falsifier(kind: str) -> None:
     broken = {falsifier.code for falsifier in KINDS[kind].falsifiers}
+    for given, evidence in passing(kind).values():
+        broken |= {falsifier.code for falsifier in derived(evidence, read(KINDS[kind].limits, given))}
     assert set(KINDS[kind].codes) - broken == OF_NOTHING.get(kind, set())
     assert broken <= set(KINDS[kind].codes)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.gates.wall_time_budget import KIND, Measure, Statistic, check, statistic
+from weighbridge.clauses.run_columns import STATISTICS
+from weighbridge.gates.wall_time_budget import KIND, check
 from weighbridge.limits import read
 
 NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
@@ -16,17 +17,17 @@ NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
 
 @given(NUMBERS)
 def test_a_median_is_the_mean_of_the_two_middle_values(values: list[float]) -> None:
-    assert statistic(Statistic.MEDIAN, values) == pytest.approx(statistics.median(values))
+    assert STATISTICS["median"](values) == pytest.approx(statistics.median(values))
 
 
 def test_a_window_shorter_than_its_samples_is_a_lint_problem() -> None:
     limits = read(KIND.limits, {"steps": [20, 29], "below_ms": 500, "min_samples": 30})
-    assert check(limits, Measure()) == ["min_samples: 30 samples cannot come from a window of 10 steps"]
+    assert check(limits, KIND.measure()) == ["min_samples: 30 samples cannot come from a window of 10 steps"]
 
 
 def test_a_window_that_ends_before_it_begins_and_two_budgets_are_lint_problems() -> None:
     limits = read(KIND.limits, {"steps": [49, 20], "below_ms": 500, "at_most_ms": 500})
-    assert check(limits, Measure()) == [
+    assert check(limits, KIND.measure()) == [
         "give one of below_ms and at_most_ms",
         "steps: the window ends at 20, before it begins at 49",
     ]

@@ -1,6 +1,6 @@
 """A judge as an ordered list of clauses. Each clause promises one thing, of every row or of the whole.
 
-Neighbouring clauses with one outcome form a stage, checked together; the first broken stage decides. How a clause is
+Neighbouring clauses that come to FAIL form a stage, checked together; what is broken first decides. How a clause is
 broken stands elsewhere (`faults`): derived from the limits, so that a clause that was dropped is still missed.
 """
 
@@ -44,12 +44,15 @@ class Clause(Protocol):
     """One promise, and what breaking it comes to."""
 
     @property
-    def code(self) -> str: ...
+    def code(self) -> str:
+        """Return what a broken promise is called."""
 
     @property
-    def outcome(self) -> Outcome: ...
+    def outcome(self) -> Outcome:
+        """Return what breaking it comes to."""
 
-    def check(self, evidence: Evidence) -> Checked: ...
+    def check(self, evidence: Evidence) -> Checked:
+        """Return where it is broken, and where it looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,13 @@ class ClauseJudge(Generic[L]):
         """Return the verdict of the first broken stage, or a PASS."""
         done: list[Checked] = []
         for outcome, stage in itertools.groupby(self.clauses(limits), key=lambda clause: clause.outcome):
-            checked = [clause.check(evidence) for clause in stage]
+            checked: list[Checked] = []
+            for clause in stage:
+                checked.append(clause.check(evidence))
+                if outcome is Outcome.BLOCKED and checked[-1].offences:  # what comes after may need what is lacking
+                    return blocked(checked[-1].offences[0].code, checked[-1].offences[0].figures)
             done += checked
             offences = [offence for one in checked for offence in one.offences]
-            if offences and outcome is Outcome.BLOCKED:
-                return blocked(offences[0].code, offences[0].figures)
             if offences:
                 if self.one_a_place:
                     offences = list({offence.place: offence for offence in reversed(offences)}.values())[::-1]
@@ -172,7 +177,10 @@ class Requires:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words."""
+    """One figure of the whole evidence is within a bound, at one place; `read` returns it with figures for the words.
+
+    `counted` and `enough` among these are the verdict's only where the bound is broken.
+    """
 
     code: str
     place: Callable[[Evidence], str]
@@ -190,7 +198,8 @@ class Whole:
         offences = [] if held else [Offence(place=place, code=self.code, figures=figures)]
         if self.outcome is Outcome.BLOCKED:
             return Checked(offences)
-        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **figures})
+        told = {key: one for key, one in figures.items() if offences or key not in ("counted", "enough")}
+        return Checked(offences, (place,), {"measured": value, "limit": self.bound, **told})
 
 
 def every_glob_names(code: str, need: str, row: type[Any], globs: Sequence[str]) -> Requires:

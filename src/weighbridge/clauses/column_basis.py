@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from weighbridge.model import Fields
+from weighbridge.quantities.runs import Relation, StepColumn
 
 NOISE_SAMPLES = 100
 MAX_MEMORY = 3.3  # |lag-1 autocorrelation| × √n: 1 of 1,000 columns without memory lies beyond
@@ -55,146 +55,109 @@ class Found:
     partner: str = ""
 
 
-def basis_of(row: Fields) -> Found:
-    """Name the basis of a column from its row of `step_columns`."""
-    if row["min"] == row["max"]:
-        return Found(ColumnBasis.CONSTANT if _number(row["finite"]) > 1 else ColumnBasis.UNTESTED)
-    relation = next(_relations(row), None)
-    if relation is not None:
-        return Found(ColumnBasis.DERIVED, str(relation["kind"]), str(relation["partner"]))
-    if _number(row["finite"]) < NOISE_SAMPLES:
+def basis_of(row: StepColumn) -> Found:
+    """Return the basis of a column, from its row of `step_columns`."""
+    if row.min == row.max:
+        return Found(ColumnBasis.CONSTANT if row.finite > 1 else ColumnBasis.UNTESTED)
+    for relation in row.relations:
+        if _holds(relation, row) and _comes_first(relation, row.column):
+            return Found(ColumnBasis.DERIVED, relation.kind, relation.partner)
+    if row.finite < NOISE_SAMPLES:
         return Found(ColumnBasis.UNTESTED)
-    return Found(ColumnBasis.NOISE if is_noise(row) else ColumnBasis.MEASURED)
+    return Found(ColumnBasis.NOISE if _is_noise(row) else ColumnBasis.MEASURED)
 
 
-def is_noise(row: Fields) -> bool:
-    """Tell whether a column is flat over its range, without memory and related to nothing."""
+def _is_noise(row: StepColumn) -> bool:
     return (
-        _number(row["lag1_root_n"]) <= MAX_MEMORY
-        and _number(row["uniform_ks_root_n"]) <= MAX_UNEVENNESS
-        and _number(row["rank_correlation_root_n"]) <= MAX_RELATION
-        and abs(_number(row["range_over_std"]) - UNIFORM_RANGE) <= RANGE_MARGIN
+        row.lag1_root_n <= MAX_MEMORY
+        and row.uniform_ks_root_n <= MAX_UNEVENNESS
+        and row.rank_correlation_root_n <= MAX_RELATION
+        and abs(row.range_over_std - UNIFORM_RANGE) <= RANGE_MARGIN
     )
 
 
-def _relations(row: Fields) -> Iterator[Fields]:
-    """Give each relation that holds and in which this column, not the other, is the derived one."""
-    relations = row["relations"]
-    assert isinstance(relations, (list, tuple))
-    for relation in relations:
-        assert isinstance(relation, Mapping)
-        if _holds(relation, row) and _comes_first(str(relation["partner"]), str(row["column"]), relation):
-            yield relation
-
-
-def _holds(relation: Fields, row: Fields) -> bool:
-    over, deviation = _number(relation["over"]), _number(relation["deviation"])
+def _holds(relation: Relation, row: StepColumn) -> bool:
     return (
-        over >= RELATED_SAMPLES
-        and over >= MIN_SHARE * _number(row["finite"])
-        and deviation <= MAX_DEVIATION
-        and deviation * MIN_CONTRAST <= _number(row["relative_spread"])
+        relation.over >= RELATED_SAMPLES
+        and relation.over >= MIN_SHARE * row.finite
+        and relation.deviation <= MAX_DEVIATION
+        and relation.deviation * MIN_CONTRAST <= row.relative_spread
     )
 
 
-def _comes_first(partner: str, column: str, relation: Fields) -> bool:
-    if _rank(partner) != _rank(column):
-        return _rank(partner) < _rank(column)
-    return bool(relation["earlier"])
+def _comes_first(relation: Relation, column: str) -> bool:
+    """Return whether the other column of a relation, not this one, is what the derived one follows from."""
+    other, own = _rank(relation.partner), _rank(column)
+    return other < own if other != own else relation.earlier
 
 
 def _rank(name: str) -> int:
-    if name in PRIMARY:
-        return PRIMARY.index(name)
-    return len(PRIMARY) + ("_per_" in name)
-
-
-def _number(value: object) -> float:
-    assert isinstance(value, (int, float))
-    return value
+    return PRIMARY.index(name) if name in PRIMARY else len(PRIMARY) + ("_per_" in name)
 
 
 # --- What trials lay over a row: each statistic at its limit, each relation that does not count short by one clause ---
 
 OTHER, OTHER_RATE = "other", "other_per_other"  # columns of the two last ranks
+PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPLES, deviation=0.0, constant=1.0)
 
 
-def as_constant(row: Fields) -> Fields:
-    """Give the row of a column that held one value throughout."""
-    return {**row, "finite": max(int(_number(row["finite"])), 2), "max": row["min"]}
+def as_constant(row: StepColumn) -> StepColumn:
+    """Return the row of a column that held one value throughout."""
+    return replace(row, finite=max(row.finite, 2), max=row.min)
 
 
-def as_noise(row: Fields) -> Fields:
-    """Give the row of the least obvious noise, with relations that are too loose, too short, or the other way round."""
-    full: Fields = {"kind": "linear", "partner": "step", "deviation": 0.0, "over": NOISE_SAMPLES, "earlier": True}
-    loose: Fields = {**full, "deviation": math.nextafter(MAX_DEVIATION, 1.0)}
-    short: Fields = {**full, "over": math.ceil(MIN_SHARE * NOISE_SAMPLES) - 1}
-    backwards = ({**full, **partner} for partner in _partners_after(str(row["column"])))
-    return {**_noise(row), "relative_spread": 1.0, "relations": [loose, short, *backwards]}
+def as_noise(row: StepColumn) -> StepColumn:
+    """Return the row of the least obvious noise; its relations are too loose, too short, or the other way round."""
+    loose = replace(PERFECT, deviation=math.nextafter(MAX_DEVIATION, 1.0))
+    short = replace(PERFECT, over=math.ceil(MIN_SHARE * NOISE_SAMPLES) - 1)
+    same = replace(PERFECT, partner=_peer(row.column), earlier=False)
+    if row.column in PRIMARY:
+        backwards = [replace(PERFECT, partner=(*PRIMARY, OTHER)[PRIMARY.index(row.column) + 1])]
+    else:
+        backwards = [same] if "_per_" in row.column else [same, replace(PERFECT, partner=OTHER_RATE)]
+    return _noise(row, relative_spread=1.0, relations=(loose, short, *backwards))
 
 
-def as_faint_noise(row: Fields) -> Fields:
-    """Give the row of noise that hardly moves, less than a relation that happens to be close would need to tell."""
-    spread = MAX_DEVIATION * MIN_CONTRAST / 2
-    relation: Fields = {
-        "kind": "linear",
-        "partner": "step",
-        "deviation": math.nextafter(MAX_DEVIATION / 2, 1.0),
-        "over": NOISE_SAMPLES,
-        "earlier": True,
-    }
-    return {**_noise(row), "relative_spread": spread, "relations": [relation]}
+def as_faint_noise(row: StepColumn) -> StepColumn:
+    """Return the row of noise that moves less than a relation that happens to be close would need to show."""
+    close = replace(PERFECT, deviation=math.nextafter(MAX_DEVIATION / 2, 1.0))
+    return _noise(row, relative_spread=MAX_DEVIATION * MIN_CONTRAST / 2, relations=(close,))
 
 
-def as_derived(row: Fields) -> Fields:
-    """Give the row of a column that just follows from the last one before it, between two that it does not follow."""
-    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, _partner_before(str(row["column"])))
+def as_derived(row: StepColumn) -> StepColumn:
+    """Return the row of a column that just follows from the last one before it, between two that it does not follow."""
+    if row.column in PRIMARY:
+        at = PRIMARY.index(row.column)
+        return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner=PRIMARY[max(at - 1, 0)], earlier=at == 0)
+    partner = OTHER if "_per_" in row.column else PRIMARY[-1]
+    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner=partner, earlier=False)
 
 
-def as_derived_with_holes(row: Fields) -> Fields:
-    """Give the row of a column whose relation was measured over the least share of its samples."""
-    return _derived(row, 10 * RELATED_SAMPLES, round(MIN_SHARE * 10 * RELATED_SAMPLES), {"partner": "step"})
+def as_derived_with_holes(row: StepColumn) -> StepColumn:
+    """Return the row of a column whose relation was measured over the least share of its samples."""
+    samples = 10 * RELATED_SAMPLES
+    return _derived(row, samples, round(MIN_SHARE * samples), partner="step", earlier=False)
 
 
-def as_twin(row: Fields) -> Fields | None:
-    """Give the row of a column that follows from an earlier one of its rank, or None where there is no such rank."""
-    column = str(row["column"])
-    if column in PRIMARY:
+def as_copy(row: StepColumn) -> StepColumn | None:
+    """Return the row of a column that follows from an earlier one of its rank, or None where there is no such rank."""
+    if row.column in PRIMARY:
         return None
-    partner: Fields = {"partner": OTHER_RATE if "_per_" in column else OTHER, "earlier": True}
-    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner)
+    return _derived(row, RELATED_SAMPLES, RELATED_SAMPLES, partner=_peer(row.column), earlier=True)
 
 
-def _noise(row: Fields) -> Fields:
-    return {
-        **_spread(row),
-        "finite": NOISE_SAMPLES,
-        "lag1_root_n": MAX_MEMORY,
-        "uniform_ks_root_n": MAX_UNEVENNESS,
-        "rank_correlation_root_n": MAX_RELATION,
-        "range_over_std": UNIFORM_RANGE + RANGE_MARGIN * (1 - 1e-12),
-    }
+def _peer(column: str) -> str:
+    return OTHER_RATE if "_per_" in column else OTHER
 
 
-def _derived(row: Fields, finite: int, over: int, partner: Fields) -> Fields:
-    relation: Fields = {"kind": "linear", "deviation": MAX_DEVIATION, "over": over, "earlier": False, **partner}
-    loose: Fields = {**relation, "deviation": 1.0}
-    spread = MAX_DEVIATION * MIN_CONTRAST
-    return {**_spread(row), "finite": finite, "relations": [loose, relation, loose], "relative_spread": spread}
+def _noise(row: StepColumn, **more: Any) -> StepColumn:
+    return replace(
+        row, min=1.0, max=2.0, finite=NOISE_SAMPLES, lag1_root_n=MAX_MEMORY, uniform_ks_root_n=MAX_UNEVENNESS,
+        rank_correlation_root_n=MAX_RELATION, range_over_std=UNIFORM_RANGE + RANGE_MARGIN * (1 - 1e-12), **more,
+    )  # fmt: skip
 
 
-def _partner_before(column: str) -> Fields:
-    if column in PRIMARY:
-        return {"partner": PRIMARY[max(PRIMARY.index(column) - 1, 0)], "earlier": column == PRIMARY[0]}
-    return {"partner": OTHER if "_per_" in column else PRIMARY[-1]}
-
-
-def _partners_after(column: str) -> tuple[Fields, ...]:
-    if column in PRIMARY:
-        return ({"partner": (*PRIMARY, OTHER)[PRIMARY.index(column) + 1]},)
-    same: Fields = {"partner": OTHER_RATE if "_per_" in column else OTHER, "earlier": False}
-    return (same,) if "_per_" in column else (same, {"partner": OTHER_RATE})
-
-
-def _spread(row: Fields) -> Fields:
-    return {**row, "min": 1.0, "max": 2.0}
+def _derived(row: StepColumn, finite: int, over: int, *, partner: str, earlier: bool) -> StepColumn:
+    close = replace(PERFECT, partner=partner, earlier=earlier, over=over, deviation=MAX_DEVIATION)
+    loose, spread = replace(close, deviation=1.0), MAX_DEVIATION * MIN_CONTRAST
+    return replace(row, min=1.0, max=2.0, finite=finite, relative_spread=spread, relations=(loose, close, loose))

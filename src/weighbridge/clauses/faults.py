@@ -1,6 +1,6 @@
 """How trials break a promise. What a limit bounds is broken by rules of its own, never by the judge's clauses.
 
-So a weakened judge cannot weaken its own trials: a fault reads the limits as the contract gave them, and knows no clause.
+So a weakened judge cannot weaken its own trials: a fault reads the limits as the contract gave them, and no clause.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from weighbridge.clauses.kind import (
     Damage,
@@ -60,13 +60,14 @@ def beyond(must: str, limit: float) -> float:
 
 def derived(evidence: Evidence, limits: Any) -> Iterator[Falsifier[Any]]:
     """Yield the falsifiers of every limit that the contract set and that says what it bounds."""
-    for at, (doc, name, held) in enumerate(bounding(limits)):
-        yield from _of_limit(f"{name} {at}" if at else name, doc, getattr(held, name), held, evidence, limits)
+    for at, bound in enumerate(bounding(limits)):
+        yield from _of_limit(f"{bound[1]} {at}" if at else bound[1], bound, evidence, limits)
 
 
 def bounding(limits: Any) -> Iterator[tuple[Doc, str, Any]]:
     """Yield every limit that is set and names a fault, however deep: its doc, its field, and what it is a field of."""
-    for item in fields(type(limits)):
+    cls: type = type(limits)
+    for item in fields(cls):
         value = getattr(limits, item.name)
         if item.doc.fault is not None and value is not None:
             yield item.doc, item.name, limits
@@ -81,7 +82,8 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
     "on": to the next value, tighter where the bound is inclusive, looser where it is strict, so that only a figure on
     the limit is judged otherwise. "beyond": looser by a little, so that only a figure on or just beyond it is.
     """
-    for item in fields(type(limits)):
+    cls: type = type(limits)
+    for item in fields(cls):
         value = getattr(limits, item.name)
         if item.name == name and item.doc.fault is not None and item.doc.must and value is not None:
             up = 1 if item.doc.must in ("at most", "below") else -1  # the direction in which it loosens
@@ -99,7 +101,9 @@ def nudged(limits: Any, name: str) -> Iterator[tuple[str, Any]]:
 LOOSER = 0.01  # of a limit: an example that this does not heal lies far beyond it
 
 
-def _of_limit(name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, limits: Any) -> Iterator[Falsifier[Any]]:
+def _of_limit(label: str, bound: tuple[Doc, str, Any], evidence: Evidence, limits: Any) -> Iterator[Falsifier[Any]]:
+    doc, name, held = bound
+    limit = getattr(held, name)
     value = beyond(doc.must, limit) if doc.must else limit
     tables = [item.value for item in evidence.values() if isinstance(item.value, Rows)]
     everywhere = tuple(place for table in tables for place in table.places())
@@ -108,7 +112,7 @@ def _of_limit(name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, li
         found = doc.fault.inject(evidence, held, limits, value, places)
         return {(one.way, one.code, one.outcome or Outcome(doc.comes_to)): one for one in found}
 
-    for way, code, outcome in {**injected(evidence, everywhere), **injected(evidence, ())}:
+    for way, code, outcome in injected(evidence, everywhere):
 
         def damage(
             evidence: Evidence, _limits: object, places: tuple[str, ...], key: Any = (way, code, outcome)
@@ -116,7 +120,7 @@ def _of_limit(name: str, doc: Doc, limit: Any, held: Any, evidence: Evidence, li
             found = injected(evidence, places).get(key)
             return Damage(found.evidence, found.places) if found else NotApplicable("not at these places")
 
-        yield Falsifier(f"{name}: {way}", code, damage, outcome)
+        yield Falsifier(f"{label}: {way}", code, damage, outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,9 +184,42 @@ class RecordFault:
         self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
     ) -> Iterator[Injected]:
         """Yield the record with the field moved."""
-        record = record_of(evidence, self.need, object)
-        moved = Record(dataclasses.replace(record, **{self.field: value}))  # type: ignore[type-var]
+        record: Any = record_of(evidence, self.need, object)
+        moved = Record(dataclasses.replace(record, **{self.field: value}))
         yield Injected("beyond", self.code, with_value(evidence, self.need, moved), frozenset({self.place}))
+
+
+class Way(NamedTuple, Generic[R]):
+    """One way to move a figure in a row; `change` returns None where the row has no such figure."""
+
+    name: str
+    code: str
+    change: Callable[[R, Any, Any], R | None]  # the row, all limits, and the value that the figure must come to
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsFault(Generic[R]):
+    """Move a figure that is not one column of a row, in each of several ways."""
+
+    need: str
+    row: type[R]
+    ways: tuple[Way[R], ...]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the rows at these places with the figure moved, once for each way."""
+        for way in self.ways:
+
+            def change(row: R, _limits: Any, way: Way[R] = way) -> R | None:
+                return way.change(row, limits, value)
+
+            moved = in_rows(way.name, way.code, self.need, self.row, change, why="").damage(
+                evidence, limits, tuple(places)
+            )
+            if isinstance(moved, Damage):
+                yield Injected(way.name, way.code, moved.evidence, moved.places, way.outcome)
 
 
 # --- What no limit bounds ---------------------------------------------------------------------------------------------
@@ -228,7 +265,7 @@ def in_record(
 def only_rows(
     name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str
 ) -> Falsifier[L]:
-    """Return the falsifier that leaves only the rows that `change` returns; the judge must then be BLOCKED with `code`."""
+    """Return the falsifier that leaves only the rows that `change` returns; the judge must answer BLOCKED, `code`."""
 
     def damage(evidence: Evidence, limits: L, _places: tuple[str, ...]) -> Damage | NotApplicable:
         left = [new for one in rows_of(evidence, need, row) if (new := change(one, limits)) is not None]

@@ -77,7 +77,7 @@ class Kind(Generic[L]):
 
     `falsifiers` are those that no limit implies; what a limit bounds is broken by the fault that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
-    measurement, for trials.
+    measurement, for trials, with limits that look no farther.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Kind(Generic[L]):
     judge: Callable[[Evidence, L], Verdict]
     falsifiers: tuple[Falsifier[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())
-    cut: Callable[[Evidence, L], Evidence] = field(default=lambda evidence, _limits: evidence)
+    cut: Callable[[Evidence, L], tuple[Evidence, L]] = field(default=lambda evidence, limits: (evidence, limits))
 
 
 def passed(*, looked: Sequence[str], **figures: Any) -> Verdict:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import operator
 import statistics
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses import column_basis
@@ -50,13 +51,14 @@ class Asked:
 
 
 def kind_of_column(
-    name: str, *, version: int, column: str, asks: Sequence[Asked], limits: type[Any],
+    name: str, *, version: int, column: str, means: str = "the column that is judged", asks: Sequence[Asked],
+    limits: type[Any],
     clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
     falsifiers: Sequence[Falsifier[Any]] = (), figures: Callable[[Evidence, Any], Fields] = lambda _e, _l: EMPTY,
     **more: Any,
 ) -> Kind[Any]:  # fmt: skip
-    """Return a kind that judges one column of a run: `column`, where the contract names no other."""
-    hint = Annotated[str, Doc("the column that is judged")]
+    """Return a kind that judges one column of a run: `column`, where the contract names no other, told as `means`."""
+    hint = Annotated[str, Doc(means)]
 
     def everything(held: Any) -> Sequence[Clause]:
         return (*(clause for one in asks for clause in one.clauses()), *clauses(held))
@@ -84,10 +86,18 @@ def place(evidence: Evidence) -> str:
     return evidence[SAMPLES].at
 
 
-def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[list[int], list[float]]:
+def window_place(steps: tuple[int, int]) -> str:
+    """Return the name of a window of steps, as verdicts and trials give it."""
+    return f"steps {steps[0]}..{steps[1]}"
+
+
+def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[Sequence[int], Sequence[float]]:
     """Return the steps and samples of a window, both ends included."""
-    series = series_of(evidence, SAMPLES)
-    pairs = [pair for pair in zip(series.step, series.value, strict=True) if window[0] <= pair[0] <= window[1]]
+    series, (first, last) = series_of(evidence, SAMPLES), window
+    if all(map(operator.le, series.step, itertools.islice(series.step, 1, None))):  # far quicker, for a long log
+        part = slice(bisect.bisect_left(series.step, first), bisect.bisect_right(series.step, last))
+        return series.step[part], series.value[part]
+    pairs = [pair for pair in zip(series.step, series.value, strict=True) if first <= pair[0] <= last]
     return [step for step, _ in pairs], [value for _, value in pairs]
 
 
@@ -99,16 +109,19 @@ def changed(evidence: Evidence, change: Callable[[array[int], array[float]], Non
     return with_value(evidence, SAMPLES, Series(steps, values))
 
 
-def cut(evidence: Evidence, limits: Any) -> Evidence:
-    """Return the evidence with the samples of the limits' window, or the first ones, where the column is long."""
+def cut(evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
+    """Return as many samples of a long column as the limits need, with a few around them, and limits of that window."""
     series = series_of(evidence, SAMPLES)
     if len(series.step) <= 2 * CUT:
-        return evidence
-    window = getattr(limits, "steps", None)
-    start = bisect.bisect_left(series.step, window[0]) if window else 0
-    stop = bisect.bisect_right(series.step, window[1]) if window else start + CUT
+        return evidence, limits
+    steps = getattr(limits, "steps", None)
+    start = bisect.bisect_left(series.step, steps[0] if steps else getattr(limits, "warmup_steps", 0))
+    stop = start + getattr(limits, "window", 0) + max(getattr(limits, "min_samples", None) or 0, CUT)
+    if steps:
+        stop = min(stop, bisect.bisect_right(series.step, steps[1]))
+        limits = replace(limits, steps=(steps[0], series.step[stop - 1]))
     kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
-    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept]))
+    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), limits
 
 
 # --- What is asked ----------------------------------------------------------------------------------------------------
@@ -175,6 +188,17 @@ def _in_samples(
     return Falsifier(name, code, damage, outcome)
 
 
+def _again(steps: array[int], values: array[float], at: int, later: int) -> None:
+    """Log the sample at an index once more right after itself, so much later by its step."""
+    after = at % len(steps) + 1
+    steps.insert(after, steps[at] + later)
+    values.insert(after, values[at])
+
+
+def _put(values: array[float], at: int, value: float) -> None:
+    values[at] = value
+
+
 GENUINE = Asked(
     clauses=_genuine,
     codes={"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in INVENTED}},
@@ -192,20 +216,18 @@ RISING = Asked(
     clauses=_rising,
     codes={"out-of-order": Outcome.BLOCKED},
     falsifiers=(
-        _in_samples("the last step logged twice", "out-of-order", lambda steps, _: steps.__setitem__(-1, steps[-2])),
-        _in_samples(
-            "the second step before the first", "out-of-order", lambda steps, _: steps.__setitem__(1, steps[0] - 1)
-        ),
+        _in_samples("the last step logged twice", "out-of-order", lambda steps, values: _again(steps, values, -1, 0)),
+        _in_samples("the step falls", "out-of-order", lambda steps, values: _again(steps, values, 0, -1)),
     ),
 )
 FINITE = Asked(
     clauses=_finite,
     codes={"not-finite": Outcome.FAIL},
     falsifiers=(
-        _in_samples("the last sample is NaN", "not-finite", lambda _, values: values.__setitem__(-1, math.nan), Outcome.FAIL),
-        _in_samples("the first sample is infinite", "not-finite", lambda _, values: values.__setitem__(0, math.inf), Outcome.FAIL),
+        _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
+        _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
     ),
-)  # fmt: skip
+)
 
 
 # --- What is held against the samples just before it ------------------------------------------------------------------
@@ -280,7 +302,7 @@ _REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticFault:
-    """Fault of an upper bound on a statistic of a window: as few samples as move it, at its end and at its beginning."""
+    """Fault of an upper bound on a window's statistic: as few samples as move it, at its end and at its beginning."""
 
     code: str
     steps: str = "steps"
@@ -294,10 +316,15 @@ class StatisticFault:
         which = str(getattr(held, self.statistic))
         at = [index for index, step in enumerate(series_of(evidence, SAMPLES).step) if first <= step <= last]
         many = (len(at) + 1) // 2 if which == "median" else 1
-        for way, some in (("at the end", at[-many:]), ("at the beginning", at[:many])):
+        for way, some, others in (
+            ("at the end", at[-many:], at[:-many]),
+            ("at the beginning", at[:many], at[many:]),
+        ):
 
-            def move(_steps: array[int], values: array[float], some: Sequence[int] = some) -> None:
-                kept = [values[index] for index in at if index not in set(some)]
+            def move(
+                _steps: array[int], values: array[float], some: Sequence[int] = some, others: Sequence[int] = others
+            ) -> None:
+                kept = [values[index] for index in others]
                 high = value
                 if which == "median" and len(at) % 2 == 0:
                     high = max(value, 2 * value - max(kept))
@@ -308,6 +335,6 @@ class StatisticFault:
                         values[index] = high
                     if _REFERENCE[which]([values[index] for index in at]) >= value:
                         return
-                    high *= 1 + 2.0 ** (doubling - 53)
+                    high += abs(high) * 2.0 ** (doubling - 53)
 
-            yield Injected(way, self.code, changed(evidence, move), frozenset({f"steps {first}..{last}"}))
+            yield Injected(way, self.code, changed(evidence, move), frozenset({window_place((first, last))}))

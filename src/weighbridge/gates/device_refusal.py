@@ -6,23 +6,29 @@ The other half of no-silent-cpu-fallback: a run that never started cannot have f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, each_record, failed, passed, record_of
+from weighbridge.clauses.faults import RecordFault, in_record
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, record_of
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 NONZERO = "nonzero"
+LATE = RecordFault(code="too-late", need="outcome", field="wall_seconds", place="time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How a refusal looks."""
 
-    exit: Annotated[object, Doc("nonzero, or the very exit code", pattern=NONZERO, ge=1, le=255)] = NONZERO
-    within_s: Annotated[float, Doc("how long a refusal may take", unit="s", gt=0, le=3600, tight="down")]
+    exit: Annotated[int | str, Doc("nonzero, or the very exit code", pattern=NONZERO, ge=1, le=255)] = NONZERO
+    within_s: Annotated[
+        float,
+        Doc("how long a refusal may take", unit="s", gt=0, le=3600, tight="down", must="at most", fault=LATE),
+    ]
     names: Annotated[tuple[str, ...], Doc("words that the output must contain, as they are written", min_items=1)]
     leaves_no: Annotated[
         tuple[Annotated[str, Doc(choices=("run-directory", "file", "directory"))], ...],
@@ -38,66 +44,39 @@ class Measure:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Demand that the command refused."""
-    seen = record_of(evidence, "outcome")
-    if not seen:
+    """Return PASS where the command refused as the limits say."""
+    seen = record_of(evidence, "outcome", CommandOutcome)
+    if seen is None:
         return blocked("not-run")
     looked = ["exit", "time", "output", *(["leftovers"] if limits.leaves_no else [])]
-    offences = list(_offences(seen, limits))
-    figures = {"exit_code": seen["exit_code"], "seconds": _seconds(seen), "names": limits.names}
-    shown = {"measured": _seconds(seen), "limit": limits.within_s, "unit": "s", "figures": figures}
-    return failed(offences, looked=looked, **shown) if offences else passed(looked=looked, **shown)
+    broken = [Offence(place=place, code=code, figures=figures) for place, code, figures in _broken(seen, limits)]
+    figures: Fields = {"exit_code": seen.exit_code, "seconds": seen.wall_seconds, "names": limits.names}
+    shown = {"measured": seen.wall_seconds, "limit": limits.within_s, "unit": "s", "figures": figures}
+    return failed(broken, looked=looked, **shown) if broken else passed(looked=looked, **shown)
 
 
-def _offences(seen: Fields, limits: Limits) -> Iterator[Offence]:
-    code = seen["exit_code"]
+def _broken(seen: CommandOutcome, limits: Limits) -> Iterator[tuple[str, str, Fields]]:
+    code = seen.exit_code
     if code == 0:
-        yield Offence(place="exit", code="exits-zero", figures={"limit": _wanted(limits)})
-    elif code is not None and not _refuses(code, limits):
-        yield Offence(place="exit", code="wrong-exit", figures={"exit_code": code, "limit": _wanted(limits)})
-    if seen["timed_out"] or not _seconds(seen) <= limits.within_s:
-        yield Offence(place="time", code="too-late", figures={"seconds": _seconds(seen), "limit": limits.within_s})
-    missing = [name for name in limits.names if name not in _output(seen)]
+        yield "exit", "exits-zero", {"limit": limits.exit}
+    # A negative code is the signal that killed it, and a process that crashed refused nothing.
+    elif code is not None and (code < 0 or limits.exit not in (NONZERO, code)):
+        yield "exit", "wrong-exit", {"exit_code": code, "limit": limits.exit}
+    if seen.timed_out or not seen.wall_seconds <= limits.within_s:
+        yield "time", "too-late", {"seconds": seen.wall_seconds, "limit": limits.within_s}
+    output = f"{seen.stdout}\n{seen.stderr}"
+    missing = [name for name in limits.names if name not in output]
     if missing:
-        yield Offence(place="output", code="says-nothing", figures={"missing": missing, "said": _last_line(seen)})
-    left = [item for item in _left(seen) if item["what"] in limits.leaves_no]
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        yield "output", "says-nothing", {"missing": missing, "said": lines[-1][:200] if lines else "nothing"}
+    left = [item.path for item in seen.left if item.what in limits.leaves_no]
     if left:
-        yield Offence(place="leftovers", code="left-behind", figures={"left": [item["path"] for item in left]})
-
-
-def _refuses(code: Json, limits: Limits) -> bool:
-    """Tell an exit code of a refusal from that of a crash: a process killed by a signal refused nothing."""
-    return isinstance(code, int) and code > 0 and _wanted(limits) in (NONZERO, code)
-
-
-def _wanted(limits: Limits) -> int | str:
-    return limits.exit if isinstance(limits.exit, int) else NONZERO
-
-
-def _seconds(seen: Fields) -> float:
-    return float(str(seen["wall_seconds"]))
-
-
-def _output(seen: Fields) -> str:
-    return f"{seen['stdout']}\n{seen['stderr']}"
-
-
-def _last_line(seen: Fields) -> str:
-    lines = [line.strip() for line in _output(seen).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "nothing"
-
-
-def _left(seen: Fields) -> tuple[Fields, ...]:
-    left = seen["left"]
-    assert isinstance(left, Sequence)
-    return tuple(item for item in left if isinstance(item, Mapping))
+        yield "leftovers", "left-behind", {"left": left}
 
 
 def check(limits: Limits, measure: Measure) -> list[str]:
-    """Say what no command could satisfy."""
+    """Return what no command could satisfy."""
     problems = []
-    if isinstance(limits.exit, (bool, float)) or limits.exit is None:
-        problems.append(f"exit: {limits.exit!r} is neither nonzero nor a whole number")
     if any(not name.strip() for name in limits.names):
         problems.append("names: an empty word is in every output")
     if measure.timeout_s <= limits.within_s:
@@ -107,101 +86,73 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     return problems
 
 
-def _without(seen: Fields, word: str) -> Fields:
-    return {**seen, "stdout": str(seen["stdout"]).replace(word, ""), "stderr": str(seen["stderr"]).replace(word, "")}
+# --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 
-def _leaving(seen: Fields, limits: Limits) -> Fields | None:
-    if not limits.leaves_no:
-        return None
-    harmless = {"path": "cache", "what": "none of these"}
-    return {**seen, "left": [harmless, *_left(seen), {"path": "runs/left", "what": limits.leaves_no[-1]}, harmless]}
+def _breaks(
+    name: str, place: str, code: str, change: Callable[[CommandOutcome, Limits], CommandOutcome | None], why: str = ""
+) -> Falsifier[Limits]:
+    return in_record(name, code, "outcome", CommandOutcome, change, place=place, why=why)
+
+
+def _said(change: Callable[[str, Limits], str]) -> Callable[[CommandOutcome, Limits], CommandOutcome | None]:
+    """Return the change of both streams; None where that leaves them as they are."""
+
+    def changed(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
+        other = replace(seen, stdout=change(seen.stdout, limits), stderr=change(seen.stderr, limits))
+        return None if other == seen else other
+
+    return changed
+
+
+def _in_other_letters(text: str, limits: Limits) -> str:
+    return text.replace(limits.names[-1], limits.names[-1].swapcase())
+
+
+def _exit_besides(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
+    return replace(seen, exit_code=limits.exit + 1) if isinstance(limits.exit, int) else None
+
+
+def _leaving(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
+    harmless = Leftover(path="cache", what="none of these")
+    left = [Leftover(path="runs/left", what=what) for what in limits.leaves_no[-1:]]
+    return replace(seen, left=(harmless, *seen.left, *left, harmless)) if left else None
 
 
 KIND = Kind(
     name="device-refusal",
-    version=1,
+    version=2,
     roles={"command": SubjectKind.COMMAND},
     needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s",))},
     limits=Limits,
     measure=Measure,
     codes={
-        "exits-zero": Outcome.FAIL,
-        "wrong-exit": Outcome.FAIL,
-        "too-late": Outcome.FAIL,
-        "says-nothing": Outcome.FAIL,
-        "left-behind": Outcome.FAIL,
+        **dict.fromkeys(("exits-zero", "wrong-exit", "too-late", "says-nothing", "left-behind"), Outcome.FAIL),
         "not-run": Outcome.BLOCKED,
     },
     judge=judge,
     check=check,
     falsifiers=(
-        each_record("exits 0", "exits-zero", "outcome", lambda seen, _: {**seen, "exit_code": 0}, place="exit"),
-        each_record(
-            "killed by a signal", "wrong-exit", "outcome", lambda seen, _: {**seen, "exit_code": -11}, place="exit"
+        _breaks("exits 0", "exit", "exits-zero", lambda seen, _: replace(seen, exit_code=0)),
+        _breaks("killed by a signal", "exit", "wrong-exit", lambda seen, _: replace(seen, exit_code=-11)),
+        _breaks("another exit code", "exit", "wrong-exit", _exit_besides, "every exit code but 0 is a refusal"),
+        _breaks(
+            "a clock that shows no time", "time", "too-late",
+            lambda seen, _: replace(seen, wall_seconds=math.nan),
         ),
-        each_record(
-            "another exit code",
-            "wrong-exit",
-            "outcome",
-            lambda seen, limits: {**seen, "exit_code": limits.exit + 1} if isinstance(limits.exit, int) else None,
-            place="exit",
-            why="every exit code but 0 is a refusal",
+        _breaks(
+            "stopped at its time limit", "time", "too-late",
+            lambda seen, _: replace(seen, timed_out=True, exit_code=None),
         ),
-        each_record(
-            "just too late",
-            "too-late",
-            "outcome",
-            lambda seen, limits: {**seen, "wall_seconds": math.nextafter(limits.within_s, math.inf)},
-            place="time",
+        _breaks(
+            "lacks the last word", "output", "says-nothing",
+            _said(lambda text, limits: text.replace(limits.names[-1], "")),
         ),
-        each_record(
-            "a clock that tells no time",
-            "too-late",
-            "outcome",
-            lambda seen, _: {**seen, "wall_seconds": math.nan},
-            place="time",
+        _breaks(
+            "lacks the first word", "output", "says-nothing",
+            _said(lambda text, limits: text.replace(limits.names[0], "")),
         ),
-        each_record(
-            "stopped at its time limit",
-            "too-late",
-            "outcome",
-            lambda seen, _: {**seen, "timed_out": True, "exit_code": None},
-            place="time",
-        ),
-        each_record(
-            "does not say the last word",
-            "says-nothing",
-            "outcome",
-            lambda seen, limits: _without(seen, limits.names[-1]),
-            place="output",
-        ),
-        each_record(
-            "does not say the first word",
-            "says-nothing",
-            "outcome",
-            lambda seen, limits: _without(seen, limits.names[0]),
-            place="output",
-        ),
-        each_record(
-            "says it in other letters",
-            "says-nothing",
-            "outcome",
-            lambda seen, limits: (
-                {**seen, "stdout": str(seen["stdout"]).swapcase(), "stderr": str(seen["stderr"]).swapcase()}
-                if limits.names[-1].swapcase() != limits.names[-1]
-                else None
-            ),
-            place="output",
-            why="the word has no letters",
-        ),
-        each_record(
-            "leaves something behind",
-            "left-behind",
-            "outcome",
-            _leaving,
-            place="leftovers",
-            why="the contract lets it leave anything",
-        ),
+        _breaks("says it in other letters", "output", "says-nothing", _said(_in_other_letters), "it has no letters"),
+        _breaks("leaves something behind", "leftovers", "left-behind", _leaving, "it may leave anything"),
     ),
-)
+)  # fmt: skip

@@ -8,19 +8,69 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, each_row, failed, passed, rows_of
+from weighbridge.clauses.faults import RowsFault, Way, in_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.runs import DeviceProbe, Witness
 
 MIB = 1 << 20
 HELD = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
 CPU, AUTO = "cpu", "auto"
 CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # both are open while CUDA has a context
 ROCM = (re.compile(r"/dev/kfd"), re.compile(r"/dev/dri/renderD\d+"))
+Counts: TypeAlias = Mapping[str, int] | None
+
+
+# --- How what a limit bounds is moved ---------------------------------------------------------------------------------
+
+
+def _little_held(row: DeviceProbe, _limits: Limits, mib: float) -> DeviceProbe | None:
+    """Leave one byte of parameters, so that only the limit asks for more memory."""
+    held = math.floor(mib * MIB)
+    return None if row.resolved == CPU else replace(row, parameters={row.resolved: 1}, allocated_bytes=held)
+
+
+def _little_seen(row: DeviceProbe, limits: Limits, mib: float) -> DeviceProbe | None:
+    driver = Witness(by="nvml", pid=row.pid, used_mib=mib, files=None)
+    return None if row.resolved == CPU else _instead(row, limits, driver)
+
+
+def _few_witnesses(row: DeviceProbe, limits: Limits, kinds: int) -> DeviceProbe:
+    """Leave so many kinds of witness, each of them twice."""
+    return replace(row, witnesses=_confirming(row, limits)[:kinds] * 2)
+
+
+def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None:
+    return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
+
+
+def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
+    """Return a witness of each kind that can confirm the device."""
+    files = Witness(by="device-files", pid=row.pid, used_mib=None, files=() if row.resolved == CPU else OPEN_IN_CUDA)
+    driver = Witness(by="nvml", pid=row.pid, used_mib=limits.min_device_memory_mib, files=None)
+    return (files,) if row.resolved == CPU else (files, driver)
+
+
+def _instead(row: DeviceProbe, limits: Limits, witness: Witness) -> DeviceProbe:
+    """Put a witness that confirms nothing in the place of one that is needed."""
+    others = [one for one in _confirming(row, limits) if one.by != witness.by][: limits.external_witnesses - 1]
+    return replace(row, witnesses=(*others, witness))
+
+
+OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
+MEMORY = RowsFault(
+    need="probes", row=DeviceProbe, ways=(
+        Way("less memory held", "memory", _little_held),
+        Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED),
+    ),
+)  # fmt: skip
+WITNESSES = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too few", "no-witness", _few_witnesses),))
+HOST_OPS = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too many", "ops", _host_ops),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,183 +81,24 @@ class Limits:
         str, Doc("the device that the run is to have asked for", pattern=r"cpu|cuda(:[0-9]+)?|mps|auto")
     ]
     min_device_memory_mib: Annotated[
-        float, Doc("memory that the device must have held", unit="MiB", gt=0, le=1e7, tight="up")
-    ] = 1.0
+        float,
+        Doc("memory that the device must have held", unit="MiB", gt=0, le=1e7, tight="up", must="at least",
+            fault=MEMORY),
+    ] = 1.0  # fmt: skip
     external_witnesses: Annotated[
-        int, Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2, tight="up")
-    ] = 1
+        int,
+        Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2, tight="up",
+            must="at least", fault=WITNESSES, comes_to="BLOCKED"),
+    ] = 1  # fmt: skip
     allowed_host_ops: Annotated[
         int,
-        Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000, tight="down"),
-    ] = 0
-
-
-def matches(device: str, wanted: str) -> bool:
-    """Tell whether a device is the one wanted; a kind without index (`cuda`) wants any of its devices."""
-    return wanted in (device, device.partition(":")[0])
-
-
-def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Hold every probe of the run against the device that was asked for."""
-    rows = rows_of(evidence, "probes")
-    looked = [str(row["place"]) for row in rows]
-    if not rows:
-        return blocked("no-probe", {"absent": "any probe of the run"})
-    broken = [offence for row in rows if (offence := _broken(row, limits)) is not None]
-    if broken:
-        return failed(broken, looked=looked, unit="probes")
-    unseen = [offence for row in rows if (offence := _unseen(row, limits)) is not None]
-    if unseen:
-        return blocked(unseen[0].code, offences=unseen, counted=len(rows) - len(unseen), of=len(rows), unit="probes")
-    return passed(looked=looked, unit="probes", figures=_summary(rows, limits))
-
-
-def target(row: Fields) -> str:
-    """Name the device that the work must be on: the one asked for, or where `auto` was asked, the one resolved to."""
-    return str(row["resolved"]) if row["requested"] == AUTO else str(row["requested"])
-
-
-# --- What the run's own books deny ------------------------------------------------------------------------------------
-
-
-def _broken(row: Fields, limits: Limits) -> Offence | None:
-    code, figures = _denial(row, limits)
-    if not code:
-        return None
-    told = {"requested": row["requested"], "resolved": row["resolved"], "contract": limits.requested}
-    return Offence(place=str(row["place"]), code=code, figures=told | dict(figures))
-
-
-def _denial(row: Fields, limits: Limits) -> tuple[str, Fields]:
-    wanted = target(row)
-    if not matches(str(row["requested"]), limits.requested):
-        return "requested", {}
-    if not matches(str(row["resolved"]), wanted):
-        return "resolved", {}
-    for part in HELD:
-        elsewhere = _elsewhere(row[part], wanted)
-        if elsewhere:
-            return part, {"elsewhere": elsewhere, "bytes": sum(elsewhere.values()), "of": _total(row[part])}
-    strays = _elsewhere(row["ops"], wanted)
-    if strays and (strays.keys() - {CPU} or strays[CPU] > limits.allowed_host_ops):
-        return "ops", _stray_ops(row, strays, limits)
-    needed, held = needed_bytes(row, limits), row["allocated_bytes"]
-    if isinstance(held, int) and held < needed:
-        return "memory", {"held_mib": held / MIB, "needed_mib": needed / MIB}
-    return "", {}
-
-
-def _elsewhere(counts: Json, wanted: str) -> dict[str, int]:
-    return {device: n for device, n in _counts(counts).items() if n and not matches(device, wanted)}
-
-
-def _counts(counts: Json) -> dict[str, int]:
-    return {str(device): int(str(n)) for device, n in counts.items()} if isinstance(counts, Mapping) else {}
-
-
-def _total(counts: Json) -> int:
-    return sum(_counts(counts).values())
-
-
-def _stray_ops(row: Fields, strays: Mapping[str, int], limits: Limits) -> Fields:
-    names = row["op_names"]
-    named = {device: names[device] for device in strays if device in names} if isinstance(names, Mapping) else {}
-    ops = sum(strays.values())
-    return {
-        "elsewhere": strays,
-        "ops": ops,
-        "of": _total(row["ops"]),
-        "named": named,
-        "allowed": limits.allowed_host_ops,
-    }
-
-
-def needed_bytes(row: Fields, limits: Limits) -> float:
-    """Say how much the device must have held: the limit, and at least the parameters that are said to be on it."""
-    if matches(target(row), CPU):
-        return 0.0
-    return max(limits.min_device_memory_mib * MIB, float(_total(row["parameters"])))
-
-
-# --- What nobody showed -----------------------------------------------------------------------------------------------
-
-
-def _unseen(row: Fields, limits: Limits) -> Offence | None:
-    absent = _absent(row, limits)
-    if absent:
-        return _offence(row, "no-probe", {"absent": absent})
-    wanted = target(row)
-    done = sum(n for device, n in _counts(row["ops"]).items() if matches(device, wanted))
-    if row["dispatch"] != "audited" or not done:
-        return _offence(row, "not-audited", {"ops": done, "target": wanted})
-    heard = sorted({str(w["by"]) for w in _witnesses(row) if _confirms(w, row, limits)})
-    if len(heard) < limits.external_witnesses:
-        silent: dict[str, Json] = {
-            "heard": heard,
-            "count": len(heard),
-            "needed": limits.external_witnesses,
-            "pid": row["pid"],
-        }
-        return _offence(row, "no-witness", silent)
-    return None
-
-
-def _offence(row: Fields, code: str, figures: Fields) -> Offence:
-    return Offence(
-        place=str(row["place"]), code=code, figures={**figures, "why": row["why"] or "no reason is recorded"}
-    )
-
-
-def _absent(row: Fields, limits: Limits) -> str:
-    if not _total(row["parameters"]):
-        return "where the parameters are"
-    if row["optimizer"] is None:
-        return "where the optimizer's state is"
-    if needed_bytes(row, limits) and row["allocated_bytes"] is None:
-        return "how much memory the device held"
-    return ""
-
-
-def _witnesses(row: Fields) -> tuple[Fields, ...]:
-    witnesses = row["witnesses"]
-    assert isinstance(witnesses, Sequence)
-    return tuple(witness for witness in witnesses if isinstance(witness, Mapping))
-
-
-def _confirms(witness: Fields, row: Fields, limits: Limits) -> bool:
-    if type(row["pid"]) is not int or witness.get("pid") != row["pid"]:
-        return False
-    wanted = target(row).partition(":")[0]
-    if witness["by"] == "nvml" and wanted == "cuda":
-        used = witness.get("used_mib")
-        return isinstance(used, (int, float)) and used >= limits.min_device_memory_mib
-    return witness["by"] == "device-files" and _files_confirm(witness.get("files"), wanted)
-
-
-def _files_confirm(files: Json, wanted: str) -> bool:
-    if not isinstance(files, Sequence) or isinstance(files, str):
-        return False
-    if wanted == CPU:
-        return not files
-    return any(all(any(form.fullmatch(str(file)) for file in files) for form in forms) for forms in (CONTEXT, ROCM))
-
-
-def _summary(rows: Sequence[Fields], limits: Limits) -> Fields:
-    heard = {str(w["by"]) for row in rows for w in _witnesses(row) if _confirms(w, row, limits)}
-    return {
-        "asked": sorted({str(row["requested"]) for row in rows}),
-        "resolved": sorted({str(row["resolved"]) for row in rows}),
-        "ops": sum(_total(row["ops"]) for row in rows),
-        "witnesses": sorted(heard),
-        "pid": sorted({int(str(row["pid"])) for row in rows}),
-    }
-
-
-# --- Lint and falsifiers ----------------------------------------------------------------------------------------------
+        Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000, tight="down",
+            must="at most", fault=HOST_OPS),
+    ] = 0  # fmt: skip
 
 
 def check(limits: Limits, _measure: object) -> list[str]:
-    """Say what no run could satisfy."""
+    """Return what no run could satisfy."""
     if limits.requested == CPU and limits.external_witnesses > 1:
         return ["external_witnesses: a run on the CPU has one outside witness, its list of open device files"]
     if limits.requested == "mps":
@@ -215,183 +106,246 @@ def check(limits: Limits, _measure: object) -> list[str]:
     return []
 
 
-def _other(row: Fields) -> str:
-    """Name a device as near to the wanted one as can be, that is not it."""
-    wanted = target(row)
+def judge(evidence: Evidence, limits: Limits) -> Verdict:
+    """Return FAIL where the books of a probe deny its device, BLOCKED where nobody confirms it, PASS otherwise."""
+    rows = rows_of(evidence, "probes", DeviceProbe)
+    if not rows:
+        return blocked("no-probe", {"absent": "any probe of the run"})
+    looked = [row.place for row in rows]
+    denied = [
+        Offence(
+            place=row.place, code=found[0],
+            figures={"requested": row.requested, "resolved": row.resolved, "contract": limits.requested, **found[1]},
+        )
+        for row in rows
+        if (found := _denial(row, limits))
+    ]  # fmt: skip
+    if denied:
+        return failed(denied, looked=looked, unit="probes")
+    unseen = [
+        Offence(place=row.place, code=found[0], figures={**found[1], "why": row.why or "no reason is recorded"})
+        for row in rows
+        if (found := _unseen(row, limits))
+    ]
+    if unseen:
+        return blocked(unseen[0].code, offences=unseen, counted=len(rows) - len(unseen), of=len(rows), unit="probes")
+    summary: Fields = {
+        "asked": sorted({row.requested for row in rows}),
+        "resolved": sorted({row.resolved for row in rows}),
+        "ops": sum(_total(row.ops) for row in rows),
+        "witnesses": sorted({by for row in rows for by in _heard(row, limits)}),
+        "pid": sorted({row.pid for row in rows}),
+    }
+    return passed(looked=looked, unit="probes", figures=summary)
+
+
+def matches(device: str, wanted: str) -> bool:
+    """Return whether a device is the one wanted; a kind without index (`cuda`) wants any of its devices."""
+    return wanted in (device, device.partition(":")[0])
+
+
+def _target(row: DeviceProbe) -> str:
+    """Return the device that the work must be on: the one asked for, or the one that `auto` resolved to."""
+    return row.resolved if row.requested == AUTO else row.requested
+
+
+def _total(counts: Counts) -> int:
+    return sum((counts or {}).values())
+
+
+def _needed_bytes(row: DeviceProbe, limits: Limits) -> float:
+    """Return how much the device must have held: the limit, and at least the parameters that are said to be on it."""
+    return 0.0 if matches(_target(row), CPU) else max(limits.min_device_memory_mib * MIB, _total(row.parameters))
+
+
+# --- What the run's own books deny ------------------------------------------------------------------------------------
+
+
+def _denial(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
+    if not matches(row.requested, limits.requested):
+        return "requested", {}
+    if not matches(row.resolved, _target(row)):
+        return "resolved", {}
+    for part in HELD:
+        counts: Counts = getattr(row, part)
+        elsewhere = _elsewhere(counts, _target(row))
+        if elsewhere:
+            return part, {"elsewhere": elsewhere, "bytes": _total(elsewhere), "of": _total(counts)}
+    strays = _elsewhere(row.ops, _target(row))
+    if strays and (strays.keys() - {CPU} or strays[CPU] > limits.allowed_host_ops):
+        named = {device: row.op_names[device] for device in strays if device in row.op_names}
+        figures: Fields = {"elsewhere": strays, "ops": _total(strays), "of": _total(row.ops), "named": named}
+        return "ops", {**figures, "allowed": limits.allowed_host_ops}
+    needed, held = _needed_bytes(row, limits), row.allocated_bytes
+    if held is not None and held < needed:
+        return "memory", {"held_mib": held / MIB, "needed_mib": needed / MIB}
+    return None
+
+
+def _elsewhere(counts: Counts, wanted: str) -> dict[str, int]:
+    return {device: n for device, n in (counts or {}).items() if n and not matches(device, wanted)}
+
+
+# --- What nobody showed -----------------------------------------------------------------------------------------------
+
+
+def _unseen(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
+    if not _total(row.parameters):
+        return "no-probe", {"absent": "where the parameters are"}
+    if row.optimizer is None:
+        return "no-probe", {"absent": "where the optimizer's state is"}
+    if _needed_bytes(row, limits) and row.allocated_bytes is None:
+        return "no-probe", {"absent": "how much memory the device held"}
+    done = sum(n for device, n in (row.ops or {}).items() if matches(device, _target(row)))
+    if row.dispatch != "audited" or not done:
+        return "not-audited", {"ops": done, "target": _target(row)}
+    heard = _heard(row, limits)
+    if len(heard) < limits.external_witnesses:
+        return "no-witness", {
+            "heard": heard, "count": len(heard), "needed": limits.external_witnesses, "pid": row.pid,
+        }  # fmt: skip
+    return None
+
+
+def _heard(row: DeviceProbe, limits: Limits) -> list[str]:
+    """Return the kinds of witness that confirm the device; each counts once, however many devices it speaks of."""
+    return sorted({witness.by for witness in row.witnesses if _confirms(witness, row, limits)})
+
+
+def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
+    wanted = _target(row).partition(":")[0]
+    if witness.pid != row.pid:
+        return False
+    if witness.by == "nvml" and wanted == "cuda":
+        return witness.used_mib is not None and witness.used_mib >= limits.min_device_memory_mib
+    if witness.by != "device-files" or witness.files is None:
+        return False
+    files = witness.files
     if wanted == CPU:
+        return not files
+    return any(all(any(form.fullmatch(file) for file in files) for form in forms) for forms in (CONTEXT, ROCM))
+
+
+# --- How what no limit bounds is broken -------------------------------------------------------------------------------
+
+Change: TypeAlias = Callable[[DeviceProbe, Limits], DeviceProbe | None]
+
+
+def _other(row: DeviceProbe) -> str:
+    """Return a device as near to the wanted one as can be, that is not it."""
+    if row.resolved == CPU:
         return "cuda:0"
-    return f"{wanted}1" if ":" in wanted else CPU
+    return f"{row.requested}1" if ":" in row.requested else CPU
 
 
-Change: TypeAlias = Callable[[Fields, Limits], Fields | None]
-NOWHERE = "xla"  # a device that the books list and that holds nothing
-NO_MEMORY = "the CPU has no device memory"
-OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
-
-
-def _among(counts: Json, device: str) -> Fields:
-    """Put one byte or op on a device, neither first nor last among the devices."""
-    return {NOWHERE: 0, device: 1, **{other: n for other, n in _counts(counts).items() if other != device}}
+def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
+    """Return the counts with a device that holds one thing, neither first nor last."""
+    return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
 
 
 def _moved(part: str) -> Falsifier[Limits]:
-    def change(row: Fields, _limits: Limits) -> Fields:
-        return {**row, part: _among(row[part], _other(row))}
+    def change(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
+        moved: dict[str, Any] = {part: _one_elsewhere(getattr(row, part), _other(row))}
+        return replace(row, **moved)
 
-    return _fails(f"one byte of {part} on another device", part, change)
-
-
-def _asked_otherwise(row: Fields, limits: Limits) -> Fields:
-    return {**row, "requested": "cuda" if limits.requested == CPU else CPU}
+    return _breaks(f"one byte of {part} on another device", part, change)
 
 
-def _resolved_otherwise(row: Fields, _limits: Limits) -> Fields | None:
-    return None if row["requested"] == AUTO else {**row, "resolved": _other(row)}
-
-
-def _third_device(row: Fields, _limits: Limits) -> Fields:
-    return {**row, "ops": _among(row["ops"], "meta")}
-
-
-def _memory_unknown(row: Fields, limits: Limits) -> Fields | None:
-    return {**row, "allocated_bytes": None} if needed_bytes(row, limits) else None
-
-
-def _host_ops(row: Fields, limits: Limits) -> Fields | None:
-    if target(row) == CPU:
-        return None
-    return {**row, "ops": {**_counts(row["ops"]), CPU: limits.allowed_host_ops + 1}}
-
-
-def _host_ops_alone(row: Fields, limits: Limits) -> Fields | None:
-    if target(row) == CPU or not limits.allowed_host_ops:
-        return None
-    return {**row, "ops": {CPU: limits.allowed_host_ops}}
-
-
-def _less_than_limit(row: Fields, limits: Limits) -> Fields | None:
-    """Leave one parameter byte and one byte too little memory, so that only the limit asks for more."""
-    held = math.ceil(limits.min_device_memory_mib * MIB) - 1
-    return None if target(row) == CPU else {**row, "parameters": {str(row["resolved"]): 1}, "allocated_bytes": held}
-
-
-def _less_than_parameters(row: Fields, limits: Limits) -> Fields | None:
+def _less_than_parameters(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
     """Leave as much memory as the limit asks for, and parameters of one byte more."""
     held = math.ceil(limits.min_device_memory_mib * MIB)
-    size = {str(row["resolved"]): held + 1}
-    return None if target(row) == CPU else {**row, "parameters": size, "allocated_bytes": held}
+    return None if row.resolved == CPU else replace(row, parameters={row.resolved: held + 1}, allocated_bytes=held)
 
 
-def _fewer(row: Fields, limits: Limits) -> Fields:
-    """Leave one kind of witness fewer than is asked for, each of them twice."""
-    kept = _others(row, limits, "")
-    return {**row, "witnesses": [*kept, *kept]}
+def _host_ops_alone(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
+    allowed = limits.allowed_host_ops
+    return replace(row, ops={CPU: allowed}) if allowed and row.resolved != CPU else None
 
 
-def _others(row: Fields, limits: Limits, by: str) -> list[Fields]:
-    """Pick witnesses that confirm the device, of one kind fewer than is asked for, none of them of kind `by`."""
-    confirming = [w for w in _witnesses(row) if w["by"] != by and _confirms(w, row, limits)]
-    kinds = sorted({str(w["by"]) for w in confirming})[: limits.external_witnesses - 1]
-    return [w for w in confirming if w["by"] in kinds]
-
-
-def _witness(name: str, by: str, testimony: Fields, on: str = "") -> Falsifier[Limits]:
-    """Put testimony that confirms nothing, on this kind of device, in the place of one witness that is needed."""
-
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        if on and target(row).partition(":")[0] != on:
-            return None
-        return {**row, "witnesses": [*_others(row, limits, by), {"by": by, "pid": row["pid"], **testimony}]}
-
-    return _blocked(name, "no-witness", change, f"not a run on {on}")
-
-
-def _little_memory(row: Fields, limits: Limits) -> Fields | None:
-    used = math.nextafter(limits.min_device_memory_mib, 0.0)
-    witness: Fields = {"by": "nvml", "pid": row["pid"], "used_mib": used}
-    return None if target(row) == CPU else {**row, "witnesses": [*_others(row, limits, "nvml"), witness]}
-
-
-def _on_another_make(row: Fields, _limits: Limits) -> Fields | None:
-    """Move the whole run to a device of which the driver of another tells nothing."""
-    if row["requested"] != AUTO:
+def _on_another_make(row: DeviceProbe, _limits: Limits) -> DeviceProbe | None:
+    """Move the whole run to a device of which the driver of another make can say nothing."""
+    if row.requested != AUTO:
         return None
-    held = {part: {"mps:0": _total(row[part])} for part in (*HELD, "ops")}
-    witness: Fields = {"by": "nvml", "pid": row["pid"], "used_mib": 1e9}
-    return {**row, **held, "resolved": "mps:0", "allocated_bytes": 1 << 50, "witnesses": [witness]}
+    held: dict[str, Any] = {part: {"mps:0": 1} for part in (*HELD, "ops")}
+    driver = Witness(by="nvml", pid=row.pid, used_mib=1e9, files=None)
+    return replace(row, resolved="mps:0", allocated_bytes=1 << 50, witnesses=(driver,), **held)
 
 
-def _other_pid(row: Fields, _limits: Limits) -> Fields:
-    pid = int(str(row["pid"]))
-    return {**row, "witnesses": [{**w, "pid": pid + off} for w in _witnesses(row) for off in (-1, 1)]}
+def _of_another_process(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
+    pids = (row.pid - 1, row.pid + 1, None)
+    return replace(row, witnesses=tuple(replace(one, pid=pid) for one in row.witnesses for pid in pids))
 
 
-def _nobody(row: Fields, _limits: Limits) -> Fields:
-    return {**row, "pid": None, "witnesses": [{**w, "pid": None} for w in _witnesses(row)]}
+def _breaks(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
+    return in_rows(name, code, "probes", DeviceProbe, change, why=why, outcome=CODES[code])
 
 
-def _fails(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
-    return each_row(name, code, "probes", change, why=why)
+def _confirms_nothing(
+    name: str, by: str, *, files: tuple[str, ...] | None = None, used_mib: float | None = None, on: str = ""
+) -> Falsifier[Limits]:
+    def change(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
+        if on not in ("", row.resolved.partition(":")[0]):
+            return None
+        return _instead(row, limits, Witness(by=by, pid=row.pid, used_mib=used_mib, files=files))
+
+    return _breaks(name, "no-witness", change, f"not a run on {on}")
 
 
-def _blocked(name: str, code: str, change: Change, why: str = "no probe") -> Falsifier[Limits]:
-    return each_row(name, code, "probes", change, why=why, outcome=Outcome.BLOCKED)
-
-
-def _blocks(name: str, code: str, changed: Fields) -> Falsifier[Limits]:
-    return _blocked(name, code, lambda row, _: {**row, **changed})
-
+CODES = {
+    **dict.fromkeys(("requested", "resolved", *HELD, "ops", "memory"), Outcome.FAIL),
+    **dict.fromkeys(("no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
+}
+ON_THE_CPU = "the CPU has no device memory"
 
 KIND = Kind(
     name="no-silent-cpu-fallback",
-    version=1,
+    version=2,
     roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",))},
     limits=Limits,
-    codes={
-        "requested": Outcome.FAIL,
-        "resolved": Outcome.FAIL,
-        **dict.fromkeys(HELD, Outcome.FAIL),
-        "ops": Outcome.FAIL,
-        "memory": Outcome.FAIL,
-        "no-probe": Outcome.BLOCKED,
-        "not-audited": Outcome.BLOCKED,
-        "no-witness": Outcome.BLOCKED,
-    },
+    codes=CODES,
     judge=judge,
     check=check,
     falsifiers=(
-        _fails("asked for another device", "requested", _asked_otherwise),
-        _fails("resolved to another device", "resolved", _resolved_otherwise, "auto may resolve to any device"),
+        _breaks(
+            "asked for another device", "requested",
+            lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU),
+        ),
+        _breaks(
+            "resolved to another device", "resolved",
+            lambda row, _: None if row.requested == AUTO else replace(row, resolved=_other(row)),
+            "auto may resolve to any device",
+        ),
         *(_moved(part) for part in HELD),
-        _fails("one op too many on the host", "ops", _host_ops, "the run asked for the CPU"),
-        _fails("one op on a third device", "ops", _third_device),
-        _fails("one byte less than the memory limit", "memory", _less_than_limit, NO_MEMORY),
-        _fails("one byte less than the parameters", "memory", _less_than_parameters, NO_MEMORY),
-        _blocks("parameters not looked at", "no-probe", {"parameters": {}}),
-        _blocks("optimizer not looked at", "no-probe", {"optimizer": None}),
-        _blocked("device memory not looked at", "no-probe", _memory_unknown, NO_MEMORY),
-        _blocks("ops not audited", "not-audited", {"dispatch": "not-audited"}),
-        _blocks("an audit that nothing tells of", "not-audited", {"dispatch": ""}),
-        _blocks("an audit that saw no op", "not-audited", {"ops": {}}),
-        _blocked("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
-        _blocks("no witness at all", "no-witness", {"witnesses": []}),
-        _blocked("one witness too few", "no-witness", _fewer),
-        _blocked("witnesses of another process", "no-witness", _other_pid),
-        _blocked("nobody's witnesses", "no-witness", _nobody),
-        _blocked("the driver saw less memory than the limit", "no-witness", _little_memory, NO_MEMORY),
-        _blocked("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
-        _witness("self-reported utilisation only", "self-reported", {"gpu_util_pct": 99.0, "used_mib": 1e9}),
-        _witness("the driver, of a run on the CPU", "nvml", {"used_mib": 1e9}, on="cpu"),
-        _witness("open files that were not listed", "device-files", {}),
-        _witness("a word for the list of open files", "device-files", {"files": ""}, on="cpu"),
-        _witness("another list in place of the open files", "libraries", {"files": []}, on="cpu"),
-        _witness("other books of device files", "books", {"files": OPEN_IN_CUDA}, on="cuda"),
-        _witness("another list of device files", "libraries", {"files": OPEN_IN_CUDA}, on="cuda"),
-        _witness("the driver's library only", "libraries", {"files": ["libcuda.so.1"]}),
-        _witness("the driver's control file only", "device-files", {"files": ["/dev/nvidiactl"]}),
-        _witness("a device without its memory", "device-files", {"files": ["/dev/nvidia0"]}),
-        _witness("memory without its device", "device-files", {"files": ["/dev/nvidia-uvm"]}),
-        _witness("no device file", "device-files", {"files": []}, on="cuda"),
+        _breaks(
+            "one op on a third device, none on the host", "ops",
+            lambda row, _: replace(row, ops=_one_elsewhere({row.resolved: 1}, "meta")),
+        ),
+        _breaks("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
+        _breaks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
+        _breaks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
+        _breaks(
+            "device memory not looked at", "no-probe",
+            lambda row, _: None if row.resolved == CPU else replace(row, allocated_bytes=None),
+            ON_THE_CPU,
+        ),
+        _breaks("ops not audited", "not-audited", lambda row, _: replace(row, dispatch="not-audited")),
+        _breaks("an audit without a result", "not-audited", lambda row, _: replace(row, dispatch="")),
+        _breaks("an audit that saw no op", "not-audited", lambda row, _: replace(row, ops={})),
+        _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
+        _breaks("witnesses of another process, or of none", "no-witness", _of_another_process),
+        _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
+        _confirms_nothing("self-reported utilisation only", "self-reported", used_mib=1e9),
+        _confirms_nothing("the driver, of a run on the CPU", "nvml", used_mib=1e9, on=CPU),
+        _confirms_nothing("memory that the driver does not show", "nvml"),
+        _confirms_nothing("open files that were not listed", "device-files"),
+        _confirms_nothing("another list in place of the open files", "libraries", files=(), on=CPU),
+        _confirms_nothing("other books of device files", "books", files=OPEN_IN_CUDA, on="cuda"),
+        _confirms_nothing("another list of device files", "libraries", files=OPEN_IN_CUDA, on="cuda"),
+        _confirms_nothing("the driver's library only", "libraries", files=("libcuda.so.1",)),
+        _confirms_nothing("the driver's control file only", "device-files", files=("/dev/nvidiactl",)),
+        _confirms_nothing("a device without its memory", "device-files", files=("/dev/nvidia0",)),
+        _confirms_nothing("memory without its device", "device-files", files=("/dev/nvidia-uvm",)),
+        _confirms_nothing("no device file", "device-files", files=(), on="cuda"),
     ),
-)
+)  # fmt: skip

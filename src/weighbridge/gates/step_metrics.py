@@ -6,14 +6,15 @@ contract allows it by name; a column derived from another is told, not failed.
 
 from __future__ import annotations
 
-import fnmatch
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from weighbridge.clauses import column_basis
-from weighbridge.clauses.column_basis import ColumnBasis, Found, basis_of
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.column_basis import ColumnBasis, basis_of
+from weighbridge.clauses.faults import Injected, in_rows
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -22,16 +23,55 @@ from weighbridge.clauses.kind import (
     Need,
     NotApplicable,
     blocked,
-    each_row,
     failed,
     passed,
     rows_of,
-    with_value,
+    with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Rows, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"
+NEED = "columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderFault:
+    """Fault of a bound on what is out of order in the steps."""
+
+    code: str
+    field: str
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the columns with this figure of the step's order moved."""
+        rows = [_reordered(row, **{self.field: value}) for row in rows_of(evidence, NEED, StepColumn)]
+        yield Injected("beyond", self.code, with_rows(evidence, NEED, rows), frozenset({STEP}))
+
+
+def _reordered(row: StepColumn, **changed: Any) -> StepColumn:
+    return row if row.order is None else replace(row, order=replace(row.order, **changed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateFault:
+    """Fault of the share by which a rate may lie above or below what was measured."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: float, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the columns with the rate just above its tolerance, and just below."""
+        rows = rows_of(evidence, NEED, StepColumn)
+        rated = {row.column for row in rows if row.rate is not None}.intersection(places)
+        for way, sign in (("above", 1), ("below", -1)) if rated else ():
+            off = math.nextafter(1 + sign * value, sign * math.inf)
+            moved = [
+                replace(row, rate=replace(row.rate, over_tokens=off)) if row.rate and row.column in rated else row
+                for row in rows
+            ]
+            yield Injected(way, "inconsistent", with_rows(evidence, NEED, moved), frozenset(rated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,197 +89,171 @@ class Limits:
 
     required: Annotated[tuple[str, ...], Doc("columns that every step must have", min_items=1)]
     allow_constant: Annotated[tuple[str, ...], Doc("globs of columns that may hold one value throughout")] = (
-        "lr",
-        "tokens",
-        "epoch",
-        "wraps",
-        "*mem*",
-    )
+        "lr", "tokens", "epoch", "wraps", "*mem*",
+    )  # fmt: skip
     allow_noise: Annotated[tuple[str, ...], Doc("globs of columns that may look like uniform noise")] = ()
-    min_steps: Annotated[int, Doc("fewest different steps that show anything", ge=2, tight="up")] = 2
-    max_repeated_steps: Annotated[int, Doc("how many steps may be logged more than once", ge=0, tight="down")] = 0
-    max_backward_steps: Annotated[int, Doc("how often the step may fall", ge=0, tight="down")] = 0
-    max_gap: Annotated[int, Doc("largest distance from one logged step to the next", ge=1, tight="down")] = 1
+    min_steps: Annotated[
+        int,
+        Doc("fewest different steps that show anything", ge=2, tight="up", must="at least", comes_to="BLOCKED",
+            fault=OrderFault(code="too-few-steps", field="steps")),
+    ] = 2  # fmt: skip
+    max_repeated_steps: Annotated[
+        int,
+        Doc("how many steps may be logged more than once", ge=0, tight="down", must="at most",
+            fault=OrderFault(code="repeated-steps", field="repeated_steps")),
+    ] = 0  # fmt: skip
+    max_backward_steps: Annotated[
+        int,
+        Doc("how often the step may fall", ge=0, tight="down", must="at most",
+            fault=OrderFault(code="backward-steps", field="backward_steps")),
+    ] = 0  # fmt: skip
+    max_gap: Annotated[
+        int,
+        Doc("largest distance from one logged step to the next", ge=1, tight="down", must="at most",
+            fault=OrderFault(code="gap", field="largest_gap")),
+    ] = 1  # fmt: skip
     rate_tolerance: Annotated[
-        float, Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down")
-    ] = 0.05
+        float,
+        Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
+            fault=RateFault()),
+    ] = 0.05  # fmt: skip
 
 
 def check(limits: Limits, measure: Measure) -> list[str]:
-    """Find what is wrong with limits that are each in order alone."""
-    if measure.steps is None:
-        return []
-    width = measure.steps[1] - measure.steps[0] + 1
-    if width < limits.min_steps:
-        return [f"steps: a window of {width} steps cannot hold min_steps: {limits.min_steps}"]
-    return []
+    """Return what is wrong with limits that are each in order alone."""
+    width = math.inf if measure.steps is None else measure.steps[1] - measure.steps[0] + 1
+    narrow = f"steps: a window of {width} steps cannot hold min_steps: {limits.min_steps}"
+    return [narrow] if width < limits.min_steps else []
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every required metric, the order of the steps and every column's basis against the contract."""
-    rows = {str(row["column"]): row for row in rows_of(evidence, "columns")}
+    rows = {row.column: row for row in rows_of(evidence, NEED, StepColumn)}
     steps = rows.get(STEP)
-    order = steps["order"] if steps is not None else None
-    if steps is None or order is None or order["steps"] < limits.min_steps:
-        found = order["steps"] if order else 0
-        return blocked("too-few-steps", {"steps": found, "needed": limits.min_steps})
+    order = steps.order if steps is not None else None
+    if steps is None or order is None or order.steps < limits.min_steps:
+        return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
     required = {name: _find(name, rows) for name in limits.required}
-    named = (str(row["column"]) if row else name for name, row in required.items())
-    looked = list(dict.fromkeys([STEP, *named, *rows]))
-    offences = [*_absent(required), *_order(order, limits)]
-    for column, row in rows.items():
-        offences.extend(_cells(row, steps) if column == STEP or row in required.values() else ())
-        offences.extend(_basis(row, limits))
-        offences.extend(_rate(row, limits))
-    figures: Fields = {"steps": order["steps"], "rows": steps["rows"], "bases": _told(rows)}
+    offences = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
+    offences += _order(order, limits)
+    for row in rows.values():
+        if row is steps or row in required.values():
+            offences += _cells(row, order)
+        offences += _basis(row, limits)
+    figures: Fields = {"steps": order.steps, "rows": steps.rows, "bases": _bases(rows)}
+    looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
     if offences:
         return failed(offences, looked=looked, unit="columns", figures=figures)
     return passed(looked=looked, unit="columns", figures=figures)
 
 
-def _find(name: str, rows: Mapping[str, Fields]) -> Fields | None:
-    """Find a column by its standard name or by its name in the log."""
-    return rows.get(name) or next((row for row in rows.values() if row["logged_as"] == name), None)
+def _find(name: str, rows: Mapping[str, StepColumn]) -> StepColumn | None:
+    """Return a column by its standard name or by its name in the log."""
+    return rows.get(name) or next((row for row in rows.values() if row.logged_as == name), None)
 
 
-def _absent(required: Mapping[str, Fields | None]) -> Iterator[Offence]:
-    for name, row in required.items():
-        if row is None:
-            yield Offence(place=name, code="absent")
+def _order(order: StepOrder, limits: Limits) -> Iterator[Offence]:
+    for code, found, limit, step in (
+        ("repeated-steps", order.repeated_steps, limits.max_repeated_steps, order.first_repeated_step),
+        ("backward-steps", order.backward_steps, limits.max_backward_steps, order.first_backward_step),
+        ("gap", order.largest_gap, limits.max_gap, order.largest_gap_after_step),
+        ("fractional-steps", order.fractional, 0, order.first_step),
+    ):
+        if found > limit:
+            yield Offence(place=STEP, code=code, figures={"found": found, "limit": limit, "step": step})
 
 
-def _cells(row: Fields, steps: Fields) -> Iterator[Offence]:
-    """Demand a finite number of every step."""
-    place = str(row["column"])
-    counted = {key: row[key] for key in ("rows", "steps_missing", "unreadable", "nan", "infinite")}
-    kept: Fields = {"steps": steps["order"]["steps"], **counted}
-    if _count(row, "unreadable"):
-        yield Offence(place=place, code="unreadable", figures={**kept, "first_step": row["first_unreadable_step"]})
-    if _count(row, "steps_missing") or (row is steps and _count(row, "missing")):
-        figures = {**kept, "missing": row["missing"], "first_step": row["first_missing_step"]}
-        yield Offence(place=place, code="missing", figures=figures)
-    if _count(row, "nan") or _count(row, "infinite"):
-        yield Offence(place=place, code="non-finite", figures={**kept, "first_step": row["first_non_finite_step"]})
+def _cells(row: StepColumn, order: StepOrder) -> Iterator[Offence]:
+    """Yield what keeps a column from having a finite number on every step."""
+    counted = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "unreadable", "nan", "infinite")}
+    missing = row.steps_missing or (row.missing if row.column == STEP else 0)
+    for code, broken, first in (
+        ("unreadable", row.unreadable, row.first_unreadable_step),
+        ("missing", missing, row.first_missing_step),
+        ("non-finite", row.nan or row.infinite, row.first_non_finite_step),
+    ):
+        if broken:
+            yield Offence(place=row.column, code=code, figures={**counted, "steps": order.steps, "first_step": first})
 
 
-def _order(order: Fields, limits: Limits) -> Iterator[Offence]:
-    checks = (
-        ("repeated-steps", "repeated_steps", limits.max_repeated_steps, "first_repeated_step"),
-        ("backward-steps", "backward_steps", limits.max_backward_steps, "first_backward_step"),
-        ("gap", "largest_gap", limits.max_gap, "largest_gap_after_step"),
-        ("fractional-steps", "fractional", 0, "first_step"),
-    )
-    for code, key, limit, where in checks:
-        if _count(order, key) > limit:
-            yield Offence(place=STEP, code=code, figures={"found": order[key], "limit": limit, "step": order[where]})
+def _basis(row: StepColumn, limits: Limits) -> Iterator[Offence]:
+    """Yield that a column is a placeholder or invented, and that its rate is another than was measured."""
+    basis, names = basis_of(row).basis, (row.column, row.logged_as)
+    for forbidden, allowed in ((ColumnBasis.CONSTANT, limits.allow_constant), (ColumnBasis.NOISE, limits.allow_noise)):
+        if basis is forbidden and not any(listed(name, allowed) for name in names):
+            yield Offence(place=row.column, code=str(basis), figures={key: getattr(row, key) for key in STATISTICS})
+    rate, tolerance = row.rate, limits.rate_tolerance
+    if rate is not None and not 1 - tolerance <= rate.over_tokens <= 1 + tolerance:
+        figures = {"ratio": rate.over_tokens, "rows": rate.rows, "tolerance": tolerance}
+        yield Offence(place=row.column, code="inconsistent", figures=figures)
 
 
-def _basis(row: Fields, limits: Limits) -> Iterator[Offence]:
-    column, found = str(row["column"]), basis_of(row)
-    statistics = ("finite", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n")
-    figures = {key: row[key] for key in (*statistics, "range_over_std")}
-    figures |= {"first_step": row["order"]["first_step"]} if row["order"] else {}
-    if found.basis is ColumnBasis.CONSTANT and not _allowed(row, limits.allow_constant):
-        yield Offence(place=column, code="constant", figures=figures)
-    if found.basis is ColumnBasis.NOISE and not _allowed(row, limits.allow_noise):
-        yield Offence(place=column, code="noise", figures=figures)
+STATISTICS = (
+    "finite", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n", "range_over_std",
+)  # fmt: skip
 
 
-def _rate(row: Fields, limits: Limits) -> Iterator[Offence]:
-    rate = row["rate"]
-    if rate and not _agrees(rate["over_tokens"], limits):
-        figures = {"ratio": rate["over_tokens"], "rows": rate["rows"], "tolerance": limits.rate_tolerance}
-        yield Offence(place=str(row["column"]), code="inconsistent", figures=figures)
+def _bases(rows: Mapping[str, StepColumn]) -> Fields:
+    told = {}
+    for name, row in rows.items():
+        found = basis_of(row)
+        words = {
+            ColumnBasis.DERIVED: f"derived from {found.partner} ({found.how})",
+            ColumnBasis.UNTESTED: f"measured, too few samples to tell from noise ({row.finite})",
+        }
+        if name != STEP:
+            told[name] = words.get(found.basis, str(found.basis))
+    return told
 
 
-def _agrees(ratio: object, limits: Limits) -> bool:
-    assert isinstance(ratio, float)
-    return 1 - limits.rate_tolerance <= ratio <= 1 + limits.rate_tolerance
+# --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 
-def _allowed(row: Fields, globs: tuple[str, ...]) -> bool:
-    names = (str(row["column"]), str(row["logged_as"]))
-    return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
-
-
-def _told(rows: Mapping[str, Fields]) -> Fields:
-    return {name: _words(basis_of(row), row) for name, row in rows.items() if name != STEP}
-
-
-def _words(found: Found, row: Fields) -> str:
-    if found.basis is ColumnBasis.DERIVED:
-        return f"derived from {found.partner} ({found.how})"
-    if found.basis is ColumnBasis.UNTESTED:
-        return f"measured, too few samples to tell from noise ({row['finite']})"
-    return str(found.basis)
-
-
-def _count(row: Fields, key: str) -> int:
-    value = row[key]
-    assert isinstance(value, int)
-    return value
-
-
-# --- Falsifiers -------------------------------------------------------------------------------------------------------
-
-
-def _in_required(name: str, code: str, change: Callable[[Fields], Fields]) -> Falsifier[Limits]:
-    """Break a clause in each required column's row and in the step's."""
+def _of_required(name: str, code: str, **broken: int) -> Falsifier[Limits]:
+    """Return the falsifier that breaks the cells of each required column, and of the step."""
 
     def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-        rows = {str(row["column"]): row for row in rows_of(evidence, "columns")}
-        names = {str(row["column"]) for wanted in limits.required if (row := _find(wanted, rows)) is not None}
-        inner: Falsifier[Limits] = each_row(name, code, "columns", lambda row, _: change(row), why="not required")
-        return inner.damage(evidence, limits, tuple(place for place in places if place in names | {STEP}))
+        rows = rows_of(evidence, NEED, StepColumn)
+        wanted = {STEP, *_promised(rows, limits).values()}.intersection(places)
+        moved = [replace(row, **broken) if row.column in wanted else row for row in rows]  # type: ignore[arg-type]
+        return Damage(with_rows(evidence, NEED, moved), frozenset(wanted)) if wanted else NotApplicable("not required")
 
     return Falsifier(name, code, damage)
 
 
-def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    rows = {str(row["column"]): row for row in rows_of(evidence, "columns")}
-    wanted = {name: row for name in limits.required if (row := _find(name, rows)) is not None}
-    gone = {name: str(row["column"]) for name, row in wanted.items() if str(row["column"]) in set(places) - {STEP}}
-    if not gone:
-        return NotApplicable("no required column is among these")
-    left = tuple(row for column, row in rows.items() if column not in gone.values())
-    return Damage(with_value(evidence, "columns", Rows("column", left)), frozenset(gone))
+def _promised(rows: Sequence[StepColumn], limits: Limits) -> dict[str, str]:
+    """Return the column of each required name: the standard one, else the first that is logged so."""
+    columns = {row.logged_as: row.column for row in reversed(rows)} | {row.column: row.column for row in rows}
+    return {name: columns[name] for name in limits.required if name in columns}
 
 
-def _at_step(
-    name: str, code: str, change: Callable[[Fields, Limits], Fields], outcome: Outcome = Outcome.FAIL
-) -> Falsifier[Limits]:
-    rows = each_row(name, code, "columns", change, why="no steps", outcome=outcome)
-
-    def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        return rows.damage(evidence, limits, (STEP,))
-
-    return Falsifier(name, code, damage, outcome)
+def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    rows = rows_of(evidence, NEED, StepColumn)
+    gone = {name: column for name, column in _promised(rows, limits).items() if column in set(places) - {STEP}}
+    left = [row for row in rows if row.column not in gone.values() and row.logged_as not in gone]
+    return Damage(with_rows(evidence, NEED, left), frozenset(gone)) if gone else NotApplicable("not required")
 
 
-def _ordered(row: Any, **changed: int) -> Fields:
-    return {**row, "order": {**row["order"], **changed}}
+def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+    def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
+        allowed = any(listed(name, getattr(limits, globs)) for name in (row.column, row.logged_as))
+        return None if allowed else change(row)
+
+    return in_rows(name, code, NEED, StepColumn, changed, why="the contract allows it of every column")
 
 
-def _rate_off(sign: int) -> Callable[[Fields, Limits], Fields | None]:
-    def change(row: Fields, limits: Limits) -> Fields | None:
-        ratio = math.nextafter(1 + sign * limits.rate_tolerance, sign * math.inf)
-        return {**row, "rate": {**row["rate"], "over_tokens": ratio}} if row["rate"] else None
+def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+    def changed(row: StepColumn, _limits: Limits) -> StepColumn | None:
+        return change(row) if row.order is not None else None
 
-    return change
-
-
-def _unless(globs: str, change: Callable[[Fields], Fields]) -> Callable[[Fields, Limits], Fields | None]:
-    def changed(row: Fields, limits: Limits) -> Fields | None:
-        return None if _allowed(row, getattr(limits, globs)) else change(row)
-
-    return changed
+    return in_rows(name, code, NEED, StepColumn, changed, why="another column than the step")
 
 
 KIND = Kind(
     name="step-metrics",
-    version=1,
+    version=2,
     roles={"run": SubjectKind.RUN},
-    needs={"columns": Need("step_columns", of=("run",), options=("steps",))},
+    needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,
     measure=Measure,
     codes={
@@ -259,59 +273,15 @@ KIND = Kind(
     judge=judge,
     check=check,
     falsifiers=(
-        Falsifier("a required metric is not logged", "absent", _dropped),
-        _in_required("one step without it", "missing", lambda row: {**row, "steps_missing": 1, "missing": 1}),
-        _in_required("one cell is not a number", "unreadable", lambda row: {**row, "unreadable": 1}),
-        _in_required("NaN at one step", "non-finite", lambda row: {**row, "nan": 1}),
-        _in_required("infinite at one step", "non-finite", lambda row: {**row, "infinite": 1}),
-        _at_step("a step without a number", "missing", lambda row, _: {**row, "missing": 1}),
-        _at_step(
-            "a step logged twice",
-            "repeated-steps",
-            lambda row, limits: _ordered(row, repeated_steps=limits.max_repeated_steps + 1),
-        ),
-        _at_step(
-            "the step falls",
-            "backward-steps",
-            lambda row, limits: _ordered(row, backward_steps=limits.max_backward_steps + 1),
-        ),
-        _at_step("steps left out", "gap", lambda row, limits: _ordered(row, largest_gap=limits.max_gap + 1)),
-        _at_step("half a step", "fractional-steps", lambda row, _: _ordered(row, fractional=1)),
-        each_row(
-            "a placeholder throughout",
-            "constant",
-            "columns",
-            _unless("allow_constant", column_basis.as_constant),
-            why="the contract lets every column be constant",
-        ),
-        *(
-            each_row(
-                name, "noise", "columns", _unless("allow_noise", change), why="the contract lets every column be noise"
-            )
-            for name, change in (
-                ("uniform noise for telemetry", column_basis.as_noise),
-                ("noise that hardly moves", column_basis.as_faint_noise),
-            )
-        ),
-        each_row(
-            "a rate above what was measured",
-            "inconsistent",
-            "columns",
-            _rate_off(1),
-            why="tokens, wall_ms and tokens_per_sec are not all logged",
-        ),
-        each_row(
-            "a rate below what was measured",
-            "inconsistent",
-            "columns",
-            _rate_off(-1),
-            why="tokens, wall_ms and tokens_per_sec are not all logged",
-        ),
-        _at_step(
-            "one step too few",
-            "too-few-steps",
-            lambda row, limits: _ordered(row, steps=limits.min_steps - 1),
-            Outcome.BLOCKED,
-        ),
+        Falsifier("a required metric is not logged", "absent", _unlogged),
+        _of_required("one step without it", "missing", steps_missing=1, missing=1),
+        _of_required("one cell is not a number", "unreadable", unreadable=1),
+        _of_required("NaN at one step", "non-finite", nan=1),
+        _of_required("infinite at one step", "non-finite", infinite=1),
+        _of_step("a step without a number", "missing", lambda row: replace(row, missing=1)),
+        _of_step("half a step", "fractional-steps", lambda row: _reordered(row, fractional=1)),
+        _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),
+        _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),
+        _invented("noise that hardly moves", "noise", "allow_noise", column_basis.as_faint_noise),
     ),
 )
