@@ -13,13 +13,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.binding import Bound, find, origin
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
 from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract
 from weighbridge.model import (
     CanaryResult,
@@ -41,6 +40,9 @@ from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    from weighbridge.evidence.redact import Redactor
 
 Progress = Callable[[str], None]
 
@@ -257,13 +259,17 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
 
     With a redactor, names and secrets are replaced and the subjects digested; without, nothing is meant to be kept.
     """
-    views = session.views
+    views, canaries = session.views, session.canaries
+    if redactor:
+        from weighbridge.evidence.redact import redact_canary
+
+        canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
     return Sealed(
         contract=session.contract,
         bound=session.bound,
         instances=session.on,
         measured={key: _as_sealed(item, redactor) for key, item in session.measured.items()},
-        canaries={key: redact_canary(one, redactor) if redactor else one for key, one in session.canaries.items()},
+        canaries=canaries,
         origins={
             key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
         },
@@ -297,8 +303,11 @@ def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
     """
     try:
         body, arrays = encode_measured(item)
-        told = redact_json(body, redactor) if redactor else body
-        return decode_measured(loads(dumps(told)), arrays)
+        if redactor:
+            from weighbridge.evidence.redact import redact_json
+
+            body = redact_json(body, redactor)
+        return decode_measured(loads(dumps(body)), arrays)
     except (WeighbridgeError, RecursionError) as error:
         what = error.what if isinstance(error, WeighbridgeError) else "it is nested too deep"
         why = f"what was measured cannot be sealed: {what}"

@@ -82,8 +82,7 @@ class Namesakes:
                     self._by_probe.setdefault(bytewise.probe(self.view, other), []).append(other)
         alike = [other for other in self._by_probe.get(bytewise.probe(candidate, name), ()) if other != name]
         return next(
-            (other for other in alike[:MAX_NAMESAKES] if bytewise.same((self.view, other), (candidate, name))),
-            None,
+            (other for other in alike[:MAX_NAMESAKES] if bytewise.same((self.view, other), (candidate, name))), None
         )
 
 

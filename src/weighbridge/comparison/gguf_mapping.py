@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -319,11 +319,6 @@ def _squeezed(pairing: Pairing, there: Shape) -> Pairing:
     if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
         return replace(pairing, shape=there)
     return pairing
-
-
-def looks_converted(source: Collection[str], candidate: Collection[str]) -> bool:
-    """Tell whether names changed so much that they were meant to: fewer than half of them are on both sides."""
-    return 2 * len(set(source) & set(candidate)) < len(candidate) and math.prod((len(source), len(candidate))) > 0
 
 
 def generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
