@@ -104,7 +104,7 @@ Shape = tuple[int, ...]
 # Architectures whose queries and keys are stored with the halves of each head interleaved.
 PERMUTED = (
     "llama", "llama-embed", "deci", "arcee", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "olmo",
-    "xverse", "arctic", "bailingmoe", "deepseek", "llada",
+    "xverse", "arctic", "bailingmoe", "deepseek", "llada"
 )  # fmt: skip
 INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")

@@ -298,7 +298,7 @@ def _difference(aligned: AlignedTensor, first: Difference | None) -> FirstDiffer
         offset=offset, file_offset=new.file_offset(offset), index=first.index,
         source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
         source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
-        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
+        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None
     )  # fmt: skip
 
 

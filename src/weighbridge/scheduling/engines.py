@@ -51,7 +51,7 @@ class Ran:
         """Count for machines."""
         return {
             "tasks": self.tasks, "workers": len(self.workers), "here": self.here, "lost": self.lost,
-            "again": self.again,
+            "again": self.again
         }  # fmt: skip
 
     def told(self) -> str:
@@ -130,7 +130,7 @@ class Engine:
         sizes = job.sizes()
         task = Task(
             run=f"weighbridge-{uuid4().hex}", prepare=spec.prepare, views=tuple(map(pack_view, spec.views)),
-            options=spec.options, fingerprint=job.fingerprint(),
+            options=spec.options, fingerprint=job.fingerprint()
         )  # fmt: skip
         before = self.cluster.workers()
         whole, done = sum(sizes.values()), 0

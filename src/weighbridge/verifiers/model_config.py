@@ -81,7 +81,7 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
     return ConfigField(
         name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
         source_basis=one.basis, candidate_basis=other.basis, why=why,
-        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told,
+        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ MARK = b"?"
 FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
 FED = (
     "head_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
-    "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
+    "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"
 )  # fmt: skip
 
 

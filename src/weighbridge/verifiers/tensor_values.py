@@ -35,7 +35,7 @@ QUANTITY = "tensor_values"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
-    "generated_error": None, "other": None, "errors_otherwise": {},
+    "generated_error": None, "other": None, "errors_otherwise": {}
 }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ class _Pair:
             source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
             elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
             source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
-            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found,
+            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found
         )  # fmt: skip
         view.forget(name)
         return row
@@ -145,7 +145,7 @@ class _Pair:
                 candidate_shape=new.shape, elements=new.elements,
                 nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
                 source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
-                **{**ABSENT, **(self._compared(aligned) if self.contents else {})},
+                **{**ABSENT, **(self._compared(aligned) if self.contents else {})}
             )  # fmt: skip
         finally:
             self.candidate.forget(name)
