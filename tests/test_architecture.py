@@ -125,8 +125,7 @@ def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
 # What knows only names, keys and shapes, and looks at no file.
 PLAIN = (
     *("model_config/model_fields", "model_config/model_keys", "model_config/model_defaults"),
-    *("comparison/alternatives", "comparison/generated_tensors", "comparison/gguf_mapping"),
-    *("comparison/gguf_names", "comparison/mapping_plan", "comparison/table_mapping"),
+    *("comparison/gguf_mapping", "comparison/mapping_plan"),
 )
 
 
