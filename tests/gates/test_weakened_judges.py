@@ -1,7 +1,7 @@
 """Weaken the judges that are not made of clauses, one place of their source each: an example or a trial must notice.
 
-Some mutants cannot be noticed: they change a figure that no example shows, or mean the same for all that can be measured. How many these are is counted for each kind, so that a new one is
-read by a person before the count is raised: `pytest -k KIND --pdb` shows `silent`.
+Some mutants cannot be noticed: they change a figure that no example shows, or mean the same for all that can be
+measured. How many these are is counted for each kind, so that a new one is read by a person before the count is raised.
 """
 
 from __future__ import annotations
