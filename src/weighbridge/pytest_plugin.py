@@ -129,7 +129,7 @@ class GateItem(pytest.Item):
     def _lines(self) -> Iterator[str]:
         import click
 
-        from weighbridge.report.terminal import block
+        from weighbridge.report.lines import block
 
         contract = self.parent
         assert isinstance(contract, ContractFile)

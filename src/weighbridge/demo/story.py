@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,9 +91,41 @@ def closing(bundle: str) -> tuple[Step, ...]:
     )
 
 
+def to_gguf(source: Path, target: Path) -> None:
+    """Write every BF16 tensor of a safetensors file into a GGUF file, names kept, bits untouched."""
+    import gguf
+    import ml_dtypes
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    assert ml_dtypes.bfloat16 is not None  # importing it teaches NumPy the dtype that `load_file` returns
+    writer = gguf.GGUFWriter(str(target), arch="gpt2")
+    writer.add_block_count(3)
+    for name, tensor in sorted(load_file(source).items()):
+        words = tensor.view(np.uint8).reshape(*tensor.shape[:-1], -1)
+        writer.add_tensor(name, words, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def mislabel(source: Path, target: Path) -> None:
+    """Copy a safetensors file with every BF16 label written as F16, the bytes untouched: a real importer's bug."""
+    data = source.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    for name, entry in header.items():
+        if name != "__metadata__":
+            entry["dtype"] = "F16"
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    target.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
 def tell(folder: Path, say: Callable[[str], None]) -> bool:
     """Run the whole story in a folder; True when every step ended as it must."""
-    from weighbridge.demo.importing import mislabel, to_gguf
+    import torch
 
     ended = [_run(TRAIN, folder, say)]
     if not all(ended):
@@ -99,8 +133,9 @@ def tell(folder: Path, say: Callable[[str], None]) -> bool:
     to_gguf(folder / SOURCE, folder / IMPORT)
     mislabel(folder / SOURCE, folder / MISLABELLED)
     shutil.copy(Path(__file__).with_name("models.py"), folder / "models.py")
-    ended += [_run(step, folder, say) for step in steps(cuda=_cuda())]
-    bundle = next(iter(_bundles(folder, "checkpoint-import")), "")
+    ended += [_run(step, folder, say) for step in steps(cuda=torch.cuda.is_available())]
+    bundles = sorted((folder / "evidence" / "bundles").glob("*-checkpoint-import-*"))
+    bundle = str(bundles[0].relative_to(folder)) if bundles else ""
     ended += [_run(step, folder, say) for step in closing(bundle)]
     return all(ended) and bool(bundle)
 
@@ -114,15 +149,3 @@ def _run(step: Step, folder: Path, say: Callable[[str], None]) -> bool:
     held = done.returncode == step.ends
     say(f"[exit {done.returncode}{'' if held else f', expected {int(step.ends)}'}]")
     return held
-
-
-def _bundles(folder: Path, contract: str) -> Iterator[str]:
-    """Find the bundles of a contract, the newest last, as paths relative to the folder."""
-    found = sorted((folder / "evidence" / "bundles").glob(f"*-{contract}-*"))
-    return (str(path.relative_to(folder)) for path in found)
-
-
-def _cuda() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available()) and torch.cuda.device_count() > 0

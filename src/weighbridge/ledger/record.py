@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from weighbridge.errors import LedgerError
-from weighbridge.evidence.rejudge import other_versions, rejudge
-from weighbridge.evidence.statement import BoundSubject
-from weighbridge.evidence.timestamps import moment, utc
+from weighbridge.evidence.review import other_versions, rejudge
+from weighbridge.evidence.statement import BoundSubject, moment, utc
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
@@ -132,17 +132,9 @@ def _earned(
     return entries
 
 
-def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: object) -> Entry:
-    return Entry(
-        step=step,
-        place=place,
-        seq=standing.seq + 1,
-        parents=standing.heads,
-        before=standing.status,
-        after=after,
-        recorded_at=utc(now),
-        **more,  # type: ignore[arg-type]
-    )
+def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: Any) -> Entry:
+    told = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
+    return Entry(step=step, place=place, seq=standing.seq + 1, **told, **more)  # type: ignore[arg-type]
 
 
 # --- Entries that need a reason ---------------------------------------------------------------------------------------

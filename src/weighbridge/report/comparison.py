@@ -16,8 +16,7 @@ from weighbridge.gates.value_preservation import KIND, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report.lines import capped, finding_text, trials_told
-from weighbridge.report.terminal import COLOURS
+from weighbridge.report.lines import COLOURS, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20

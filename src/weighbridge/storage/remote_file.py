@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from weighbridge.errors import SubjectError
+from weighbridge.printable import bare
 from weighbridge.storage.remote_store import LARGE, SMALL, Store
-from weighbridge.urls import bare
 
 AHEAD = 2  # blocks sent for before they are asked for
 MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major

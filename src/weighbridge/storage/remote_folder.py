@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from weighbridge.errors import SubjectError
+from weighbridge.printable import bare
 from weighbridge.storage.folder import USUAL, Place
 from weighbridge.storage.remote_file import RemoteFile
 from weighbridge.storage.remote_store import Store, open_store
-from weighbridge.urls import bare
 
 
 class RemoteFolder:

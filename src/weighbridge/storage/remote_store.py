@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.tensor import quoted
-from weighbridge.urls import bare, scheme_of
+from weighbridge.printable import bare, scheme_of
 
 Answer = TypeVar("Answer")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Origin
+from weighbridge.printable import bare
 from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE, Cells
 from weighbridge.run_logs.column_names import standard_names
 from weighbridge.run_logs.csv_log import read_csv
@@ -19,7 +20,6 @@ from weighbridge.run_logs.log_file import open_regular
 from weighbridge.run_logs.log_table import Log
 from weighbridge.run_logs.recorded_run import read_run_directory
 from weighbridge.storage.local_files import is_folder, local_path
-from weighbridge.urls import bare
 
 STEP = "step"
 _MAX_STEP = 2.0**53
