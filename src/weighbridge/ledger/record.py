@@ -59,9 +59,17 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
         def decide(entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen) -> Sequence[Entry]:
-            standing = fold(entries)
+            standing, declared = fold(entries), []
             moves.append(_move(place, standing, seen, now, contract_digest))
-            return _earned(place, standing, seen, now, contract_digest)
+            if standing.status is None:  # the pre-registration: the contract's digest, and when
+                about = {"cause": contract_digest, "contract_digest": contract_digest}
+                declared = [_next(place, standing, Step.DECLARE, Status.DRAFT, now, **about)]
+                standing = fold({digest_of(entry): entry for entry in declared})
+            if not moves[-1].moved:
+                return declared
+            step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
+            return [*declared, _next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence)]
 
         digests = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=digests)
@@ -111,25 +119,6 @@ def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime,
         after = standing.status or Status.DRAFT
         return Move(place=place, before=standing.status, after=after, code=refused.code, says=refused.what)
     return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
-
-
-def _earned(
-    place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str
-) -> Sequence[Entry]:
-    entries: list[Entry] = []
-    if standing.status is None:
-        # The pre-registration: the contract's digest, and when.
-        about = {"cause": contract_digest, "contract_digest": contract_digest}
-        declared = _next(place, Standing(), Step.DECLARE, Status.DRAFT, now, **about)
-        entries.append(declared)
-        standing = fold({digest_of(declared): declared})
-    try:
-        step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-    except LedgerError:
-        return entries
-    evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
-    entries.append(_next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence))
-    return entries
 
 
 def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: Any) -> Entry:

@@ -103,7 +103,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
 
 
 def classes(evaluation: Evaluation) -> Json:
-    """Give the class of every tensor, by name."""
+    """Return the class of every tensor, by name."""
     return {row.name: _class(row) for row in _rows(evaluation)}
 
 
