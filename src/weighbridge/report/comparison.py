@@ -15,8 +15,7 @@ from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, clas
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report.lines import capped, finding_text, trials_told
-from weighbridge.report.terminal import COLOURS
+from weighbridge.report.lines import COLOURS, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
@@ -103,7 +102,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
 
 
 def classes(evaluation: Evaluation) -> Json:
-    """Give the class of every tensor, by name."""
+    """Return the class of every tensor, by name."""
     return {row.name: _class(row) for row in _rows(evaluation)}
 
 

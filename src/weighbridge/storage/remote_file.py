@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge.errors import SubjectError
+from weighbridge.printable import bare
 from weighbridge.storage.readable import USUAL, Place
 from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
-from weighbridge.urls import bare
 
 AHEAD = 2  # blocks sent for before they are asked for
 MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major

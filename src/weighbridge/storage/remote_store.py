@@ -19,8 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
-from weighbridge.printable import quoted
-from weighbridge.urls import bare, scheme_of
+from weighbridge.printable import bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
 
