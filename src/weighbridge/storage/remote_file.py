@@ -54,7 +54,7 @@ class RemoteFile:
         return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Fetch bytes `start` to `stop`, of which those beyond the end are left out."""
+        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
         stop = min(stop, self.size)
         return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
 
