@@ -53,11 +53,7 @@ class Store:
             return self._fetched
 
     def info(self, path: str, name: str) -> dict[str, Any]:
-<<<<<<< HEAD
-        """Return what is known of a path, asked anew; `file-missing`, or `remote-…` where nobody can tell."""
-=======
         """Return what is known of a path, asked anew; refuse with `file-missing` or `remote-…`."""
->>>>>>> shrinkA
 
         def ask() -> dict[str, Any]:
             with self._turn:
