@@ -26,7 +26,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_values import LongValues
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.model_config.config_json import config_beside
-from weighbridge.scheduling.transfer import pack_view, unpack_view
+from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.folder import USUAL
 from weighbridge.storage.locate import locate
