@@ -20,8 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
-from weighbridge.model_config.config_json import config_beside
-from weighbridge.scheduling.transfer import pack_view, unpack_view
 
 from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
