@@ -18,7 +18,10 @@ def junit(
     verified: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
     expect_blocked: frozenset[str] = frozenset(),
 ) -> bytes:
-    """Write one test suite a contract and one test case a gate and instance; `verified` is (contract, file, …)."""
+    """Return one test suite per contract with one test case per gate and instance.
+
+    `verified` holds (contract, file, findings, measurements).
+    """
     suites = ET.Element("testsuites", name="weighbridge")
     for contract, file, findings, measured in verified:
         suites.append(_suite(contract, file, findings, measured, expect_blocked))

@@ -1,4 +1,4 @@
-"""Findings for machines: one JSON document with the sealed figures and the words beside them."""
+"""Findings as one JSON document: the sealed figures, with their words."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ INDENT = " " * 4
 
 
 def heading(contract: Contract, subjects: Sequence[str]) -> str:
-    """Return the line that names a contract and the subjects held against it."""
+    """Return the line that names a contract and its subjects."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
     return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
 
@@ -55,6 +55,6 @@ def gate_name(finding: Finding) -> str:
 def tally(findings: Sequence[Finding], code: ExitCode) -> str:
     """Return how many findings came to which outcome, and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
-    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
+    words = {Outcome.ERROR: "errored", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
     told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
     return f"{told or 'nothing judged'} of {len(findings)} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"
