@@ -17,7 +17,7 @@ from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import model_defaults, model_keys
-from weighbridge.run_logs import recorded_run
+from weighbridge.run_logs import json_log
 from weighbridge.verifiers import model_config
 from weighbridge.views.forward_subject import Captured, ForwardSubject
 
@@ -170,9 +170,9 @@ def test_every_file_that_says_what_a_model_is_is_on_its_page() -> None:
 
 
 def test_every_file_of_a_run_directory_is_on_its_page() -> None:
-    files = [recorded_run.HEAD, recorded_run.STEPS, recorded_run.EVENTS]
+    files = [json_log.HEAD, json_log.STEPS, json_log.EVENTS]
     assert first_column(section("run-directory", "## Files")) == files
-    assert recorded_run.SCHEMA in page("run-directory")
+    assert json_log.SCHEMA in page("run-directory")
 
 
 def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from weighbridge.urls import bare
 
+SHOWN = 60
+
 
 def printable(text: str) -> str:
     """Escape every character that is not printable, lone surrogates among them, and show URLs without their secrets."""
@@ -14,3 +16,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def quoted(name: str) -> str:
+    """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
+    return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")

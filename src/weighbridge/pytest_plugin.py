@@ -83,11 +83,11 @@ class ContractFile(pytest.File):
         """Weigh the whole contract, once."""
         if self._evaluation is None:
             from weighbridge.binding import instances
-            from weighbridge.runner import evaluate
+            from weighbridge.runner import judge, measure, seal
 
             contract = self._loaded.contract
             on = {gate.id: instances(gate, self._bound) for gate in contract.gates}
-            self._evaluation = evaluate(contract, self._bound, on, redactor=None)
+            self._evaluation = judge(seal(measure(contract, self._bound, on), None))
         return self._evaluation
 
 

@@ -1,4 +1,4 @@
-"""Evaluate: open the subjects, measure what the gates need, lay the canaries, and hand the sealed form to judging.
+"""Measure what the gates need with its canaries, seal what was measured, and judge what the sealed form decodes to.
 
 The runner never judges, and judging never sees anything but what the sealed bytes decode to.
 """
@@ -13,13 +13,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.binding import Bound, find, origin
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.evidence.redact import Redactor, redact_canary, redact_json
 from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract
 from weighbridge.model import (
     CanaryResult,
@@ -27,6 +26,7 @@ from weighbridge.model import (
     Faulted,
     Fields,
     Finding,
+    GateDecl,
     Measured,
     Measurement,
     Origin,
@@ -36,28 +36,37 @@ from weighbridge.model import (
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.host import Host
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import HERE, Execution
+from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
 from weighbridge.views.checkpoint import CheckpointView
 
+if TYPE_CHECKING:
+    from weighbridge.evidence.redact import Redactor
+
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """All that one evaluation saw and came to."""
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """What was measured in one session, as its sealed bytes decode."""
 
     contract: Contract
     bound: tuple[Bound, ...]
     instances: Mapping[str, tuple[str, ...]]
     measured: Mapping[str, Measured]
     canaries: Mapping[str, CanaryResult]
-    findings: tuple[Finding, ...]
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
     started: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Sealed):
+    """What was measured, and what it came to."""
+
+    findings: tuple[Finding, ...]
     finished: dt.datetime
 
 
@@ -65,10 +74,19 @@ class Session:
     """One evaluation under way: opens each subject once, measures each quantity once."""
 
     def __init__(
-        self, contract: Contract, bound: Sequence[Bound], *, execution: Execution, progress: Progress, debug: bool
+        self,
+        contract: Contract,
+        bound: Sequence[Bound],
+        on: Mapping[str, tuple[str, ...]],
+        *,
+        execution: Execution,
+        progress: Progress,
+        debug: bool,
     ) -> None:
+        self.started = dt.datetime.now(dt.UTC)
         self.contract = contract
         self.bound = tuple(bound)
+        self.on = on
         self.execution = execution
         self.progress = progress
         self.debug = debug
@@ -91,23 +109,43 @@ class Session:
                 raise
         return self.views[key]
 
+    def measure_gate(self, gate: GateDecl, instance: str) -> None:
+        """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
+        lacking, host = "", host_request(gate)
+        if host is not None:
+            self.measure(host)
+            lacking = _lacking(self.measured[host.key], gate.requires)
+        for item in all_requests(gate, instance):
+            if not lacking:
+                self.measure(item)
+            elif item.key not in self.measured:
+                why = Unmeasured(code=NOT_HERE, why=f"this host lacks {lacking}", remedy="run it on a host that has it")
+                self.measured[item.key] = self._unbound(item) or why
+
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
         if item.key in self.measured:
             return
-        found = [find(self.bound, subject, item.instance) for subject in item.subjects]
-        if None in found:
-            missing = item.subjects[found.index(None)]
-            self.measured[item.key] = _unbound(missing)
-            return
-        self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
-        self.measured[item.key] = self._guarded(item, tuple(bound for bound in found if bound is not None))
+        unbound = self._unbound(item)
+        if unbound is None:
+            self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
+        self.measured[item.key] = unbound or self._guarded(item, self._bound(item))
+
+    def _bound(self, item: Request) -> tuple[Bound, ...]:
+        return tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
+
+    def _unbound(self, item: Request) -> Unmeasured | None:
+        for name in item.subjects:
+            if find(self.bound, name, item.instance) is None:
+                why = f"the subject {name!r} is not bound"
+                return Unmeasured(code="unbound", why=why, remedy=f"bind it: --subject {name}=…")
+        return None
 
     def prefetch(self, items: Iterable[Request]) -> None:
         """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
         alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
         for item in items:
-            bound = tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
+            bound = self._bound(item)
             verifier = VERIFIERS.get((item.quantity, tuple(one.kind for one in bound)))
             if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
                 shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
@@ -162,12 +200,6 @@ class Session:
         return dataclasses.replace(result, total=verifier.extent(views, options))
 
 
-def _unbound(subject: str) -> Unmeasured:
-    return Unmeasured(
-        code="unbound", why=f"the subject {subject!r} is not bound", remedy=f"bind it: --subject {subject}=…"
-    )
-
-
 def _measured(
     verifier: Verifier, views: Views, options: Fields, execution: Execution
 ) -> Measurement | Unmeasured | SubjectError:
@@ -197,51 +229,60 @@ def lay_canary(
     return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
 
 
-def evaluate(
+def measure(
     contract: Contract,
     bound: Sequence[Bound],
     on: Mapping[str, tuple[str, ...]],
     *,
-    redactor: Redactor | None,
     opened: Mapping[tuple[str, str], Any] = MappingProxyType({}),
     execution: Execution = HERE,
     progress: Progress = lambda _text: None,
     debug: bool = False,
-) -> Evaluation:
-    """Measure and judge the gates of a contract, each on the instances that `on` names for it.
+) -> Session:
+    """Measure what the gates of a contract need, each on the instances that `on` names for it.
 
-    With a redactor, measurements are judged as they would be sealed, and the subjects are digested; without, nothing
-    is meant to be kept. `opened` are views that were opened already, by subject and instance.
+    `opened` are views that were opened already, by subject and instance.
     """
-    started = dt.datetime.now(dt.UTC)
-    session = Session(contract, bound, execution=execution, progress=progress, debug=debug)
+    session = Session(contract, bound, on, execution=execution, progress=progress, debug=debug)
     session.views |= opened
     session.prefetch(
         item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
     )
     for gate in contract.gates:
         for instance in on[gate.id]:
-            _measure_gate(session, all_requests(gate, instance), host_request(gate), gate.requires)
-    measured = {key: _as_sealed(item, redactor) for key, item in session.measured.items()}
-    canaries = {key: redact_canary(item, redactor) if redactor else item for key, item in session.canaries.items()}
-    progress("judging")
-    return Evaluation(
-        contract=contract,
-        bound=tuple(bound),
-        instances=on,
-        measured=measured,
+            session.measure_gate(gate, instance)
+    return session
+
+
+def seal(session: Session, redactor: Redactor | None) -> Sealed:
+    """Return what was measured as its sealed bytes decode, so that a live verdict and a re-judged one cannot differ.
+
+    With a redactor, names and secrets are replaced and the subjects digested; without, nothing is meant to be kept.
+    """
+    views, canaries = session.views, session.canaries
+    if redactor:
+        from weighbridge.evidence.redact import redact_canary
+
+        canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
+    return Sealed(
+        contract=session.contract,
+        bound=session.bound,
+        instances=session.on,
+        measured={key: _as_sealed(item, redactor) for key, item in session.measured.items()},
         canaries=canaries,
-        findings=judge_contract(contract, on, measured, canaries),
         origins={
-            key: origin(item, session.views[key])
-            for item in bound
-            if (key := (item.subject, item.instance)) in session.views
+            key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
         },
-        digests=_digests(session.views) if redactor else {},
-        sizes={key: view.size for key, view in session.views.items() if isinstance(view, CheckpointView)},
-        started=started,
-        finished=dt.datetime.now(dt.UTC),
+        digests=_digests(views) if redactor else {},
+        sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
+        started=session.started,
     )
+
+
+def judge(sealed: Sealed) -> Evaluation:
+    """Judge every gate on every instance that was measured; nothing but the sealed form is looked at."""
+    findings = judge_contract(sealed.contract, sealed.instances, sealed.measured, sealed.canaries)
+    return Evaluation(**vars(sealed), findings=findings, finished=dt.datetime.now(dt.UTC))
 
 
 def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], Mapping[str, str]]:
@@ -250,42 +291,23 @@ def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], M
     return dict(zip(sizes, threads.map_in_order(lambda key: views[key].digest(), sizes), strict=True))
 
 
-def _measure_gate(
-    session: Session, items: tuple[Request, ...], host: Request | None, requires: Mapping[str, bool]
-) -> None:
-    """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
-    if host is not None:
-        session.measure(host)
-        lacking = _lacking(session.measured[host.key], requires)
-        if lacking:
-            for item in items:
-                session.measured.setdefault(item.key, _not_here(lacking, item, session.bound))
-            return
-    for item in items:
-        session.measure(item)
-
-
 def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
     found = record_of(host, Host) if isinstance(host, Measurement) else None
     return next((name for name, needed in requires.items() if getattr(found, name, None) is not needed), "")
 
 
-def _not_here(lacking: str, item: Request, bound: Sequence[Bound]) -> Unmeasured:
-    missing = next((subject for subject in item.subjects if find(bound, subject, item.instance) is None), None)
-    if missing is not None:
-        return _unbound(missing)
-    return Unmeasured(code=NOT_HERE, why=f"this host lacks {lacking}", remedy="run it on a host that has it")
-
-
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
-    """Give what the sealed bytes decode to, so that a live verdict and a re-judged one cannot differ.
+    """Return what the sealed bytes decode to.
 
     What cannot be sealed was not measured: a hostile subject may hold names or numbers that no bundle can.
     """
     try:
         body, arrays = encode_measured(item)
-        told = redact_json(body, redactor) if redactor else body
-        return decode_measured(loads(dumps(told)), arrays)
+        if redactor:
+            from weighbridge.evidence.redact import redact_json
+
+            body = redact_json(body, redactor)
+        return decode_measured(loads(dumps(body)), arrays)
     except (WeighbridgeError, RecursionError) as error:
         what = error.what if isinstance(error, WeighbridgeError) else "it is nested too deep"
         why = f"what was measured cannot be sealed: {what}"

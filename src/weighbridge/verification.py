@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.binding import ARGUMENT, Bound, bind, instances
+from weighbridge import __version__
+from weighbridge.binding import ARGUMENT, EXECUTED, Bound, bind, instances
 from weighbridge.contract.load import LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError, UsageError
-from weighbridge.evidence.redact import Redactor, project_key, redactor_here
+from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
+from weighbridge.evidence.seal import Draft
+from weighbridge.evidence.seal import seal as write_bundle
+from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.runner import Evaluation, evaluate
-from weighbridge.sealing import command_line, keep
+from weighbridge.model import Fields, Origin
+from weighbridge.runner import Evaluation, judge, measure, seal
+from weighbridge.storage.local_files import is_file
 
 BUNDLES = "bundles"
+PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +69,22 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     loaded = load_all(asked.contracts, asked.params)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
-    targets = (item.target for items in bound for item in items)
-    named = (*command_line(), *targets, *(str(one.path) for one in loaded))
-    redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
-    return tuple(
-        _one(contract, subjects, asked, redactor, progress) for contract, subjects in zip(loaded, bound, strict=True)
-    )
-
-
-def _one(
-    loaded: LoadedContract, bound: tuple[Bound, ...], asked: Asked, redactor: Redactor, progress: Callable[[str], None]
-) -> Result:
-    on = {gate.id: instances(gate, bound) if _wanted(gate.id, asked.gates) else () for gate in loaded.contract.gates}
-    evaluation = evaluate(loaded.contract, bound, on, redactor=redactor, progress=progress, debug=asked.debug)
-    progress("sealing")
-    bundle = keep(evaluation, loaded.source, asked.evidence / BUNDLES, redactor, command_line())
-    move = record if asked.record else propose
-    moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digests(loaded.contract).whole)
-    return Result(loaded=loaded, evaluation=evaluation, bundle=bundle, moves=moves)
+    redactor = _redactor(loaded, bound)
+    results = []
+    for one, subjects in zip(loaded, bound, strict=True):
+        gates = one.contract.gates
+        on = {gate.id: instances(gate, subjects) if _wanted(gate.id, asked.gates) else () for gate in gates}
+        session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
+        sealed = seal(session, redactor)
+        progress("judging")
+        evaluation = judge(sealed)
+        progress("sealing")
+        bundle = write_bundle(_draft(evaluation, one.source, redactor), asked.evidence / BUNDLES, redactor)
+        move = record if asked.record else propose
+        digest = digests(one.contract).whole
+        moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
+        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
+    return tuple(results)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
@@ -130,3 +139,95 @@ def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:
 
 def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
+
+
+def _redactor(loaded: Sequence[LoadedContract], bound: Sequence[Sequence[Bound]]) -> Redactor:
+    targets = (item.target for items in bound for item in items)
+    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
+    return redactor_here(project_key(Path()), run=Path.cwd(), named=named)
+
+
+def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
+    """Return all that a bundle holds; `source` is the contract's own bytes."""
+    return Draft(
+        contract=evaluation.contract,
+        contract_yaml=source,
+        contract_digests=digests(evaluation.contract),
+        subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
+        instances=evaluation.instances,
+        measured=evaluation.measured,
+        canaries=evaluation.canaries,
+        findings=evaluation.findings,
+        tool=tool(),
+        host=host_pseudonym(redactor.key),
+        started=evaluation.started,
+        finished=evaluation.finished,
+        command=tuple(redactor.text(word) for word in _command_line()),
+        environment=environment(),
+    )
+
+
+def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
+    key = (item.subject, item.instance)
+    found: Mapping[str, str] = evaluation.digests.get(key, {})
+    return BoundSubject(
+        name=item.subject,
+        instance=item.instance,
+        kind=item.kind,
+        path=redactor.text(item.target),
+        origin=evaluation.origins.get(key, Origin.FIXTURE),
+        digests={redactor.text(name): digest for name, digest in found.items()},
+        size=evaluation.sizes.get(key) or _size(item, found),
+    )
+
+
+def _size(item: Bound, digests: Mapping[str, str]) -> int:
+    """Sum the bytes of a subject's files; what is executed is no file of its own."""
+    path = Path(item.target)
+    files = [path] if is_file(path) else [path / name for name in digests]
+    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
+
+
+def environment() -> Fields:
+    """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
+    versions = {name: version_of(name) for name in PACKAGES}
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "weighbridge": __version__,
+        "cpu_count": os.cpu_count(),
+        **{name: version for name, version in versions.items() if version},
+    }
+
+
+def version_of(name: str) -> str:
+    """Return the installed version of a package, empty where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def tool() -> Tool:
+    """Return which build of this tool is running: its version, and its commit where it runs from a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
+    dirty = bool(
+        commit and _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
+    )
+    return Tool(version=__version__, commit=commit, dirty=dirty)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    argv = ("git", "-C", str(root), *arguments)
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _command_line() -> tuple[str, ...]:
+    """Return the command as it was typed, the program by its name alone."""
+    return ("weighbridge", *sys.argv[1:])

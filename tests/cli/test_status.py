@@ -19,7 +19,7 @@ CONTRACT = (data_path("contracts") / "checkpoint-import.yaml").read_text()
 @pytest.fixture
 def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Record a live PASS of a contract that stands in this folder, by an unchanged tool, and give its bundle."""
-    monkeypatch.setattr("weighbridge.sealing.tool", lambda: Tool(version="0"))
+    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
     (workplace / "contracts").mkdir()
     (workplace / "contracts" / "mine.yaml").write_text(CONTRACT.replace("id: checkpoint-import", "id: mine"))
     for name in ("a", "b"):

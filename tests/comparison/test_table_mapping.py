@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 
-from weighbridge.comparison.table_mapping import table
+from weighbridge.comparison.mapping_plan import table
 
 SHAPES = {"model.a.weight": (2,), "model.b.weight": (3,), "c": (4,)}
 

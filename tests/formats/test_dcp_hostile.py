@@ -117,7 +117,7 @@ def test_pieces_must_be_the_tensor(tmp_path: Path, saved: Saved, message: str) -
 
 
 def test_a_tiling_of_too_many_cells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.formats.tiling.MAX_CELLS", 1)
+    monkeypatch.setattr("weighbridge.formats.dcp_metadata.MAX_CELLS", 1)
     assert refused(write(tmp_path / "x", {"w": GOOD})) == "dcp-pieces 'w': its 2 pieces cut it into more than 1 cells"
 
 

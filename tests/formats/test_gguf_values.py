@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.formats.files import gguf_bytes, key, text
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.gguf_values import LongValues
+from weighbridge.formats.gguf_file import LongValues
 from weighbridge.storage.mapped_file import MappedFile
 
 STRING, ARRAY, UINT32 = 8, 9, 4

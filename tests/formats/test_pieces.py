@@ -13,8 +13,8 @@ from tests.formats.dcp_files import WORDS, Chunk, Saved, write
 from tests.formats.files import joined
 
 from weighbridge.errors import SubjectError
+from weighbridge.formats.dcp_metadata import Block, doubled
 from weighbridge.formats.pieces import boxes
-from weighbridge.formats.tiling import Block, doubled
 from weighbridge.views.checkpoint import open_checkpoint
 
 

@@ -1,7 +1,4 @@
-"""Weaken a gate kind's judge by hand, one clause at a time, and tell whether the trials notice.
-
-A mutant is unnoticed when every measurement that passed still passes and every trial of it is caught or does not apply.
-"""
+"""Weaken functions of a module by their source, one place at a time."""
 
 from __future__ import annotations
 
@@ -10,16 +7,10 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.rows import typed
-
-import weighbridge.gates as package
-from weighbridge.clauses.kind import Kind
-from weighbridge.judging import falsify
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, TrialResult
+from weighbridge.model import Measurement
 
 Passing = tuple[Mapping[str, object], Mapping[str, Measurement]]  # limits as in a contract, evidence by need
 Change = tuple[str, Any]  # what changes, and how to change the node
@@ -39,13 +30,6 @@ SWAPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 OTHER_CALL = {"any": "all", "all": "any", "max": "min", "min": "max"}
 
 
-def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
-    kept = tuple(typed("tensor_values", row) for row in rows)
-    value = Rows("name", kept)
-    measured = Measurement(quantity="tensor_values", value=value, by="test", examined=len(kept), total=len(kept))
-    return {"pairs": measured}
-
-
 def called_by_judge(module: types.ModuleType, entries: Sequence[str] = ("judge",)) -> list[str]:
     """Name every function of a module that its judge comes to call, the judge included."""
     tree = ast.parse(inspect.getsource(module))
@@ -59,11 +43,8 @@ def called_by_judge(module: types.ModuleType, entries: Sequence[str] = ("judge",
     return reached
 
 
-def mutants(
-    kind: types.ModuleType, functions: Sequence[str], of: types.ModuleType | None = None
-) -> Iterator[tuple[str, Kind[Any]]]:
-    """Build every weakened kind, by `function: what: where`; `of` is the module of the functions, if not the kind's."""
-    module = of or kind
+def mutants(module: types.ModuleType, functions: Sequence[str]) -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield every module in which one place of one of these functions is weakened, by `function: what: where`."""
     tree = ast.parse(inspect.getsource(module))
     seen: dict[str, int] = {}
     for function in functions:
@@ -73,20 +54,7 @@ def mutants(
             mutant.body = [*tree.body[:at], body, *tree.body[at + 1 :]]
             name = f"{function}: {what}"
             seen[name] = seen.get(name, 0) + 1
-            yield name if seen[name] == 1 else f"{name} #{seen[name]}", _kind(mutant, module, kind)
-
-
-def _kind(tree: ast.Module, module: types.ModuleType, kind: types.ModuleType) -> Kind[Any]:
-    weakened = _run(tree, module)
-    if module is not kind:
-        weakened = _over(weakened, kind)
-    found: Kind[Any] = weakened.KIND
-    return found
-
-
-def unweakened(kind: types.ModuleType) -> Kind[Any]:
-    """Load a kind's module as mutants are loaded, unchanged: it must get through all its trials, as a mutant might."""
-    return _kind(ast.parse(inspect.getsource(kind)), kind, kind)
+            yield name if seen[name] == 1 else f"{name} #{seen[name]}", _run(mutant, module)
 
 
 def _run(tree: ast.Module, module: types.ModuleType) -> types.ModuleType:
@@ -95,20 +63,6 @@ def _run(tree: ast.Module, module: types.ModuleType) -> types.ModuleType:
     weakened.__dict__["a_little"] = a_little
     exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), weakened.__dict__)
     return weakened
-
-
-def _over(weakened: types.ModuleType, kind: types.ModuleType) -> types.ModuleType:
-    """Load a kind's module anew over a weakened module that it imports."""
-    name = weakened.__name__.removesuffix("_weakened")
-    short = name.rpartition(".")[2]
-    real = sys.modules[name]
-    sys.modules[name] = weakened
-    setattr(package, short, weakened)
-    try:
-        return _run(ast.parse(inspect.getsource(kind)), kind)
-    finally:
-        sys.modules[name] = real
-        setattr(package, short, real)
 
 
 def _changed(function: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
@@ -204,21 +158,3 @@ def _shortened() -> Iterator[Change]:
 def _part(iterated: ast.expr, part: ast.Slice) -> ast.expr:
     listed = ast.Call(ast.Name("list", ast.Load()), [iterated], [])
     return ast.Subscript(listed, part, ast.Load())
-
-
-def unnoticed(kind: Kind[Any], passing: Sequence[Passing]) -> bool:
-    """Tell whether a weakened kind gets through all its trials on every measurement that passes."""
-    return all(_gets_through(kind, limits, evidence) for limits, evidence in passing)
-
-
-def _gets_through(kind: Kind[Any], given: Mapping[str, object], evidence: Mapping[str, Measurement]) -> bool:
-    limits = read(kind.limits, given)
-    try:
-        verdict = kind.judge(evidence, limits)
-        if verdict.outcome is not Outcome.PASS:
-            return False
-        trials = list(falsify(kind, evidence, limits, verdict))
-    except Exception:
-        return False
-    caught = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
-    return caught and all(trial.result is not TrialResult.SURVIVED for trial in trials)

@@ -13,9 +13,8 @@ from tests.cli.conftest import Cli, cli
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
 from weighbridge.errors import SubjectError
-from weighbridge.model_config.config_json import MAX_CONFIG, config_beside
 from weighbridge.model_config.model_description import describe_model
-from weighbridge.model_config.sidecar_files import json_beside, text_beside
+from weighbridge.model_config.sidecar_files import MAX_CONFIG, config_beside, json_beside, text_beside
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 __all__ = ["cli"]

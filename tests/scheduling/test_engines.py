@@ -26,9 +26,8 @@ from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.scheduling import clusters, engines
 from weighbridge.scheduling.clusters import Cluster, reach
-from weighbridge.scheduling.engines import Engine, Task
-from weighbridge.scheduling.job import Execution, Progress, unheard
-from weighbridge.scheduling.transfer import pack_view
+from weighbridge.scheduling.engines import Engine, Task, pack_view
+from weighbridge.scheduling.threads import Execution, Progress, unheard
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.verifier import Asked, Views
 from weighbridge.views.checkpoint import open_checkpoint

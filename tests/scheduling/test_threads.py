@@ -13,7 +13,7 @@ from tests.formats.files import safetensors
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import HERE, JobSpec
+from weighbridge.scheduling.threads import HERE, JobSpec
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.verifier import Views
 from weighbridge.views.checkpoint import open_checkpoint

@@ -10,7 +10,7 @@ import pytest
 from tests.formats.files import safetensors
 
 from weighbridge.errors import SubjectError
-from weighbridge.scheduling.transfer import ENDS, pack_view, unpack_view
+from weighbridge.scheduling.engines import ENDS, pack_view, unpack_view
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 NAME = 8 + len('{"')  # where the first tensor's name stands in the file

@@ -20,16 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
+from weighbridge.scheduling.transfer import pack_view, unpack_view
 
 from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
-from weighbridge.formats.gguf_values import LongValues
+from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Measurement, Origin, Rows
-from weighbridge.model_config.config_json import config_beside
-from weighbridge.scheduling.transfer import pack_view, unpack_view
+from weighbridge.model_config.sidecar_files import config_beside
 from weighbridge.storage import remote_store
-from weighbridge.storage.folder import USUAL
-from weighbridge.storage.locate import locate
+from weighbridge.storage.mapped_file import locate
+from weighbridge.storage.readable import USUAL
 from weighbridge.storage.remote_store import LARGE, SMALL
 from weighbridge.verifiers import file_structure, tensor_values
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint

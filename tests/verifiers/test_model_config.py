@@ -23,7 +23,7 @@ from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
-from weighbridge.model_config.config_json import CONFIG
+from weighbridge.model_config.sidecar_files import CONFIG
 from weighbridge.quantities.checkpoint import EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest

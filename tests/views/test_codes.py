@@ -20,15 +20,13 @@ def codes_in(module: str, pattern: str, prefix: str = "") -> set[str]:
 def test_the_table_is_what_the_readers_raise() -> None:
     raised = codes_in("safetensors_file.py", r'_refuse\("([a-z]+)"', "safetensors-")
     raised |= codes_in("gguf_file.py", r'\.refuse\("([a-z]+)"', "gguf-") | {"gguf-overlap", "gguf-hole"}
-    raised |= codes_in("sharded.py", r'_refuse\("([a-z-]+)"|"(?:index)"') - {""} | {"index"}
-    raised |= codes_in("sharded.py", r'"(checkpoint-[a-z]+)"') | codes_in("detect.py", r'"(checkpoint-[a-z]+)"')
+    raised |= codes_in("detect.py", r'_refuse\("([a-z-]+)"') | codes_in("detect.py", r'"(checkpoint-[a-z]+)"')
     raised |= codes_in("mapped_file.py", r'SubjectError\(\s*"([a-z-]+)"')
     raised |= codes_in("remote_file.py", r'"(remote-[a-z]+)",') | codes_in("remote_store.py", r'"(remote-[a-z]+)",')
     raised |= codes_in("zip_archive.py", r'refuse\("([a-z]+)"', "zip-")
     raised |= codes_in("pickle_machine.py", r'refuse\("([a-z]+)"', "pickle-")
     raised |= codes_in("torch_pickle.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("torch_file.py", r'refuse\("([a-z]+)"', "torch-")
-    raised |= codes_in("torch_legacy.py", r'refuse\("([a-z]+)"', "torch-")
     raised |= codes_in("dcp_metadata.py", r'refuse\("([a-z]+)"', "dcp-") | {"dcp-hole"}
     raised |= codes_in("dcp_directory.py", r'refuse(?:_copy)?\("([a-z]+)"', "dcp-")
     raised |= codes_in("dcp_directory.py", r'"(dcp-[a-z]+)"')
@@ -44,7 +42,7 @@ def raised_in(*modules: str) -> set[str]:
 
 
 def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists() -> None:
-    raised = raised_in("log_file", "json_log", "csv_log", "log_table", "recorded_run", "run", "cells")
+    raised = raised_in("log_file", "json_log", "csv_log", "log_table", "run")
     assert raised == set(CODES["code of a run"])
     page = (Path(__file__).resolve().parents[2] / "spec" / "run-directory.md").read_text(encoding="utf-8")
     refused = page.partition("Refused, each with a code")[2]

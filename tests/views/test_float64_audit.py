@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.views.float64_audit import Float64Audit, float64_audit, rounded
+from weighbridge.views.torch_forward import Float64Audit, float64_audit, rounded
 
 FREQUENCIES = 10_000.0 ** -(np.arange(0, 16, 2) / 16)
 

@@ -27,8 +27,8 @@ from weighbridge.limits import LimitsError, read
 from weighbridge.model import Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.printable import printable
 from weighbridge.report import comparison
-from weighbridge.runner import Evaluation, evaluate
-from weighbridge.scheduling.job import Execution, Progress
+from weighbridge.runner import Evaluation, judge, measure, seal
+from weighbridge.scheduling.threads import Execution, Progress
 from weighbridge.storage.local_files import local_path
 
 if TYPE_CHECKING:
@@ -211,9 +211,10 @@ def _evaluate(
     opened = {(name, DEFAULT): view for name, view in views.items()}
     execution = Execution(engine=engine, on_progress=_rate())
     try:
-        return evaluate(
-            contract, bound, on, redactor=None, opened=opened, execution=execution, progress=progress(), debug=debug
-        )
+        said = progress()
+        session = measure(contract, bound, on, opened=opened, execution=execution, progress=said, debug=debug)
+        said("judging")
+        return judge(seal(session, None))
     finally:
         end_progress()
 

@@ -13,7 +13,7 @@ from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.data import FOLDERS, data_path
 from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
-from weighbridge.sealing import version_of
+from weighbridge.verification import version_of
 from weighbridge.verifiers import VERIFIERS
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")

@@ -4,18 +4,87 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weighbridge.comparison import hypotheses, value_errors
+from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.alternatives import alternatives
-from weighbridge.comparison.casts import numpy_dtype
-from weighbridge.comparison.exact_casts import find_exact_cast, two_step_casts
-from weighbridge.comparison.mapping_plan import Pairing, Plan
+from weighbridge.comparison.casts import (
+    INTEGERS,
+    cast,
+    castable,
+    decode,
+    find_exact_cast,
+    numpy_dtype,
+    shorten,
+    two_step_casts,
+)
+from weighbridge.comparison.mapping_plan import Pairing, Plan, alternatives
+from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Words
+    from weighbridge.comparison.value_errors import Hypothesis
+
+
+MAX_NAMESAKES = 16
+
+
+def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
+    """List what may have been done element by element between these two dtypes."""
+    old, new = source.dtype, candidate.dtype
+    sizes = numpy_dtype(old), numpy_dtype(new)
+    if sizes[0] is None or sizes[1] is None:
+        return {}
+    found: dict[str, Hypothesis] = {}
+    if castable("F16", new) and old == "BF16":
+        found["bf16-bits-as-f16"] = lambda stored: cast(stored, "F16", new)
+    if castable("BF16", new) and old == "F16":
+        found["f16-bits-as-bf16"] = lambda stored: cast(stored, "BF16", new)
+    if sizes[0].itemsize == sizes[1].itemsize and old != new:
+        found["relabelled"] = lambda stored: stored
+    # The bytes of what the candidate was meant to hold, or of the source's words where nothing else can be.
+    if sizes[1].itemsize > 1 and castable(old, new):
+        found["byte-swapped"] = lambda stored: cast(stored, old, new).byteswap()
+    elif 1 < sizes[0].itemsize == sizes[1].itemsize:
+        found["byte-swapped"] = lambda stored: stored.byteswap()
+    return found | _rounded(old, new)
+
+
+def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
+    """List roundings: towards zero, and on the way through a narrower type."""
+    if old in INTEGERS or new in INTEGERS or new == "F8_E8M0" or not castable(old, new):
+        return {}
+    found: dict[str, Hypothesis] = {}
+    if old != new:
+        found["truncated"] = lambda stored: shorten(decode(stored, old), new)
+    for name, narrow in (("through-f16", "F16"), ("through-bf16", "BF16")):
+        if narrow not in (old, new) and castable(old, narrow):
+            found[name] = lambda stored, narrow=narrow: cast(cast(stored, old, narrow), narrow, new)  # type: ignore[misc]
+    return found
+
+
+@dataclass(slots=True)
+class Namesakes:
+    """Finds the tensor of a checkpoint that holds exactly the bytes of another one, without comparing all with all."""
+
+    view: CheckpointView
+    _by_probe: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
+    _probing: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, candidate: CheckpointView, name: str) -> str | None:
+        """Name another tensor of the same dtype and size with the same bytes."""
+        with self._probing:  # another thread must not search what is half filled
+            if not self._by_probe:
+                for other in self.view.names():
+                    self._by_probe.setdefault(bytewise.probe(self.view, other), []).append(other)
+        alike = [other for other in self._by_probe.get(bytewise.probe(candidate, name), ()) if other != name]
+        return next(
+            (other for other in alike[:MAX_NAMESAKES] if bytewise.same((self.view, other), (candidate, name))), None
+        )
+
 
 MAX_PARTS = 1 << 12
 MAX_TRIES = 64
@@ -24,9 +93,7 @@ STACKED = "_exps."
 FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
 
 
-def attributed(
-    aligned: AlignedTensor, plan: Plan, namesakes: hypotheses.Namesakes
-) -> tuple[Mapping[str, int], str | None]:
+def attributed(aligned: AlignedTensor, plan: Plan, namesakes: Namesakes) -> tuple[Mapping[str, int], str | None]:
     """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
 
     What was done element by element is counted; any other making is told only where it gives every element.
@@ -35,7 +102,7 @@ def attributed(
     counts: dict[str, int] = {}
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
         old = dataclasses.replace(new, dtype=aligned.dtype)
-        counts |= value_errors.reproduced(aligned, hypotheses.elementwise(old, new))
+        counts |= value_errors.reproduced(aligned, elementwise(old, new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
     other = namesakes.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
     if other is not None and other not in {part.source for part in pairing.parts}:

@@ -6,21 +6,105 @@ Head counts are the source's, never the import's own: a permutation with the wro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weighbridge.comparison.generated_tensors import generated
-from weighbridge.comparison.gguf_names import STACKED, expert, gguf_names, left_out
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, ties
 from weighbridge.model_config.model_keys import CONFIG_KEYS
+
+SUFFIXES = (".weight", ".bias")
+PREFIXES = ("bert.", "roberta.", "model.language_model.", "language_model.")
+OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
+
+# One expert of a layer: its place, and which of the three matrices it is.
+EXPERTS = r"(?:.*\.)?layers\.(\d+)\.(?:block_sparse_moe|mlp|feed_forward)\.experts\."
+EXPERT = re.compile(EXPERTS + r"(\d+)\.(\w+)\.weight")
+STACKED = re.compile(EXPERTS + r"(gate_up_proj|down_proj)")
+MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
+ROUTER = re.compile(r"(?:.*\.)?layers\.(\d+)\.(?:block_sparse_moe|mlp)\.gate\.weight")
+
+MASK = "a causal mask"
+
+# What llama.cpp's converter leaves out by rule, whatever it holds.
+LEFT_OUT = {
+    r".*\.(attention|attn)\.(masked_bias|bias)": MASK,
+    r".*rotary_emb\.inv_freq": "a table that the loader computes",
+    r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
+    r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": "the pooler, which embedding models do not use",
+    r"cls\.(predictions|seq_relationship)\..*": "a training head",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One expert's matrix among those of a layer."""
+
+    layer: int
+    place: int
+    matrix: str
+
+
+def expert(name: str) -> Expert | None:
+    """Tell which expert's matrix a source tensor is."""
+    found = EXPERT.fullmatch(name)
+    if found is None or found[3] not in MATRIX:
+        return None
+    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]])
+
+
+def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Say, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
+    found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
+    return {name: why for name, why in found if why != MASK or _masks(shapes[name])}
+
+
+def _masks(shape: tuple[int, ...]) -> bool:
+    """Tell whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
+    return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
+
+
+def gguf_names(architecture: str, blocks: int, names: Iterable[str]) -> Mapping[str, str] | None:
+    """Name the GGUF tensor of each source tensor that has one, or None for an unknown architecture."""
+    import gguf
+
+    known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+    if architecture not in known:
+        return None
+    table = gguf.get_tensor_name_map(known[architecture], blocks)
+    found = {name: _named(name, table) for name in names}
+    return {name: new for name, new in found.items() if new is not None}
+
+
+def _named(name: str, table: object) -> str | None:
+    for spelled in _spellings(name):
+        new: str | None = table.get_name(spelled, try_suffixes=SUFFIXES)  # type: ignore[attr-defined]
+        if new is not None:
+            return new
+    router = ROUTER.fullmatch(name)
+    return f"blk.{router[1]}.ffn_gate_inp.weight" if router else None
+
+
+def _spellings(name: str) -> Iterable[str]:
+    """Spell a name as the map may know it: with old endings replaced, without a wrapper's prefix, or with the usual."""
+    for old, new in OLD_ENDINGS.items():
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    yield name
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix)
+            yield "model." + name.removeprefix(prefix)
+    yield "model." + name
+
 
 Shape = tuple[int, ...]
 
 # Architectures whose queries and keys are stored with the halves of each head interleaved.
 PERMUTED = (
     "llama", "llama-embed", "deci", "arcee", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "olmo",
-    "xverse", "arctic", "bailingmoe", "deepseek", "llada",
+    "xverse", "arctic", "bailingmoe", "deepseek", "llada"
 )  # fmt: skip
 INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other
 PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
@@ -237,6 +321,48 @@ def _squeezed(pairing: Pairing, there: Shape) -> Pairing:
     return pairing
 
 
-def looks_converted(source: Collection[str], candidate: Collection[str]) -> bool:
-    """Tell whether names changed so much that they were meant to: fewer than half of them are on both sides."""
-    return 2 * len(set(source) & set(candidate)) < len(candidate) and math.prod((len(source), len(candidate))) > 0
+def generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """Compute the tables that a configuration asks for, by the GGUF tensor's name."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope.get("full_attention", rope) if isinstance(rope, Mapping) else {}
+    kind = str(rope.get("rope_type") or rope.get("type") or "").lower()
+    found: dict[str, tuple[float, ...]] = {}
+    if kind == "llama3":
+        found["rope_freqs.weight"] = llama3(config, rope)
+    for length in ("long", "short"):
+        factors = rope.get(f"{length}_factor")
+        if isinstance(factors, (list, tuple)) and all(isinstance(one, (int, float)) for one in factors):
+            found[f"rope_factors_{length}.weight"] = tuple(float(one) for one in factors)
+    return found
+
+
+def llama3(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, ...]:
+    """Compute Llama 3's factors, `[head_dim / 2]`: 1 for short wavelengths, `factor` for long ones, a ramp between."""
+    base = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+    size = int(config.get("head_dim") or 0) or int(config["hidden_size"]) // int(config["num_attention_heads"])
+    factor, low, high = (float(rope.get(key, value)) for key, value in DEFAULTS.items())
+    context = float(rope.get("original_max_position_embeddings", 8192))
+    ramp = Ramp(factor=factor, low=low, high=high, context=context)
+    return tuple(_scaled(2 * math.pi * base ** (at / size), ramp) for at in range(0, size, 2))
+
+
+DEFAULTS = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramp:
+    """How much longer the long wavelengths become, and between which shares of the context they are."""
+
+    factor: float
+    low: float
+    high: float
+    context: float
+
+
+def _scaled(wave: float, ramp: Ramp) -> float:
+    if wave < ramp.context / ramp.high:
+        return 1.0
+    if wave > ramp.context / ramp.low:
+        return ramp.factor
+    smooth = (ramp.context / wave - ramp.low) / (ramp.high - ramp.low)
+    return 1 / ((1 - smooth) / ramp.factor + smooth)

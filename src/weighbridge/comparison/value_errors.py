@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.block_values import BLOCKS
-from weighbridge.comparison.casts import INTEGERS, decode, numpy_dtype, shown
-from weighbridge.comparison.exact_casts import ExactCast, values
+from weighbridge.comparison.casts import INTEGERS, ExactCast, decode, numpy_dtype, shown, values
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weighbridge.comparison.casts import Words
-    from weighbridge.comparison.exact_casts import Bytes
-    from weighbridge.comparison.hypotheses import Hypothesis
+    from weighbridge.comparison.casts import Bytes, Words
+
+    Hypothesis: TypeAlias = Callable[[Words], Words]  # source words -> the candidate's words, if it were so
 
 
 BITE = 1 << 15  # elements; whole blocks
@@ -299,7 +298,7 @@ def _difference(aligned: AlignedTensor, first: Difference | None) -> FirstDiffer
         offset=offset, file_offset=new.file_offset(offset), index=first.index,
         source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
         source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
-        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None,
+        ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None
     )  # fmt: skip
 
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Checksum, Reading, short
 from weighbridge.formats.strict_json import REMEDY, strict_json
-from weighbridge.formats.tensor import Tensor, quoted, span
-from weighbridge.model import Scalar
+from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAGIC = b"APR\0"
@@ -44,7 +43,7 @@ OWN_BLOCKS = {8: "AprQ4", 9: "AprQ8", 128: "AprQ4", 129: "AprQ8"}
 
 
 class _Entry(NamedTuple):
-    """What the index says about one tensor; `relative` counts from the start of the data, `at` is the entry's own."""
+    """What the index says of a tensor; `relative` counts from the start of the data, `at` is the entry's own."""
 
     name: str
     code: int
@@ -56,11 +55,7 @@ class _Entry(NamedTuple):
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read the tensors by name, in the order of the index, and the short metadata.
-
-    Raises:
-        SubjectError: `apr-…` with the byte offset and the reason.
-    """
+    """Read the tensors by name, in the order of the index, and the short metadata; refuse with `apr-…` and the byte."""
     if file.size < HEADER.size + FOOTER:
         _refuse("truncated", f"{file.size} bytes hold no header and footer", file, 0)
     _, major, minor, flags, count, metadata_at, metadata_size, index_at, data_at, crc, _ = HEADER.unpack(
@@ -78,14 +73,16 @@ def read(file: ReadableFile) -> Reading:
     sections = [HEADER.size, metadata_at, metadata_at + metadata_size, index_at, data_at, file.size - FOOTER]
     if sections != sorted(sections):
         _refuse("truncated", "metadata, index and data do not follow each other before the end of the file", file, 12)
-    metadata = _metadata(file, metadata_at, metadata_size)
+    if metadata_size > MAX_METADATA:
+        what = f"{metadata_size} bytes of metadata, more than the {MAX_METADATA} that are read"
+        _refuse("metadata", what, file, 20)
+    told = file.read(metadata_at, metadata_at + metadata_size)
+    value = strict_json(told, "apr-metadata", file, metadata_at) if metadata_size else {}
+    if not isinstance(value, dict):
+        _refuse("metadata", "the metadata is not a JSON object", file, metadata_at)
+    metadata = {key: short(item) for key, item in value.items()}
     entries = _entries(file, count, index_at, data_at)
     tensors = {entry.name: _tensor(entry, data_at, file) for entry in entries}
-    for before, entry in itertools.pairwise(entries):  # readers that search need names to rise
-        if before.name == entry.name:
-            _refuse("twice", f"the tensor {quoted(entry.name)} is given twice", file, entry.at)
-        if before.name.encode() > entry.name.encode():
-            _refuse("order", f"{quoted(entry.name)} comes after {quoted(before.name)} in the index", file, entry.at)
     _require_cover(entries, data_at, file)
     old, new = (any(entry.code in codes for entry in entries) for codes in (OLD, NEW))
     if old and new:  # two writers wrote it
@@ -99,16 +96,6 @@ def read(file: ReadableFile) -> Reading:
         Checksum(place="file", file=file.name, parts=(whole,), stored=footer),
     )
     return Reading(format="apr", tensors=tensors, metadata=metadata, checksums=checksums)
-
-
-def _metadata(file: ReadableFile, at: int, size: int) -> dict[str, Scalar]:
-    """Read the metadata's texts and numbers; what is nested or long becomes None."""
-    if size > MAX_METADATA:
-        _refuse("metadata", f"{size} bytes of metadata, more than the {MAX_METADATA} that are read", file, 20)
-    value = strict_json(file.read(at, at + size), "apr-metadata", file, at) if size else {}
-    if not isinstance(value, dict):
-        _refuse("metadata", "the metadata is not a JSON object", file, at)
-    return {key: short(item) for key, item in value.items()}
 
 
 def _entries(file: ReadableFile, count: int, at: int, stop: int) -> list[_Entry]:
@@ -165,7 +152,12 @@ def _tensor(entry: _Entry, data_at: int, file: ReadableFile) -> Tensor:
 
 
 def _require_cover(entries: list[_Entry], data_at: int, file: ReadableFile) -> None:
-    """Require that the tensors cover the data, each padded to the alignment: no hole, no overlap, nothing after."""
+    """Require that names rise, and that the tensors cover the data, each padded to the alignment, and nothing more."""
+    for before, entry in itertools.pairwise(entries):  # readers that search need names to rise
+        if before.name == entry.name:
+            _refuse("twice", f"the tensor {quoted(entry.name)} is given twice", file, entry.at)
+        if before.name.encode() > entry.name.encode():
+            _refuse("order", f"{quoted(entry.name)} comes after {quoted(before.name)} in the index", file, entry.at)
     cursor = 0
     for entry in sorted(entries, key=lambda entry: (entry.relative, entry.size)):
         gap = entry.relative - cursor

@@ -7,20 +7,18 @@ only one that lies in the checkpoint's own directory is ever opened.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats import dcp_metadata, torch_file
-from weighbridge.formats.contents import Checksum, Reading
+from weighbridge.formats import dcp_metadata, torch_file, zip_archive
 from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE
-from weighbridge.formats.tensor import Piece, Pieces, Tensor, quoted
+from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor
 from weighbridge.formats.torch_pickle import WHOLE, in_values
 from weighbridge.model import Scalar
-from weighbridge.storage import zip_archive
-from weighbridge.storage.folder import Folder
-from weighbridge.storage.readable import Excerpt, ReadableFile
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import Folder, ReadableFile
 
 FORMAT = "torch-dcp"
 UNWEIGHED = "dcp.unweighed_items"
@@ -28,12 +26,37 @@ COPY_AGAIN = "copy the whole directory again, .metadata and all .distcp files of
 COPY_FILES = "copy the files themselves into the directory (cp -L)"
 
 
-def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read what a checkpoint holds: its tensors, a note of what is no tensor, and the files by name.
+class _Excerpt:
+    """A stretch of an open file, read as if it were a file by itself; its bytes count from its own start."""
 
-    Raises:
-        SubjectError: `dcp-…`, or what the pickle or an item's archive is refused with.
-    """
+    __slots__ = ("_start", "name", "size", "whole")
+
+    def __init__(self, whole: ReadableFile, start: int, stop: int) -> None:
+        self.whole, self._start = whole, start
+        self.name = f"{whole.name}, in the item at byte {start},"
+        self.size = stop - start
+
+    @property
+    def version(self) -> str:
+        return self.whole.version
+
+    def read(self, start: int, stop: int) -> memoryview:
+        return self.whole.read(self._start + start, self._start + min(stop, self.size))
+
+    gather = read
+
+    def release(self, start: int, stop: int) -> None:
+        self.whole.release(self._start + start, self._start + stop)
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
+        return self.whole.windows(self._start + start, self._start + stop, size)
+
+    def require_unchanged(self) -> None:
+        self.whole.require_unchanged()
+
+
+def parse(metadata: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read the tensors, a note of what is none, and the files by name; refuse with `dcp-…`, `pickle-…` or `zip-…`."""
     contents = dcp_metadata.read(metadata)
     homes: dict[str, ReadableFile] = {}
     for name in sorted({item.file for item in contents.items.values()}):
@@ -93,7 +116,7 @@ def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Check
 
     All other members are held against theirs.
     """
-    part, place = Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
+    part, place = _Excerpt(file, item.start, item.start + item.nbytes), f"{key[0]} at byte {item.start}"
     if not bytes(part.read(0, 4)).startswith(zip_archive.MAGICS):
         refuse("item", f"{shown(key)} at byte {item.start} is no archive of torch.save", file)
     members = zip_archive.members(part)

@@ -6,18 +6,18 @@ what it gives as a file's name is a plain name.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
-from weighbridge.formats.tensor import quoted, span
-from weighbridge.formats.tiling import Block, doubled
+from weighbridge.formats.tensor import span
 from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, in_values, whole
-from weighbridge.storage.folder import is_plain
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import ReadableFile, is_plain
 
 NAME, SUFFIX = ".metadata", ".distcp"
 MODULE = "torch.distributed.checkpoint.metadata"
@@ -30,6 +30,8 @@ CHUNK, INDEX = f"{MODULE}.ChunkStorageMetadata", f"{MODULE}.MetadataIndex"
 PROPERTIES = f"{MODULE}.TensorProperties", f"{OLDER}.TensorProperties"
 PATHS = "PosixPath", "WindowsPath"
 MAX_FIELDS = 64
+MAX_CELLS = 1 << 22  # that the edges of pieces cut a tensor into
+CELLS = 64  # for each pair of pieces; a grid has one for each piece
 BY_NAME = {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
 VOCABULARY = Vocabulary(
     calls=frozenset({
@@ -48,6 +50,7 @@ REMEDIES = {
     "path": "fetch it again from where it was saved: PyTorch writes plain names only, beside .metadata",
 }
 
+Block = tuple[tuple[int, ...], tuple[int, ...]]  # where it starts, and how far it reaches
 Key = tuple[str, tuple[int, ...] | None]  # a tensor's name and a piece's first element; None for what is no tensor
 
 
@@ -81,11 +84,7 @@ def begins(head: bytes) -> bool:
 
 
 def read(file: ReadableFile) -> Contents:
-    """Read what the checkpoint holds.
-
-    Raises:
-        SubjectError: `dcp-…` or `pickle-…` with the tensor and the reason.
-    """
+    """Read what the checkpoint holds; refuse with `dcp-…` or `pickle-…`, the tensor and the reason."""
     if file.size > MAX_PICKLE:
         refuse("size", f"has {file.size} bytes, more than the {MAX_PICKLE} that are read", file)
     described, behind = read_pickle(file, 0, file.size, VOCABULARY)
@@ -210,6 +209,35 @@ class _Reader:
             how = quoted(by) if isinstance(by, str) else "a transform"
             self.refuse("transformed", f"{shown(key)} is stored through {how}, not as torch.save wrote it")
         return Item(path, start, nbytes)
+
+
+def doubled(shape: tuple[int, ...], blocks: Sequence[Block]) -> tuple[int, ...] | None:
+    """Return an element that two of the blocks hold, all of which lie inside the shape; None where there is none.
+
+    The blocks' edges cut the shape into cells, each wholly inside a block or outside it, so the work grows with the
+    cells, not with the pairs of blocks.
+    A ValueError tells that there would be more cells than any sharding has.
+    """
+    import numpy as np
+
+    edges = [
+        sorted({0, size, *itertools.chain.from_iterable((at[axis], at[axis] + sizes[axis]) for at, sizes in blocks)})
+        for axis, size in enumerate(shape)
+    ]
+    most = min(MAX_CELLS, CELLS * (1 + len(blocks)) ** 2)
+    if math.prod(len(cuts) - 1 for cuts in edges) > most:
+        raise ValueError(f"more than {most} cells")
+    numbers = [{edge: number for number, edge in enumerate(cuts)} for cuts in edges]
+    held = np.zeros([len(cuts) - 1 for cuts in edges], bool)
+    for at, sizes in blocks:
+        corners = zip(at, sizes, numbers, strict=True)
+        region = held[tuple(slice(number[start], number[start + size]) for start, size, number in corners)]
+        if region.any():
+            place = np.unravel_index(int(region.argmax()), region.shape)
+            first = [numbers[axis][start] for axis, start in enumerate(at)]
+            return tuple(edges[axis][first[axis] + int(step)] for axis, step in enumerate(place))
+        region[...] = True
+    return None
 
 
 def shown(key: Key) -> str:

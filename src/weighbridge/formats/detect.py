@@ -1,28 +1,58 @@
-"""Read a checkpoint file in the format that its first bytes tell, never its suffix."""
+"""Read a checkpoint in the format that its first bytes tell, never its suffix: one file, or several in a folder.
+
+A checkpoint in shards has an index, which must agree with what they hold, name by name. A shard's name in an index is
+untrusted: only a plain file name beside the index is ever opened.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats import apr_file, gguf_file, npy_file, onnx_file, safetensors_file, torch_file, torch_legacy
-from weighbridge.formats.contents import Reading
-from weighbridge.storage import zip_archive
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.formats import (
+    apr_file,
+    dcp_directory,
+    dcp_metadata,
+    gguf_file,
+    npy_file,
+    onnx_file,
+    safetensors_file,
+    torch_file,
+    zip_archive,
+)  # fmt: skip
+from weighbridge.formats.strict_json import strict_json
+from weighbridge.formats.tensor import Reading, Tensor
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes
+MAX_INDEX = 32 << 20
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 SAVE = "save the weights in one of these formats; safetensors is the safest"
 BIND = "bind a file that one of them wrote, or save the weights as safetensors"
+DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
 
 
-def read(file: ReadableFile) -> Reading:
-    """Read one file of any format that is read here.
+def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read a checkpoint from its file, index or `.metadata`: what it holds, and its files by name.
 
     Raises:
         SubjectError: foreign, malformed or hostile, with a stable code, offset and reason.
     """
+    head = bytes(file.read(0, HEAD))
+    if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
+        return _sharded(file, folder)
+    if dcp_metadata.begins(head):
+        return dcp_directory.parse(file, folder)
+    if reader_of(head) is _onnx:  # which may keep data in files beside it
+        return onnx_file.parse(file, folder)
+    return read(file), {file.name: file}
+
+
+def read(file: ReadableFile) -> Reading:
+    """Read one file that is a checkpoint, or a shard of one, by itself."""
     head = bytes(file.read(0, HEAD))
     reader = reader_of(head)
     # Formats that people bind by mistake are told before a header's length makes no sense.
@@ -33,27 +63,20 @@ def read(file: ReadableFile) -> Reading:
 
 
 def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
-    """Choose the reader that these first bytes call for, or none."""
-    for magic, reader in READERS.items():
-        if head.startswith(magic):
-            return reader
+    """Return the reader that these first bytes call for, or none."""
+    known = next((reader for magic, reader in READERS.items() if head.startswith(magic)), None)
+    if known is not None:
+        return known
     if head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= safetensors_file.MAX_HEADER:
         return safetensors_file.read
-    if torch_legacy.begins(head):
-        return torch_legacy.read
+    if torch_file.begins_legacy(head):
+        return torch_file.read_legacy
     if onnx_file.begins(head):
-        return onnx
+        return _onnx
     return None
 
 
-def looks_like_json(file: ReadableFile) -> bool:
-    """Return whether a file is an index, not a safetensors file, whose length's last byte is zero."""
-    head = bytes(file.read(0, 8))
-    return head.lstrip().startswith(b"{") and 0 not in head
-
-
-def onnx(file: ReadableFile) -> Reading:
-    """Read an ONNX model that has all its data in itself."""
+def _onnx(file: ReadableFile) -> Reading:
     return onnx_file.parse(file, None)[0]
 
 
@@ -67,6 +90,64 @@ def _zipped(file: ReadableFile) -> Reading:
         return npy_file.parse(file, members)
     what = f"is a ZIP archive of {len(members)} members, not one that torch.save or numpy.savez wrote"
     raise SubjectError("checkpoint-format", what, where=file.name, remedy=BIND)
+
+
+def checkpoint_in(folder: Folder) -> str:
+    """Return the name of the one checkpoint in a folder; refuse with `checkpoint-none` or `checkpoint-ambiguous`."""
+    if folder.holds(INDEX):
+        return INDEX
+    found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
+    if len(found) == 1:
+        return found[0]
+    older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
+    if older and not found:
+        return older
+    code = "checkpoint-ambiguous" if found else "checkpoint-none"
+    what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
+    remedy = "bind the file itself, or write the index beside it"
+    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
+    if parts:
+        what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
+        remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
+    raise SubjectError(code, what, where=folder.name, remedy=remedy)
+
+
+def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
+    """Read an index and all its shards: their tensors together, the first one's metadata, and the files by name."""
+    if index.size > MAX_INDEX:
+        _refuse("index", f"the index has {index.size} bytes, more than the {MAX_INDEX} that are read", index)
+    data = strict_json(index.read(0, index.size), "index", index)
+    homes = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(homes, dict) or not all(isinstance(shard, str) for shard in homes.values()):
+        _refuse("index", "weight_map is not a mapping of tensor names to shards", index)
+    files, tensors, readings = {index.name: index}, dict[str, Tensor](), list[Reading]()
+    for shard in sorted(set(homes.values())):
+        if not is_plain(shard):
+            _refuse("index", f"{quoted(shard)} is not a plain file name", index)
+        if not folder.holds(shard):
+            _refuse("shard-missing", f"the shard {quoted(shard)} is not beside the index", index)
+        file = folder.open(shard)
+        files[file.name] = file
+        readings.append(read(file))
+        for name, tensor in readings[-1].tensors.items():
+            if name in tensors:
+                _refuse("tensor-twice", f"{quoted(name)} is in {quoted(shard)} and in another shard", index)
+            if homes.get(name) != shard:
+                told = f"the index says {quoted(homes[name])}" if name in homes else "but not in the index"
+                _refuse("shard-wrong", f"{quoted(name)} is in the shard {quoted(shard)}, {told}", index)
+            tensors[name] = tensor
+    absent = next((name for name in homes if name not in tensors), None)
+    if absent is not None:
+        _refuse("shard-wrong", f"the shard {quoted(homes[absent])} does not hold {quoted(absent)}", index)
+    forms = sorted({reading.format for reading in readings}) or ["safetensors"]
+    metadata = next((reading.metadata for reading in readings if reading.metadata), {})
+    checksums = tuple(checksum for reading in readings for checksum in reading.checksums)
+    form = f"{'+'.join(forms)}-sharded"
+    return Reading(format=form, tensors=tensors, metadata=metadata, checksums=checksums), files
+
+
+def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
+    raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)
 
 
 READERS = {

@@ -1,19 +1,21 @@
 """Read a GGUF header (versions 2 and 3) in milliseconds, whatever its vocabulary, and never trust a count in it.
 
 Parses untrusted bytes: every count is held against the bytes that are left before anything is allocated or looped over.
-Vocabularies are stepped over, not decoded. Nothing is read from the payload.
+Vocabularies, merges and templates are stepped over, and read later where they lie, an entry at a time; every count and
+length is held against the file again then. Nothing is read from the payload.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Reading
-from weighbridge.formats.tensor import GGUF_TYPES, Tensor, quoted, span
-from weighbridge.model import Scalar
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
+from weighbridge.model import Json, Scalar
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import WINDOW, ReadableFile
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -27,6 +29,10 @@ MAX_NAME = 1 << 16
 STRETCH = 1 << 20  # bytes of a vocabulary looked at together
 MAX_KEPT = 1 << 10  # longer texts (chat templates, licences) are stepped over
 MAX_DEPTH = 4
+MAX_TEXT = 1 << 20  # bytes of one text that is read where it lies
+MAX_PIECE = 1 << 16  # bytes of one entry of an array of texts
+STRIDE = 1 << 12  # entries between two places that are remembered
+MAX_NUMBERS = 1 << 12  # entries of an array of numbers that is read at once: one a layer
 STRING, ARRAY, UINT32 = 8, 9, 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 LEAST_KEY, LEAST_TENSOR, LEAST_STRING, LEAST_ARRAY = 13, 24, 8, 12  # bytes
@@ -44,11 +50,7 @@ class _Info(NamedTuple):
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read the tensors by name, in header order, and the short metadata (None for arrays and long texts).
-
-    Raises:
-        SubjectError: `gguf-…` with the byte offset and the reason.
-    """
+    """Read the tensors by name, in header order, and the short metadata; refuse with `gguf-…` and the byte offset."""
     reader = _Reader(file)
     tensors, keys = reader.counts()
     metadata, _ = reader.metadata(keys)
@@ -68,16 +70,6 @@ def read(file: ReadableFile) -> Reading:
     return Reading(format="gguf", tensors={name: placed[name] for name in infos}, metadata=metadata)
 
 
-def places(file: ReadableFile) -> dict[str, int]:
-    """Find the byte at which each key's type stands, its value after it; every length on the way is checked.
-
-    Raises:
-        SubjectError: as `read` does.
-    """
-    reader = _Reader(file)
-    return reader.metadata(reader.counts()[1])[1]
-
-
 class _Reader:
     """A place in the header; every step is checked against the end of the file."""
 
@@ -91,21 +83,17 @@ class _Reader:
         where = f"{self.file.name} at byte {self.at if at is None else at}"
         raise SubjectError(f"gguf-{code}", what, where=where, remedy=WRITE_AGAIN)
 
-    def skip(self, size: int, what: str) -> int:
-        """Step over `size` bytes and return where they start."""
-        start = self.at
-        if size > self.file.size - start:
-            self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - start} are left")
-        self.at = start + size
-        return start
+    def skip(self, size: int, what: str) -> None:
+        if size > self.file.size - self.at:
+            self.refuse("truncated", f"{what} takes {size} bytes, {self.file.size - self.at} are left")
+        self.at += size
 
     def number(self, code: str, what: str) -> Any:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def take(self, size: int, what: str) -> memoryview:
-        """Step over `size` bytes and look at them."""
-        start = self.skip(size, what)
-        return self.file.read(start, self.at)
+        self.skip(size, what)
+        return self.file.read(self.at - size, self.at)
 
     def count(self, what: str, least: int, most: int) -> int:
         """Read a count of things that take at least `least` bytes each."""
@@ -119,7 +107,6 @@ class _Reader:
         return value
 
     def text(self, what: str) -> str:
-        """Read a name or key."""
         at = self.at
         length = self.number("Q", f"the length of {what}")
         if length > MAX_NAME:
@@ -131,7 +118,6 @@ class _Reader:
             self.refuse("text", f"{what} is not UTF-8", start)
 
     def counts(self) -> tuple[int, int]:
-        """Read the version, and the numbers of tensors and keys."""
         version = self.number("I", "the version")
         if version not in VERSIONS:
             big = " (a big-endian file?)" if version & 0xFFFF == 0 else ""
@@ -156,8 +142,7 @@ class _Reader:
 
     def value(self, kind: int, key: str) -> Scalar:
         if kind in SCALARS:
-            value: Scalar = self.number(SCALARS[kind], key)
-            return value
+            return self.number(SCALARS[kind], key)  # type: ignore[no-any-return]
         if kind == STRING:
             length = self.number("Q", f"the length of {key}")
             if length <= MAX_KEPT:
@@ -178,22 +163,18 @@ class _Reader:
             size = struct.calcsize("<" + SCALARS[kind])
             self.skip(self.count(what, size, self.file.size) * size, what)
         elif kind == STRING:
-            self.skip_strings(self.count(what, LEAST_STRING, MAX_STRINGS), what)
+            count, end = self.count(what, LEAST_STRING, MAX_STRINGS), self.file.size
+            while count:  # a stretch of the file at a time
+                passed, taken = _strings_in(self.file.read(self.at, min(self.at + STRETCH, end)), count)
+                if not passed or self.at + taken > end:
+                    self.refuse("truncated", f"{what} run beyond the end of the file")
+                self.at += taken
+                count -= passed
         elif kind == ARRAY:
             for _ in range(self.count(what, LEAST_ARRAY, MAX_STRINGS)):
                 self.skip_array(key, depth + 1)
         else:
             self.refuse("type", f"{key} is an array of the unknown type {kind}", self.at - 4)
-
-    def skip_strings(self, count: int, what: str) -> None:
-        """Step over a vocabulary, a stretch of the file at a time."""
-        end = self.file.size
-        while count:
-            passed, taken = _strings_in(self.file.read(self.at, min(self.at + STRETCH, end)), count)
-            if not passed or self.at + taken > end:
-                self.refuse("truncated", f"{what} run beyond the end of the file")
-            self.at += taken
-            count -= passed
 
     def layout(self, name: str) -> tuple[str, tuple[int, ...], int]:
         """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
@@ -242,3 +223,77 @@ def _placed(reader: _Reader, infos: dict[str, _Info], alignment: int) -> dict[st
     if size > max(cursor, reader.at):
         reader.refuse("trailing", f"{size - cursor} bytes after the last tensor", cursor)
     return tensors
+
+
+class LongValues:
+    """The long values of one file's header, by key; `places` are the bytes at which their types stand."""
+
+    __slots__ = ("file", "marks", "places", "refuse")
+
+    def __init__(self, file: ReadableFile) -> None:
+        reader = _Reader(file)
+        self.file, self.refuse = file, reader.refuse
+        _, self.places = reader.metadata(reader.counts()[1])
+        self.marks: dict[str, dict[int, int]] = {}  # where some entries of an array lie, once walked
+
+    def text(self, key: str) -> str | None:
+        """Read a text; None where the key is not there, or holds something else."""
+        at = self.places.get(key)
+        if at is None or self._number("I", at) != STRING:
+            return None
+        length = self._number("Q", at + 4)
+        if length > MAX_TEXT:
+            self.refuse("length", f"{quoted(key)} is {length} bytes long, at most {MAX_TEXT} are read", at + 4)
+        try:
+            return str(self.file.read(at + 12, at + 12 + length), "utf-8")
+        except UnicodeDecodeError:
+            self.refuse("text", f"{quoted(key)} is not UTF-8", at + 12)
+
+    def numbers(self, key: str) -> Json:
+        """Read a short array of numbers; None where the key is not there, or holds something else."""
+        found = self._array(key)
+        if found is None or found[0] not in SCALARS or found[1] > MAX_NUMBERS:
+            return None
+        kind, count, at = found
+        form = f"<{count}{SCALARS[kind]}"
+        return list(struct.unpack(form, self.file.read(at, at + struct.calcsize(form))))
+
+    def count(self, key: str) -> int | None:
+        """Count the entries of an array of texts; None where the key is not there, or holds something else."""
+        found = self._array(key)
+        return found[1] if found is not None and found[0] == STRING else None
+
+    def strings(self, key: str, start: int = 0) -> Iterator[bytes]:
+        """Yield an array of texts from one entry on, giving back what lies behind; nothing where there is none."""
+        found = self._array(key)
+        if found is None or found[0] != STRING:
+            return
+        self.file.require_unchanged()
+        known = {0: found[2], **self.marks.get(key, {})}  # begin at the last known entry before this one
+        begun = max(entry for entry in known if entry <= start)
+        behind = at = known[begun]
+        for entry in range(begun, found[1]):
+            length = self._number("Q", at)
+            if entry % STRIDE == 0:
+                self.marks.setdefault(key, {})[entry] = at
+            if entry >= start:
+                if length > MAX_PIECE:
+                    self.refuse("length", f"an entry of {quoted(key)} is {length} bytes long, at most {MAX_PIECE}", at)
+                yield bytes(self.file.read(at + 8, at + 8 + length))
+            at += 8 + length
+            if at - behind > WINDOW:
+                self.file.release(behind, at)
+                behind = at
+        self.file.release(behind, at)
+        self.file.require_unchanged()
+
+    def _array(self, key: str) -> tuple[int, int, int] | None:
+        """Return the type of an array's entries, their count, and where they begin."""
+        at = self.places.get(key)
+        if at is None or self._number("I", at) != ARRAY:
+            return None
+        return self._number("I", at + 4), self._number("Q", at + 8), at + 16
+
+    def _number(self, code: str, at: int) -> int:
+        value: int = struct.unpack_from("<" + code, self.file.read(at, at + 8))[0]
+        return value

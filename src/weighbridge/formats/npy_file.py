@@ -11,11 +11,11 @@ import struct
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Reading
-from weighbridge.formats.tensor import Tensor, quoted, row_major, span, strides_of
-from weighbridge.storage import zip_archive
+from weighbridge.formats import zip_archive
+from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
+from weighbridge.formats.zip_archive import Member
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
-from weighbridge.storage.zip_archive import Member
 
 MAGIC = b"\x93NUMPY"
 SUFFIX = ".npy"
@@ -36,30 +36,19 @@ KEYS = {"descr", "fortran_order", "shape"}
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read a lone array.
-
-    Raises:
-        SubjectError: `npy-…` with the byte offset and the reason.
-    """
+    """Read a lone array; refuse with `npy-…`, the byte offset and the reason."""
     return Reading(format="npy", tensors={WHOLE: _array(file, 0, file.size, WHOLE)})
 
 
 def parse(file: ReadableFile, members: dict[str, Member]) -> Reading:
-    """Read the arrays of an .npz archive by name.
-
-    Raises:
-        SubjectError: `npy-…` with the byte offset and the reason.
-    """
+    """Read the arrays of an .npz archive by name; refuse with `npy-…`, the byte offset and the reason."""
     arrays = {name.removesuffix(SUFFIX): member for name, member in members.items()}
-    return Reading(
-        format="npz",
-        tensors={name: _array(file, member.start, member.stop, name) for name, member in arrays.items()},
-        checksums=zip_archive.checksums(file, members),
-    )
+    tensors = {name: _array(file, member.start, member.stop, name) for name, member in arrays.items()}
+    return Reading(format="npz", tensors=tensors, checksums=zip_archive.checksums(file, members))
 
 
 def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
-    """Describe the array that lies between two bytes of the file, which it must fill."""
+    """Return the array that lies between two bytes of the file, which it must fill."""
     text, data = _header(file, start, stop, name)
     told = _items(text, file, start, name)
     dtype = _dtype(told["descr"], file, start, name)
@@ -79,7 +68,6 @@ def _array(file: ReadableFile, start: int, stop: int, name: str) -> Tensor:
 
 
 def _header(file: ReadableFile, start: int, stop: int, name: str) -> tuple[str, int]:
-    """Read the header's text, and find where the data begins."""
     lead = start + len(MAGIC)
     if stop - start < len(MAGIC) + 2 or bytes(file.read(start, lead)) != MAGIC:
         _refuse("header", f"{quoted(name)} is no array: it does not begin with NumPy's mark", file, start)
@@ -115,7 +103,6 @@ def _items(text: str, file: ReadableFile, at: int, name: str) -> dict[str, str]:
 
 
 def _dtype(descr: str, file: ReadableFile, at: int, name: str) -> str:
-    """Translate NumPy's name of a dtype."""
     order, kind = descr[:1], descr[1:]
     if kind.startswith("O"):
         _refuse("dtype", f"{quoted(name)} is an array of Python objects, which is a pickle", file, at)

@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from weighbridge.formats.contents import Reading
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
-from weighbridge.formats.tensor import Tensor, quoted, span
+from weighbridge.formats.tensor import Reading, Tensor, span
 from weighbridge.model import Scalar
-from weighbridge.storage.folder import Folder, is_plain
-from weighbridge.storage.readable import ReadableFile
+from weighbridge.printable import quoted
+from weighbridge.storage.readable import Folder, ReadableFile, is_plain
 
 FORMAT = "onnx"
 MAX_TENSORS = 1 << 20
@@ -57,11 +56,7 @@ def begins(head: bytes) -> bool:
 
 
 def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str, ReadableFile]]:
-    """Read the initializers by name, the short metadata, and the files by name; without a folder, none beside it.
-
-    Raises:
-        SubjectError: `onnx-…` with the byte offset and the reason.
-    """
+    """Read initializers by name, metadata, and files by name, none beside it without a folder; refuse with `onnx-…`."""
     model = Message(file, 0, file.size, [0], FORMAT)
     found = model.collected(MODEL, once=(*NAMED, 7))
     if not found[7] or not found[8]:
@@ -75,7 +70,13 @@ def parse(file: ReadableFile, folder: Folder | None) -> tuple[Reading, dict[str,
         for item in function.fields(FUNCTION):
             look = held.node if item.number == 7 else held.attribute
             look(function.within(item), 0)
-    _require_apart(model, held.tensors.values())
+    # The very same bytes may have two names.
+    placed = sorted((one for one in held.tensors.values() if one.nbytes), key=lambda one: (one.file, one.extent))
+    for behind, tensor in itertools.pairwise(placed):
+        shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
+        if shared and behind.extent != tensor.extent:
+            what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
+            model.refuse("overlap", what, tensor.offset)
     metadata: dict[str, Scalar] = {**_entries(model, [item for item in found[14] if item.nbytes <= MAX_KEPT])}
     for number, name in NAMED.items():
         for told in found[number]:
@@ -96,7 +97,6 @@ class _Held:
     constant_bytes: int = 0
 
     def graph(self, graph: Message, depth: int) -> None:
-        """Read the initializers of a graph, and of those inside its nodes."""
         if depth > MAX_DEPTH:
             graph.refuse("depth", f"graphs are nested more than {MAX_DEPTH} deep")
         for item in graph.fields(GRAPH):
@@ -108,12 +108,10 @@ class _Held:
                 self.node(graph.within(item), depth)
 
     def node(self, node: Message, depth: int) -> None:
-        """Look at the attributes of a node."""
         for attribute in node.fields(NODE):
             self.attribute(node.within(attribute), depth)
 
     def attribute(self, attribute: Message, depth: int) -> None:
-        """Count the tensors of an attribute, and look into its graphs."""
         for item in attribute.fields(ATTRIBUTE):
             if item.number in (6, 11):
                 self.graph(attribute.within(item), depth + 1)
@@ -122,7 +120,6 @@ class _Held:
                 self.constant_bytes += item.nbytes
 
     def initializer(self, message: Message) -> None:
-        """Place one initializer."""
         found = message.collected(TENSOR, once=(DATA_TYPE, SEGMENT, NAME, RAW, LOCATION))
         name = message.text(found[NAME][0], "a name") if found[NAME] else ""
         if not name or name in self.tensors:
@@ -150,8 +147,9 @@ class _Held:
         told = _entries(message, found[EXTERNAL])
         for key in ("offset", "length"):
             if key in told and not re.fullmatch(r"[0-9]{1,19}", told[key]):
-                what = f"{quoted(name)} has the {key} {quoted(told[key])}, which is no whole number"
-                message.refuse("external", what)
+                message.refuse(
+                    "external", f"{quoted(name)} has the {key} {quoted(told[key])}, which is no whole number"
+                )
         location, offset = told.get("location", ""), int(told.get("offset", 0))
         if not is_plain(location):
             message.refuse("external", f"{quoted(name)} is in {quoted(location)}, which is not a plain file name")
@@ -171,7 +169,6 @@ class _Held:
 
 
 def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple[str, tuple[int, ...], int]:
-    """Read dtype and shape, and the bytes they take."""
     code = found[DATA_TYPE][0].value if found[DATA_TYPE] else 0
     if code not in DTYPES:
         what = f"{quoted(name)} has the dtype {UNREAD.get(code, code)}, which is not read here"
@@ -188,7 +185,7 @@ def _layout(message: Message, found: dict[int, list[Field]], name: str) -> tuple
 
 
 def _place(message: Message, found: dict[int, list[Field]], name: str, dtype: str, nbytes: int) -> int:
-    """Find the bytes of a tensor in the model itself."""
+    """Return where the bytes of a tensor lie in the model itself."""
     used = [number for number in (RAW, *TYPED) if found[number]]
     if found[EXTERNAL] or len(used) > 1:
         message.refuse("external" if found[EXTERNAL] else "twice", f"{quoted(name)} has its data in two places")
@@ -217,13 +214,3 @@ def _entries(message: Message, fields: Iterable[Field]) -> dict[str, str]:
             inner.refuse("twice", f"the key {quoted(key)} is given twice")
         found[key] = value
     return found
-
-
-def _require_apart(model: Message, tensors: Iterable[Tensor]) -> None:
-    """Refuse two tensors that share some of their bytes; the very same bytes may have two names."""
-    placed = sorted((one for one in tensors if one.nbytes), key=lambda one: (one.file, one.extent))
-    for behind, tensor in itertools.pairwise(placed):
-        shared = behind.file == tensor.file and behind.extent[1] > tensor.offset
-        if shared and behind.extent != tensor.extent:
-            what = f"{quoted(tensor.name)} starts at byte {tensor.offset}, inside {quoted(behind.name)}"
-            model.refuse("overlap", what, tensor.offset)

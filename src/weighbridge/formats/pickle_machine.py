@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.tensor import quoted
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAX_PICKLE = 64 << 20  # bytes
@@ -57,11 +57,7 @@ REFERENCE = "persistent reference"
 
 
 def read_pickle(file: ReadableFile, start: int, stop: int, vocabulary: Vocabulary) -> tuple[object, int]:
-    """Read the pickle that begins at byte `start`: what it describes, and the byte behind it.
-
-    Raises:
-        SubjectError: `pickle-…` with the byte offset and the reason.
-    """
+    """Read the pickle that begins at byte `start`, and find the byte behind it; refuse with `pickle-…` and the byte."""
     machine = _Machine(file, start, min(stop, start + MAX_PICKLE), vocabulary)
     return machine.run(), machine.at
 

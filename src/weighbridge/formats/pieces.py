@@ -29,11 +29,7 @@ class Box(NamedTuple):
 
 
 def windows(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Iterator[memoryview]:
-    """Walk over the tensor's bytes in row-major order, in steps of `size`.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file is no longer the one that was opened.
-    """
+    """Yield the tensor's bytes in row-major order, in steps of `size`; refuse with `subject-changed`."""
     many = max(WINDOW // size, 1) * size
     for start in range(0, tensor.nbytes, many):
         window = read(files, tensor, start, min(start + many, tensor.nbytes))
@@ -44,11 +40,7 @@ def windows(files: Mapping[str, ReadableFile], tensor: Tensor, size: int) -> Ite
 
 
 def read(files: Mapping[str, ReadableFile], tensor: Tensor, start: int, stop: int) -> memoryview:
-    """Gather bytes `start` to `stop` of the tensor in row-major order.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file is no longer the one that was opened.
-    """
+    """Return bytes `start` to `stop` of the tensor in row-major order; refuse with `subject-changed`."""
     import numpy as np
 
     size, tiled = tensor.unit[1], tensor.pieces

@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Count the bytes it fills."""
+        """Return how many bytes it fills."""
         return self.stop - self.start
 
 
@@ -55,11 +55,7 @@ class Message:
         return Message(self.file, field.start, field.stop, self.spent, self.form)
 
     def fields(self, wanted: Mapping[int, Collection[int]]) -> Iterator[Field]:
-        """Walk over the fields of these numbers, each of one of its wire types; all others are stepped over.
-
-        Raises:
-            SubjectError: `…-wire`, `…-truncated` or `…-size`.
-        """
+        """Yield the fields of these numbers, each of one of its wire types; all others are stepped over."""
         at = self.start
         while at < self.stop:
             field = self._field(at)
@@ -70,11 +66,7 @@ class Message:
                 self.refuse("wire", f"the field {field.number} has the wire type {field.wire}", field.at)
 
     def collected(self, wanted: Mapping[int, Collection[int]], once: Collection[int]) -> dict[int, list[Field]]:
-        """Collect fields by number; those of `once` may be there once only, as readers differ about which they take.
-
-        Raises:
-            SubjectError: `…-twice` too.
-        """
+        """Collect fields by number; those of `once` may be there once only, as readers differ about which they take."""
         found: dict[int, list[Field]] = {number: [] for number in wanted}
         for field in self.fields(wanted):
             found[field.number].append(field)

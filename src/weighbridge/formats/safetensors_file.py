@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Reading
 from weighbridge.formats.strict_json import REMEDY, strict_json
-from weighbridge.formats.tensor import SAFETENSORS_UNITS, Tensor, quoted, span
+from weighbridge.formats.tensor import SAFETENSORS_UNITS, Reading, Tensor, span
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 PREFIX = 8
@@ -21,11 +21,7 @@ METADATA = "__metadata__"
 
 
 def read(file: ReadableFile) -> Reading:
-    """Read the tensors, by name in file order of the header, and the metadata of one safetensors file.
-
-    Raises:
-        SubjectError: `safetensors-…` with the byte offset and the reason.
-    """
+    """Read the tensors in the order of the header, and the metadata; refuse with `safetensors-…` and the byte."""
     if file.size < PREFIX:
         _refuse("truncated", f"{file.size} bytes cannot hold the header's length (8 bytes)", file, 0)
     (length,) = struct.unpack("<Q", file.read(0, PREFIX))

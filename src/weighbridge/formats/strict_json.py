@@ -12,11 +12,7 @@ REMEDY = "write the file again, or fetch it again and compare its size with the 
 
 
 def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0) -> object:
-    """Return what JSON in UTF-8 says, without doubled keys or lone surrogates.
-
-    Raises:
-        SubjectError: with `code`.
-    """
+    """Return what JSON in UTF-8 says; refuse with `code` what has doubled keys or lone surrogates."""
     try:
         text = str(data, "utf-8")
         value: object = loads(text, spelled=False)

@@ -1,14 +1,18 @@
-"""What a checkpoint says about one tensor, and how many bytes so many elements take. Knows no file."""
+"""What the reader of a format gives back: tensors, short metadata, and the checksums that a file carries of itself."""
 
 from __future__ import annotations
 
 import math
 import operator
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from weighbridge.model import Scalar
+from weighbridge.storage.readable import WINDOW, ReadableFile
 
 MAX_ELEMENTS = 2**63 - 1
-SHOWN = 60
+MAX_TEXT = 1 << 10  # characters of a text in metadata
 
 # dtype: (elements, bytes) of the smallest whole unit that is stored.
 SAFETENSORS_UNITS: Mapping[str, tuple[int, int]] = {
@@ -50,11 +54,11 @@ class Strides:
 
     @property
     def reach(self) -> int:
-        """Count the elements from the first stored one to the last, those between that are not the view's included."""
+        """Return how many elements lie from the first stored one to the last, those between included."""
         return 1 + sum((size - 1) * step for size, step in zip(self.shape, self.steps, strict=True))
 
     def position(self, index: int) -> int:
-        """Find where the element of this row-major index lies, in elements."""
+        """Return where the element of this row-major index lies, in elements."""
         index, found = self.first + index, 0
         for size, step in zip(reversed(self.shape), reversed(self.steps), strict=True):
             index, along = divmod(index, size)
@@ -84,8 +88,12 @@ class Pieces:
     first: int = 0
 
     def holder(self, word: int) -> tuple[Piece, int]:
-        """Find the piece that holds the word of this row-major index, and the word's index in the piece."""
-        place = unravelled(self.first + word, self.shape)
+        """Return the piece that holds the word of this row-major index, and the word's index in the piece."""
+        index, sides = self.first + word, []
+        for size in reversed(self.shape):
+            index, along = divmod(index, size)
+            sides.append(along)
+        place = sides[::-1]
         inside = ((piece, tuple(map(operator.sub, place, piece.at))) for piece in self.blocks)
         return next(
             (piece, sum(map(operator.mul, steps, row_major(piece.sizes))))
@@ -114,7 +122,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Count the elements."""
+        """Return how many elements it has."""
         return math.prod(self.shape)
 
     @property
@@ -124,7 +132,7 @@ class Tensor:
 
     @property
     def stored(self) -> tuple[Tensor, ...]:
-        """List what is stored of it, each in one file: itself, or its pieces."""
+        """Return what is stored of it, each in one file: itself, or its pieces."""
         return tuple(piece.stored for piece in self.pieces.blocks) if self.pieces else (self,)
 
     @property
@@ -135,7 +143,7 @@ class Tensor:
         return self.offset, self.offset + stored
 
     def file_offset(self, at: int) -> int:
-        """Find the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
+        """Return the byte that holds byte `at` of the tensor in row-major order, in its file or that of its piece."""
         if self.pieces:
             word, inside = divmod(at, self.unit[1])
             piece, index = self.pieces.holder(word)
@@ -146,6 +154,37 @@ class Tensor:
         return self.offset + self.strides.position(at // size) * size + at % size
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """A CRC-32 that a file carries of parts of itself, each `(start, stop)` in bytes; `place` is what they hold.
+
+    `place` and `file` are data from the outside: escape them when shown, never use them as a path.
+    """
+
+    place: str
+    file: str
+    parts: tuple[tuple[int, int], ...]
+    stored: int
+
+    def found(self, file: ReadableFile) -> int:
+        """Compute the CRC-32 of the parts as they are; reads each byte once, in constant memory."""
+        crc = 0
+        for start, stop in self.parts:
+            for window in file.windows(start, stop, WINDOW):
+                crc = zlib.crc32(window, crc)
+        return crc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One file, read: its format, tensors by name, metadata (None for what is long or no scalar), and checksums."""
+
+    format: str
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    checksums: tuple[Checksum, ...] = ()
+
+
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the steps, in elements, of an array that lies in row-major order."""
     steps = [1]
@@ -154,17 +193,8 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))[: len(shape)] if shape else ()
 
 
-def unravelled(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place, a number a dimension, of the element of this row-major index."""
-    place = []
-    for size in reversed(shape):
-        index, along = divmod(index, size)
-        place.append(along)
-    return tuple(reversed(place))
-
-
 def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None:
-    """Describe a view by its steps, in elements; None where its elements lie together in row-major order."""
+    """Return a view by its steps, in elements; None where its elements lie together in row-major order."""
     told = zip(shape, steps, row_major(shape), strict=True)
     if 0 in shape or all(step == expected for size, step, expected in told if size > 1):
         return None
@@ -174,7 +204,7 @@ def strides_of(shape: tuple[int, ...], steps: tuple[int, ...]) -> Strides | None
 
 
 def span(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Count the bytes that a tensor takes, or None where they overflow or do not fill whole units."""
+    """Return how many bytes a tensor takes, or None where they overflow or do not fill whole units."""
     elements, size = UNITS[dtype]
     count = 1
     for dimension in shape:  # one at a time, so that a thousand huge dimensions stay cheap
@@ -184,6 +214,8 @@ def span(dtype: str, shape: tuple[int, ...]) -> int | None:
     return None if count % elements else count // elements * size
 
 
-def quoted(name: str) -> str:
-    """Return a name from outside as a message shows it: quoted, escaped, not longer than 60 characters."""
-    return repr(name if len(name) <= SHOWN else name[: SHOWN - 1] + "…")
+def short(value: object) -> Scalar:
+    """Return a value of a file's metadata, or None for a long text and for what is no scalar."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None

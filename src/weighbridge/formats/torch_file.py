@@ -1,24 +1,30 @@
-"""Read a PyTorch file as torch.save has written it since 1.6: a ZIP archive of one pickle and the storages.
+"""Read a PyTorch file: as torch.save writes it, a ZIP archive of one pickle and the storages, and as before 1.6.
 
-Storages are mapped where they lie. The pickle is read as data by `pickle_machine`; torch is never imported.
+Before 1.6 it wrote five pickles, then each storage behind its size. Storages are mapped where they lie. Pickles are
+read as data by `pickle_machine`; torch is never imported.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats import torch_pickle
-from weighbridge.formats.contents import Reading
-from weighbridge.formats.pickle_machine import MAX_PICKLE, SAVE_AGAIN, read_pickle
-from weighbridge.formats.tensor import quoted
-from weighbridge.formats.torch_pickle import Storage
-from weighbridge.storage import zip_archive
+from weighbridge.formats import torch_pickle, zip_archive
+from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, SAVE_AGAIN, Made, Vocabulary, read_pickle
+from weighbridge.formats.tensor import UNITS, Reading
+from weighbridge.formats.torch_pickle import Reference, Storage
+from weighbridge.formats.zip_archive import Member
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
-from weighbridge.storage.zip_archive import Member
 
 PICKLE, CONSTANTS, BYTE_ORDER, DATA = "data.pkl", "constants.pkl", "byteorder", "data/"
 LITTLE = b"little"
+LEGACY_MAGIC = b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85019")  # a whole number of ten bytes
+PROTOCOL_AND_FRAME = 2, 11  # bytes before it: with the protocol only, or with a frame as well
+LEGACY_PROTOCOL = 1001
+SIZE = 8  # bytes before each storage
+NOTHING = Vocabulary()
 
 
 def root_of(members: dict[str, Member]) -> str | None:
@@ -29,11 +35,7 @@ def root_of(members: dict[str, Member]) -> str | None:
 
 
 def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
-    """Read the tensors by dotted name, and the scalars beside them.
-
-    Raises:
-        SubjectError: `torch-…`, `pickle-…` or `zip-…` with the place and the reason.
-    """
+    """Read tensors by dotted name and scalars beside them; refuse with `torch-…`, `pickle-…` or `zip-…`."""
     if root + CONSTANTS in members:
         refuse("script", "is a TorchScript program, whose classes are code", file)
     if (order := members.get(root + BYTE_ORDER)) is not None:
@@ -59,6 +61,50 @@ def parse(file: ReadableFile, members: dict[str, Member], root: str) -> Reading:
         what = f"no tensor looks into the storage {quoted(data + unread)}"
         refuse("unread", what, file, storages[unread].start)
     return Reading(format="torch", tensors=tensors, metadata=metadata, checksums=zip_archive.checksums(file, members))
+
+
+def begins_legacy(head: bytes) -> bool:
+    """Return whether a file begins with the magic number of the format before 1.6, whatever its pickle protocol."""
+    return head.startswith(b"\x80") and any(head.startswith(LEGACY_MAGIC, at) for at in PROTOCOL_AND_FRAME)
+
+
+def read_legacy(file: ReadableFile) -> Reading:
+    """Read tensors by dotted name and scalars beside them; refuse with `torch-…` or `pickle-…` and the place."""
+    _, at = read_pickle(file, 0, file.size, NOTHING)
+    version, at = read_pickle(file, at, file.size, NOTHING)
+    if version != LEGACY_PROTOCOL:
+        refuse("version", f"the protocol is not {LEGACY_PROTOCOL}", file, at)
+    system, behind = read_pickle(file, at, file.size, NOTHING)
+    if not isinstance(system, Made) or system.callee != DICTIONARY or ("little_endian", True) not in system.pairs:
+        refuse("byteorder", "does not say that it is little-endian", file, at)
+    described, at = read_pickle(file, behind, file.size, torch_pickle.VOCABULARY)
+    keys, behind = read_pickle(file, at, file.size, NOTHING)
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
+        refuse("storage", "the keys of the storages are no list of different texts", file, at)
+    storages = _storages(file, behind, keys, {told.key: told for told in torch_pickle.references(described, file)})
+    tensors, metadata = torch_pickle.tensors_of(described, file, storages)
+    return Reading(format="torch-legacy", tensors=tensors, metadata=metadata)
+
+
+def _storages(file: ReadableFile, at: int, keys: list[str], known: dict[str, Reference]) -> dict[str, Storage]:
+    """Place the storages, one behind the other to the end of the file; each is preceded by its count of elements."""
+    found: dict[str, Storage] = {}
+    for key in keys:
+        told = known.get(key)
+        if told is None:
+            refuse("unread", f"no tensor looks into the storage {quoted(key)}", file, at)
+        if at + SIZE > file.size:
+            refuse("truncated", f"the size of the storage {quoted(key)} is missing", file, at)
+        (count,) = struct.unpack("<Q", file.read(at, at + SIZE))
+        nbytes = count * (UNITS[told.dtype][1] if told.dtype else 1)
+        if nbytes > file.size - at - SIZE:
+            what = f"the storage {quoted(key)} takes {nbytes} bytes, {file.size - at - SIZE} are left"
+            refuse("truncated", what, file, at)
+        found[key] = Storage(at + SIZE, nbytes)
+        at += SIZE + nbytes
+    if at < file.size:
+        refuse("trailing", f"{file.size - at} bytes after the last storage", file, at)
+    return found
 
 
 def refuse(code: str, what: str, file: ReadableFile, at: int = 0) -> NoReturn:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import short
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
-from weighbridge.formats.tensor import UNITS, Tensor, quoted, span, strides_of
+from weighbridge.formats.tensor import UNITS, Tensor, short, span, strides_of
 from weighbridge.model import Scalar
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else
@@ -93,11 +93,7 @@ def references(root: object, file: ReadableFile) -> Iterator[Reference]:
 def tensors_of(
     root: object, file: ReadableFile, storages: Mapping[str, Storage]
 ) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
-    """Read the tensors in what a pickle describes, by name, and the scalars beside them (None for what is longer).
-
-    Raises:
-        SubjectError: `torch-…` with the tensor and the reason.
-    """
+    """Read the tensors in what a pickle describes, by name, and the scalars beside them; refuse with `torch-…`."""
     walk = _Walk(file=file, storages=storages)
     walk.visit((), root, 0)
     shown = sum(tensor.nbytes for tensor in walk.tensors.values())
@@ -121,7 +117,6 @@ class _Walk:
         raise SubjectError(f"torch-{code}", what, where=self.file.name, remedy=SAVE_AGAIN)
 
     def visit(self, path: tuple[str, ...], value: object, depth: int) -> None:
-        """Note the tensors and scalars at and under one place."""
         self.visits += 1
         if depth > MAX_DEPTH or self.visits > MAX_VISITS:
             self.refuse("nested", f"is nested more than {MAX_DEPTH} deep, or refers to itself, at {_shown(path)}")
@@ -138,7 +133,11 @@ class _Walk:
     def _visit_made(self, path: tuple[str, ...], made: Made, depth: int) -> None:
         if made.callee in DICTIONARIES:
             for key, value in (*self._given(made), *made.pairs):
-                self._visit_entry((*path, self._key(key, path)), value, depth)
+                inner, before = (*path, self._key(key, path)), len(self.tensors)
+                self.visit(inner, value, depth + 1)
+                nested = isinstance(value, Made) and value.callee in DICTIONARIES
+                if not nested and len(self.tensors) == before:
+                    self.metadata[self._named(inner)] = short(value)
         elif made.callee in (V1, V2, V3, REFERENCE):
             tensor = self._bare(path, made) if made.callee == REFERENCE else self._tensor(path, made)
             if tensor.name in self.tensors:
@@ -149,13 +148,6 @@ class _Walk:
         else:
             self.visit(path, made.args, depth + 1)
         self.visit(path, made.state, depth + 1)
-
-    def _visit_entry(self, path: tuple[str, ...], value: object, depth: int) -> None:
-        before = len(self.tensors)
-        self.visit(path, value, depth + 1)
-        nested = isinstance(value, Made) and value.callee in DICTIONARIES
-        if not nested and len(self.tensors) == before:
-            self.metadata[self._named(path)] = short(value)
 
     def _visit_wrapped(self, path: tuple[str, ...], made: Made, depth: int) -> None:
         """Visit what a parameter, or a tensor with attributes, is made from, and then its attributes."""

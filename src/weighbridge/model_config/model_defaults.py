@@ -51,6 +51,10 @@ SAME_FAMILY = {
 }  # fmt: skip
 ENCODERS = ("bert", "nomic-bert", "jina-bert-v2", "t5encoder")  # they have no head that could be tied
 
+SAID_BY_NONE = {
+    "tied_embeddings": "a head of its own, or none at all: the tensors tell",
+    "activation": "GGUF does not say it, and what a loader computes is not known here",
+}
 PLACEHOLDER = "the import holds a placeholder, which no loader of this architecture reads"
 STATE_SPACE = dict.fromkeys(("context_length", "feed_forward_length", "head_count", "head_count_kv"), PLACEHOLDER)
 COMPRESSED = "the import's attention is laid out compressed, with one key-value head of another size"
@@ -63,7 +67,7 @@ IN_TENSORS = "the factors are a tensor of the import, and compared as one"
 
 
 def default(name: str, model: Model) -> Stated | None:
-    """Say what a loader takes for a field that this side does not state, or None where that is not known."""
+    """Return what a loader takes for a field that this side does not state, or None where that is not known."""
     if model.form == GGUF and name in GGUF_ONLY:
         return GGUF_ONLY[name](model)
     by_architecture = OF_ARCHITECTURE if model.form == GGUF else OF_MODEL_TYPE
@@ -114,24 +118,20 @@ def _tied(model: Model) -> Stated | None:
 
 
 def _computed(model: Model) -> Stated | None:
-    kind = COMPUTED.get(model.architecture)
-    return (
-        None
-        if kind is None
-        else Stated(value=kind, read=f"what a loader of {model.architecture} computes", basis="default")
-    )
+    kind, read = COMPUTED.get(model.architecture), f"what a loader of {model.architecture} computes"
+    return None if kind is None else Stated(value=kind, read=read, basis="default")
 
 
 GGUF_ONLY: Mapping[str, Callable[[Model], Stated | None]] = {"tied_embeddings": _tied, "activation": _computed}
 
 
 def family(value: Json) -> Json:
-    """Name an activation as loosely as GGUF's loaders know it: all approximations of GELU are one."""
+    """Return an activation as loosely as GGUF's loaders know it: all approximations of GELU are one."""
     return SAME_FAMILY.get(str(value), value)
 
 
 def incomparable(name: str, source: Model, candidate: Model) -> str:
-    """Say why a field of these two sides cannot be compared, or nothing."""
+    """Return why a field of these two sides cannot be compared, or nothing."""
     if name == "architecture":
         return "" if source.form == candidate.form else "the two formats name architectures differently"
     if source.form == candidate.form:
@@ -141,24 +141,12 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
         return ""
     if name in NOT_MEANT.get(file.architecture, {}):
         return NOT_MEANT[file.architecture][name]
-    if name in ("rope_scaling_factor", "rope_original_context") and _value(file, "rope_scaling") in (
-        "table",
-        "longrope",
-    ):
+    in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
+    if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
         return IN_TENSORS if name not in file.fields else ""
     if name in GGUF_ONLY and name in other.fields and name not in file.fields and default(name, file) is None:
         return SAID_BY_NONE[name]
-    return _outside(name, other, file)
-
-
-SAID_BY_NONE = {
-    "tied_embeddings": "a head of its own, or none at all: the tensors tell",
-    "activation": "GGUF does not say it, and what a loader computes is not known here",
-}
-
-
-def _outside(name: str, other: Model, file: Model) -> str:
-    """Tell an id that no token has; a converter leaves it out."""
+    # An id that no token has is left out by a converter.
     value, size = _value(other, name), _value(other, "vocab_size")
     outside = name.endswith("_token_id") and isinstance(value, int) and isinstance(size, int) and value >= size
     return "the id lies outside the vocabulary" if outside and name not in file.fields else ""

@@ -10,21 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.formats.gguf_values import LongValues
+from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Json
-from weighbridge.model_config.config_json import CONFIG, MAX_CONFIG, config_beside
 from weighbridge.model_config.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
 from weighbridge.model_config.model_keys import gguf_keys, of_config, of_gguf, of_post_processor, of_tokenizer
-from weighbridge.model_config.sidecar_files import json_beside, text_beside
+from weighbridge.model_config.sidecar_files import CONFIG, MAX_CONFIG, config_beside, json_beside, text_beside
 from weighbridge.model_config.vocabulary import (
     MAX_TOKENIZER,
     TOKENIZER,
     Vocabulary,
-    of_directory,
-)
-from weighbridge.model_config.vocabulary import (
-    of_gguf as vocabulary_of_gguf,
-)
+    vocabulary_of_directory,
+    vocabulary_of_gguf,
+)  # fmt: skip
 from weighbridge.views.checkpoint import CheckpointView
 
 DESCRIBED = "described"
@@ -42,16 +39,12 @@ class ModelDescription:
 
     @property
     def silent(self) -> bool:
-        """Tell whether this side says nothing at all."""
+        """Return whether this side says nothing at all."""
         return not self.model.fields and self.vocabulary is None
 
 
 def describe_model(view: CheckpointView | ModelDescription) -> ModelDescription:
-    """Read one side, once.
-
-    Raises:
-        SubjectError: `config`, `file-…` or `gguf-…`, when something is there and cannot be read.
-    """
+    """Read one side, once; refuse with `config`, `file-…` or `gguf-…`, when something is there and cannot be read."""
     if isinstance(view, ModelDescription):
         return view
     known: ModelDescription = view.sidecars.read.get(DESCRIBED) or _read(view)
@@ -64,9 +57,8 @@ def _read(view: CheckpointView) -> ModelDescription:
         return _of_gguf(view)
     if view.format == "apr":
         name = str(view.metadata.get("architecture") or "")
-        return ModelDescription(
-            model=Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata")), vocabulary=None
-        )
+        model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
+        return ModelDescription(model=model, vocabulary=None)
     return _of_directory(view)
 
 
@@ -96,7 +88,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
     settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
-    vocabulary = of_directory(view, tokenizer, settings)
+    vocabulary = vocabulary_of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG) | of_tokenizer(config, generation, settings, _known(tokenizer, settings))
     if tokenizer is not None:
         fields |= of_post_processor(tokenizer.get("post_processor"), _framing(settings))
@@ -113,7 +105,6 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
 
 
 def _known(tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Number the added tokens by their content."""
     decoder = settings.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
     found = {
@@ -128,7 +119,7 @@ def _known(tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> 
 
 
 def _framing(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Name the texts of the tokens that begin and end a text."""
+    """Return the texts of the tokens that begin and end a text."""
     found = {}
     for token, stand_in in (("bos", "cls"), ("eos", "sep")):
         entry = settings.get(f"{token}_token") or settings.get(f"{stand_in}_token")
@@ -141,11 +132,8 @@ def _template(view: CheckpointView, settings: Mapping[str, Any]) -> Stated | Non
     """Read the chat template, the default one where there are several; what another file says is kept beside."""
     alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
     older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
-    places = (
-        (settings.get("chat_template"), "tokenizer_config.json"),
-        (alone, TEMPLATE_FILE),
-        (older, "chat_template.json"),
-    )
+    first = settings.get("chat_template")
+    places = (first, "tokenizer_config.json"), (alone, TEMPLATE_FILE), (older, "chat_template.json")
     told = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
     if not told:
         return None
@@ -161,7 +149,7 @@ def _default(template: Any) -> Json:
 
 
 def digest(template: Json) -> Json:
-    """Give the digest of a template's text; what is no text is told as it is."""
+    """Return the digest of a template's text; what is no text is told as it is."""
     if not isinstance(template, str):
         return canonical(template, Kind.WORD)
     return f"sha256:{hashlib.sha256(template.encode('utf-8', 'surrogatepass')).hexdigest()}"

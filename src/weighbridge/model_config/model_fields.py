@@ -72,7 +72,7 @@ class Model:
 
 
 def canonical(value: Json, kind: Kind) -> Json:
-    """Give a value its one form; what is of another kind becomes a text that says what it is."""
+    """Return the one form of a value; what is of another kind becomes a text that says what it is."""
     if kind is Kind.COUNT and isinstance(value, (list, tuple)) and value:
         each = [canonical(item, kind) for item in value]
         return each[0] if all(item == each[0] for item in each) else each if len(each) <= SHOWN else text(each)
@@ -83,19 +83,15 @@ def canonical(value: Json, kind: Kind) -> Json:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return text(value)
     if kind is Kind.NUMBER:
-        return _as_float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return text(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _as_float(value: float) -> float | str:
-    try:
-        return float(value)
-    except OverflowError:
-        return text(value)
-
-
 def text(value: Json) -> str:
-    """Say a value of an unexpected kind in a few letters, unlike every other value's."""
+    """Return a value of an unexpected kind in a few letters, unlike every other value's."""
     try:
         told = json.dumps(value, sort_keys=True)
     except (RecursionError, ValueError, TypeError):

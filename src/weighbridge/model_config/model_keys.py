@@ -46,6 +46,7 @@ ROPE_KEYS = {
     "rope_scaling_factor": "factor",
     "rope_original_context": "original_max_position_embeddings",
 }
+# Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
 TOKENS = ("bos", "eos", "pad", "unk")
 
@@ -68,7 +69,7 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
-    """Find what is said of rotary positions: the newer place, before the older one."""
+    """Return what is said of rotary positions: in the newer place, before the older one."""
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     rope = config.get(name)
     inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
@@ -87,7 +88,8 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     }
     kind = rope.get("rope_type", rope.get("type"))
     if kind is not None:
-        found["rope_scaling"] = Stated(value=_scaling(kind), read=f"{read} {canonical(kind, Kind.WORD)}")
+        word = canonical(kind, Kind.WORD)
+        found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read} {word}")
     local = config[name].get("sliding_attention")
     if isinstance(local, Mapping) and local.get("rope_theta") is not None:
         base = canonical(local["rope_theta"], Kind.NUMBER)
@@ -95,18 +97,10 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return found
 
 
-def _scaling(kind: Json) -> Json:
-    """Name a kind of rope scaling as GGUF does; `table` is one whose factors are a tensor."""
-    word = canonical(kind, Kind.WORD)
-    return SCALINGS.get(str(word).lower(), word)
-
-
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     """Compute how many dimensions of a head turn, where a share of them is stated."""
     _, rope = _rope_of(config)
-    places = (
-        [(rope, "rope_parameters.partial_rotary_factor", "partial_rotary_factor")] if isinstance(rope, Mapping) else []
-    )
+    places = [(rope, f"rope_parameters.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
     places += [(config, key, key) for key in PARTIAL]
     for where, told, key in places:
         share, size = where.get(key), head_dim(found)
@@ -117,10 +111,9 @@ def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, 
 
 
 def head_dim(found: Fields) -> int | None:
-    """Give the size of a head: stated, or the width over the count of heads."""
-    stated, width, heads = (
-        found[name].value if name in found else None for name in ("head_dim", "embedding_length", "head_count")
-    )
+    """Return the size of a head: stated, or the width over the count of heads."""
+    names = "head_dim", "embedding_length", "head_count"
+    stated, width, heads = (found[name].value if name in found else None for name in names)
     if isinstance(stated, int):
         return stated
     if not isinstance(width, int) or not isinstance(heads, int) or heads < 1 or width % heads:
@@ -213,40 +206,26 @@ def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]
 
 
 def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
-    """Give GGUF's keys of each field, the first that is there."""
+    """Return GGUF's keys of each field, the first that is there."""
     from gguf.constants import Keys
 
     llm, attention, rope, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.Tokenizer
     found = {
-        "architecture": (Keys.General.ARCHITECTURE,),
-        "block_count": (llm.BLOCK_COUNT,),
-        "embedding_length": (llm.EMBEDDING_LENGTH,),
-        "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
-        "context_length": (llm.CONTEXT_LENGTH,),
-        "vocab_size": (llm.VOCAB_SIZE,),
-        "head_count": (attention.HEAD_COUNT,),
-        "head_count_kv": (attention.HEAD_COUNT_KV,),
-        "head_dim": (attention.KEY_LENGTH,),
-        "rope_base": (rope.FREQ_BASE,),
-        "rope_base_local": (rope.FREQ_BASE_SWA,),
-        "rope_dimensions": (rope.DIMENSION_COUNT,),
-        "rope_scaling": (rope.SCALING_TYPE,),
-        "rope_scaling_factor": (rope.SCALING_FACTOR,),
-        "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
+        "architecture": (Keys.General.ARCHITECTURE,), "block_count": (llm.BLOCK_COUNT,),
+        "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
+        "context_length": (llm.CONTEXT_LENGTH,), "vocab_size": (llm.VOCAB_SIZE,),
+        "head_count": (attention.HEAD_COUNT,), "head_count_kv": (attention.HEAD_COUNT_KV,),
+        "head_dim": (attention.KEY_LENGTH,), "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
+        "rope_dimensions": (rope.DIMENSION_COUNT,), "rope_scaling": (rope.SCALING_TYPE,),
+        "rope_scaling_factor": (rope.SCALING_FACTOR,), "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
         "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
-        "activation": ("{arch}.hidden_activation",),
-        "expert_count": (llm.EXPERT_COUNT,),
-        "expert_used_count": (llm.EXPERT_USED_COUNT,),
-        "sliding_window": (attention.SLIDING_WINDOW,),
-        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,),
-        "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
-        "bos_token_id": (tokenizer.BOS_ID,),
-        "eos_token_id": (tokenizer.EOS_ID,),
-        "pad_token_id": (tokenizer.PAD_ID,),
-        "unk_token_id": (tokenizer.UNK_ID,),
-        "add_bos_token": (tokenizer.ADD_BOS,),
+        "activation": ("{arch}.hidden_activation",), "expert_count": (llm.EXPERT_COUNT,),
+        "expert_used_count": (llm.EXPERT_USED_COUNT,), "sliding_window": (attention.SLIDING_WINDOW,),
+        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,), "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
+        "bos_token_id": (tokenizer.BOS_ID,), "eos_token_id": (tokenizer.EOS_ID,), "pad_token_id": (tokenizer.PAD_ID,),
+        "unk_token_id": (tokenizer.UNK_ID,), "add_bos_token": (tokenizer.ADD_BOS,),
         "add_eos_token": (tokenizer.ADD_EOS,),
-    }
+    }  # fmt: skip
     return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
 
 

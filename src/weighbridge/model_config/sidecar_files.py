@@ -6,6 +6,7 @@ only fixed names are ever opened, and only where they are regular files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError
@@ -13,12 +14,11 @@ from weighbridge.formats.strict_json import strict_json
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView
 
-CODE = "config"
-REMEDY = "fetch the model's directory again"
+CONFIG, MAX_CONFIG = "config.json", 4 << 20
 
 
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
-    """Open a file beside a checkpoint's own, of at most `most` bytes, or give None where there is none.
+    """Return a file beside a checkpoint's own, of at most `most` bytes, opened; None where there is none.
 
     Raises:
         SubjectError: `config` or `file-…`, when it is there and cannot be read; `subject-changed`, when it was written
@@ -37,27 +37,26 @@ def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | N
 
 
 def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | None:
-    """Read a JSON object that lies beside a checkpoint, or None.
-
-    Raises:
-        SubjectError: `config`, when it is there and no object; `subject-changed`, when it was written to meanwhile.
-    """
+    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused."""
     file = open_sidecar(view, name, most)
     if file is None:
         return None
-    data = strict_json(file.read(0, file.size), CODE, file)
+    data = strict_json(file.read(0, file.size), "config", file)
     file.require_unchanged()
     if not isinstance(data, dict):
         refuse("is not an object", file)
     return data
 
 
-def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
-    """Read a text in UTF-8 that lies beside a checkpoint, or None.
+def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
+    """Read the `config.json` beside a checkpoint's files, with a text model's own part laid over it, or None."""
+    data = json_beside(view, CONFIG, MAX_CONFIG)
+    inner = data.get("text_config") if data is not None else None
+    return {**data, **inner} if data is not None and isinstance(inner, dict) else data
 
-    Raises:
-        SubjectError: `config`, when it is there and no such text; `subject-changed`, when it was written to meanwhile.
-    """
+
+def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
+    """Read a text in UTF-8 that lies beside a checkpoint, or None; what is no such text is refused."""
     file = open_sidecar(view, name, most)
     if file is None:
         return None
@@ -70,9 +69,5 @@ def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
 
 
 def refuse(what: str, file: ReadableFile) -> NoReturn:
-    """Refuse a file beside a checkpoint.
-
-    Raises:
-        SubjectError: `config`.
-    """
-    raise SubjectError(CODE, what, where=file.name, remedy=REMEDY)
+    """Refuse a file beside a checkpoint, with `config`."""
+    raise SubjectError("config", what, where=file.name, remedy="fetch the model's directory again")

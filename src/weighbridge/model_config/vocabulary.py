@@ -1,22 +1,29 @@
-"""The vocabulary of a model: which piece of text each token id stands for, and the merges, in order.
+"""The vocabulary of a model: which piece of text each token id stands for and the merges by rank; and how two differ.
 
 Read from a Hugging Face directory (tokenizer.json, vocab.txt, vocab.json, or a sentencepiece model) or from a GGUF
 header. Untrusted: an id is bounded before a place is kept for it.
+
+Two are held against each other entry by entry, in the form in which a GGUF file holds them. Between a directory and a
+GGUF file, the directory's pieces are taken as converters write them: WordPiece with a mark before whole words, added
+tokens with plain spaces, an id without a piece as `[PADn]`. Knows no threshold.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.gguf_values import LongValues
-from weighbridge.model_config import sentencepiece_file
-from weighbridge.model_config.sentencepiece_file import pieces
+from weighbridge.formats.gguf_file import LongValues
+from weighbridge.formats.protobuf import LENGTH, Message
 from weighbridge.model_config.sidecar_files import json_beside, open_sidecar, refuse, text_beside
+from weighbridge.quantities.checkpoint import EntryDifference
+from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
@@ -25,7 +32,14 @@ MAX_ID = 1 << 22
 BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
+SENTENCEPIECE = "sentencepiece"
+PIECES, TEXT = {1: (LENGTH,)}, {1: (LENGTH,)}  # fields of ModelProto, and of SentencePiece
+MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
+PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
+WORD_PIECE = "bert"  # GGUF's name of the kind
+SHOWN = 60
 
+Pair = tuple[bytes | None, bytes | None]
 Walk = Callable[[int], Iterator[bytes | None]]  # from an id on; None where no piece has an id
 
 
@@ -48,8 +62,12 @@ class Vocabulary:
     first_merge: int = 0
     why: str = ""
 
+    def entries(self) -> Iterator[bytes | None]:
+        """Yield the pieces from the first that is compared on."""
+        return self.walk(self.first)
 
-def of_gguf(values: LongValues) -> Vocabulary | None:
+
+def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
     count = values.count(TOKENS)
     if count is None:
@@ -58,14 +76,10 @@ def of_gguf(values: LongValues) -> Vocabulary | None:
     return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
-def of_directory(
+def vocabulary_of_directory(
     view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> Vocabulary | None:
-    """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json.
-
-    Raises:
-        SubjectError: `config`, when a file is there and cannot be read.
-    """
+    """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
     if tokenizer is not None:
         return _of_tokenizer(view, tokenizer)
     text = text_beside(view, "vocab.txt", MAX_MODEL)
@@ -143,15 +157,29 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
         if file is None:
             continue
         try:
-            found: list[bytes | None] = [*pieces(file)]
+            found: list[bytes | None] = [*sentencepieces(file)]
         except SubjectError as problem:
-            if not problem.code.startswith(sentencepiece_file.FORMAT):
+            if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
             return _laid(name, [], _Added({}, frozenset()), [], why=why)
         file.require_unchanged()
         return _laid(name, found, _added_beside(view, config), [])
     return None
+
+
+def sentencepieces(file: ReadableFile) -> list[bytes]:
+    """Return the texts of a sentencepiece model's pieces, by id; refuse with `sentencepiece-…` and the byte."""
+    model, found = Message(file, 0, file.size, [0], SENTENCEPIECE), []
+    for field in model.fields(PIECES):
+        piece = model.within(field)
+        texts = list(piece.fields(TEXT))
+        if len(texts) != 1:
+            piece.refuse("piece", f"a piece has {len(texts)} texts")
+        found.append(bytes(file.read(texts[0].start, texts[0].stop)))
+    if not found:
+        model.refuse("piece", "it holds no pieces")
+    return found
 
 
 def _by_id(view: CheckpointView, name: str, table: Mapping[str, Any]) -> list[bytes | None]:
@@ -175,7 +203,6 @@ def _refuse(view: CheckpointView, name: str, what: str) -> NoReturn:
 
 
 def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[bytes], why: str = "") -> Vocabulary:
-    """Lay added tokens over the pieces."""
     more = max(added.pieces, default=-1) + 1 - len(found)
     found = [*found, *([None] * more)]
     for at, piece in added.pieces.items():
@@ -185,3 +212,66 @@ def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[byte
         merges=lambda start: itertools.islice(merges, start, None), merge_count=len(merges),
         special=added.special, added=frozenset(added.pieces) - added.special, why=why,
     )  # fmt: skip
+
+
+# --- Two held against each other ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What comparing two lists told: how many entries each has, digests of them, and where they differ."""
+
+    entries: tuple[int, int]
+    digests: tuple[str, str]
+    differing: int
+    first: EntryDifference | None
+
+
+def compare_pieces(source: Vocabulary, candidate: Vocabulary, *, file: Vocabulary | None, kind: str) -> Compared:
+    """Compare pieces id by id; `file` is the side that is a GGUF file, of this kind, where the other is none."""
+    if file is None:
+        return _compared(itertools.zip_longest(source.entries(), candidate.entries()), source.first)
+    if file is candidate:
+        return _compared(_written(source, file, kind), source.first)
+    return _compared(((stored, piece) for piece, stored in _written(candidate, file, kind)), source.first)
+
+
+def compare_merges(source: Vocabulary, candidate: Vocabulary) -> Compared:
+    """Compare merges rank by rank."""
+    start = source.first_merge
+    return _compared(itertools.zip_longest(source.merges(start), candidate.merges(start)), start)
+
+
+def _written(directory: Vocabulary, file: Vocabulary, kind: str) -> Iterator[Pair]:
+    """Walk over both sides at once, the directory's pieces as a converter writes them."""
+    pairs = itertools.zip_longest(directory.entries(), file.entries())
+    for at, (piece, stored) in enumerate(pairs, directory.first):
+        if piece is None:
+            padded = stored is None or PADDING.fullmatch(stored)
+            yield None, None if padded else stored
+        elif at in directory.added:
+            yield piece.replace(MARK, b" "), None if stored is None else stored.replace(MARK, b" ")
+        elif kind == WORD_PIECE and at not in directory.special:
+            yield piece[2:] if piece.startswith(CONTINUES) else MARK + piece, stored
+        else:
+            yield piece, stored
+
+
+def _compared(pairs: Iterable[Pair], start: int) -> Compared:
+    digests = hashlib.sha256(), hashlib.sha256()
+    counts, differing = [0, 0], 0
+    first = None
+    for at, pair in enumerate(pairs, start):
+        for side, piece in enumerate(pair):
+            if piece is not None:
+                digests[side].update(b"%d:%d:" % (at, len(piece)) + piece)
+                counts[side] += 1
+        if pair[0] != pair[1]:
+            differing += 1
+            first = first or EntryDifference(index=at, source=_shown(pair[0]), candidate=_shown(pair[1]))
+    one, other = (f"sha256:{digest.hexdigest()}" for digest in digests)
+    return Compared(entries=(counts[0], counts[1]), digests=(one, other), differing=differing, first=first)
+
+
+def _shown(piece: bytes | None) -> str:
+    return "nothing" if piece is None else str(piece[:SHOWN], "utf-8", "backslashreplace")

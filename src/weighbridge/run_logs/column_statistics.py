@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.quantities.runs import RateAgreement, Relation, StepOrder
-from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
 from weighbridge.views.run import STEP, RunView
 
 if TYPE_CHECKING:
@@ -190,9 +190,8 @@ def relations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[Relation, ...]
     partners = {kind: _partners(kind, columns) for kind in ("product", "quotient")}
     found: dict[str, tuple[Relation, ...]] = {STEP: ()}
     for name in names:
-        related = [
-            _relation(kind, columns, name, chosen[name], names) for kind, chosen in partners.items() if chosen[name]
-        ]
+        with_another = {kind: chosen[name] for kind, chosen in partners.items() if chosen[name]}
+        related = [_relation(kind, columns, name, other, names) for kind, other in with_another.items()]
         found[name] = (*related, *_line(columns[name], columns[STEP]))
     return found
 
@@ -238,14 +237,9 @@ def _relation(kind: str, columns: Mapping[str, Dense], name: str, partner: str, 
     both = one.known & other.known & (one.values != 0) & (other.values != 0)
     deviations, middles = _formed(kind, one.values, other.values[None], both[None])
     able = bool(deviations[0] < math.inf)
-    return Relation(
-        kind=kind,
-        partner=partner,
-        earlier=partner == STEP or names.index(partner) < names.index(name),
-        over=int(both.sum()) if able else 0,
-        deviation=float(deviations[0]) if able else 1.0,
-        constant=float(middles[0]) if able else 0.0,
-    )
+    deviation, constant = (float(deviations[0]), float(middles[0])) if able else (1.0, 0.0)
+    earlier, over = partner == STEP or names.index(partner) < names.index(name), int(both.sum()) if able else 0
+    return Relation(kind=kind, partner=partner, earlier=earlier, over=over, deviation=deviation, constant=constant)
 
 
 def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
@@ -259,9 +253,8 @@ def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
     unit, along = held / scale, step - step.mean()
     slope = float((along * (unit - unit.mean())).sum()) / float((along * along).sum())
     residual = float(np.abs(unit - unit.mean() - slope * along).max()) / float(unit.max() - unit.min())
-    yield Relation(
-        kind="linear", partner=STEP, earlier=True, over=len(held), deviation=residual, constant=slope * scale
-    )
+    over, constant = len(held), slope * scale
+    yield Relation(kind="linear", partner=STEP, earlier=True, over=over, deviation=residual, constant=constant)
 
 
 def rate_agreement(columns: Mapping[str, Dense]) -> RateAgreement | None:

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.run_logs.cells import NUMBER, read_cell
 from weighbridge.run_logs.json_log import no_rows
 from weighbridge.run_logs.log_file import batches
-from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
 _UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
 
 
 class _Lines:
-    """The lines of a file, one by one, that knows how many it gave and whether the last had its end."""
+    """The lines of a file, one by one, that knows whether the last had its end."""
 
     def __init__(self, path: Path, digests: dict[str, str]) -> None:
         self.terminated = True
@@ -32,18 +32,12 @@ class _Lines:
     def __iter__(self) -> Iterator[str]:
         for batch in self._batches:
             self.terminated = batch.terminated
-            lines = batch.lines
-            if batch.first == 1:
-                lines = [lines[0].removeprefix("\ufeff"), *lines[1:]]
-            yield from (line + "\n" for line in lines)
+            for at, line in enumerate(batch.lines, batch.first):
+                yield (line.removeprefix("\ufeff") if at == 1 else line) + "\n"
 
 
 def read_csv(path: Path, digests: dict[str, str]) -> Log:
-    """Read a comma- or tab-separated log.
-
-    Raises:
-        SubjectError: `log-syntax` with the line, `no-rows`, or what reading a file raises.
-    """
+    """Read a comma- or tab-separated log; refuse with `log-syntax` and the line, or `no-rows`."""
     lines = _Lines(path, digests)
     reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", skipinitialspace=True, strict=True)
     rows = _rows(reader, path, lines)
@@ -61,21 +55,20 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     return Log(table.rows, table.columns, notes=notes if lines.terminated else {**notes, "unterminated": True})
 
 
-def _rows(reader: Iterator[list[str]], path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:
+def _rows(reader: Any, path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:
     """Yield each row that is not blank with the number of its line; a row that breaks off at the end is empty."""
     while True:
         try:
-            row = next(reader, None)
+            row = next(reader)
+        except StopIteration:
+            return
         except csv.Error as problem:
             if "end of data" in str(problem) and not lines.terminated:
-                yield reader.line_num, []  # type: ignore[attr-defined]
+                yield reader.line_num, []
                 return
-            line = reader.line_num  # type: ignore[attr-defined]
-            raise _syntax(path, line, f"not a row of CSV: {problem}") from None
-        if row is None:
-            return
+            raise _syntax(path, reader.line_num, f"not a row of CSV: {problem}") from None
         if row:
-            yield reader.line_num, row  # type: ignore[attr-defined]
+            yield reader.line_num, row
 
 
 def _fill(

@@ -1,4 +1,4 @@
-"""Read JSON logs: one row a line (JSONL), or a report whose rows are a list inside it, with a banner before it.
+"""Read JSON logs: one row a line (JSONL), the run directory of a recorder, or a report with its rows in a list inside.
 
 Strict: doubled keys, nesting beyond the parser, and broken lines are refused, with the line. Only the last line may be
 torn, as a killed run leaves it; that is told, and the rows before it stand.
@@ -6,18 +6,23 @@ torn, as a killed run leaves it; that is told, and the rows before it stand.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.canonical import unique
-from weighbridge.errors import SubjectError
+from weighbridge.canonical import loads, unique
+from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.model import Fields
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
 from weighbridge.run_logs.log_table import Log, TableBuilder
+from weighbridge.storage.local_files import exists
 
+SCHEMA = "weighbridge.run/v0"
+HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
+MAX_HEAD = 1 << 20
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
@@ -26,11 +31,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
 
 def decode(text: str) -> Any:
-    """Parse JSON in which NaN and the infinities are numbers.
-
-    Raises:
-        ValueError: with the reason, for anything else than one JSON value without doubled keys.
-    """
+    """Parse one JSON value in which NaN and the infinities are numbers; a ValueError gives the reason why not."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as problem:
@@ -43,11 +44,7 @@ def decode(text: str) -> Any:
 
 
 def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
-    """Read a log of one JSON object a line.
-
-    Raises:
-        SubjectError: `log-syntax` with the line, `no-rows`, or what reading a file raises.
-    """
+    """Read a log of one JSON object a line; refuse with `log-syntax` and the line, or `no-rows`."""
     table = TableBuilder(str(path))
     torn = 0
     for batch in batches(path, digests):
@@ -59,36 +56,16 @@ def read_jsonl(path: Path, digests: dict[str, str]) -> Log:
     return Log(table.rows, table.columns, notes={"torn_last_line": torn} if torn else {})
 
 
-def read_events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
-    """Read a log of events, one JSON object a line; an empty one is no event."""
-    try:
-        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
-    except SubjectError as problem:
-        if problem.code == "empty-file":
-            return ()
-        raise
-    if len(events) > MAX_EVENTS:
-        raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events)
-
-
 def mappings(batch: Batch, path: Path) -> list[dict[str, Any]]:
     """Parse the lines of a batch; a last line without its end that does not parse is torn, and left off."""
+    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # the decoder without its Python shell: half the time
     try:
-        return _swift(batch.lines)
+        scanned = [scan(line, 0) for line in batch.lines]
     except (StopIteration, ValueError, RecursionError):
         return list(_careful(batch, path))
-
-
-def _swift(lines: Sequence[str]) -> list[dict[str, Any]]:
-    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # the decoder without its Python shell: half the time
-    rows = []
-    for line in lines:
-        row, end = scan(line, 0)
-        if end != len(line) or type(row) is not dict:
-            raise ValueError("not one bare object")
-        rows.append(row)
-    return rows
+    if all(type(row) is dict and end == len(line) for (row, end), line in zip(scanned, batch.lines, strict=True)):
+        return [row for row, _ in scanned]
+    return list(_careful(batch, path))
 
 
 def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
@@ -107,9 +84,8 @@ def _careful(batch: Batch, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _syntax(path: Path, line: int, what: str) -> SubjectError:
-    return SubjectError(
-        "log-syntax", f"not a row of JSON: {what}", where=f"{path}:{line}", remedy="mend or remove the line"
-    )
+    what, remedy = f"not a row of JSON: {what}", "mend or remove the line"
+    return SubjectError("log-syntax", what, where=f"{path}:{line}", remedy=remedy)
 
 
 def no_rows(path: Path) -> SubjectError:
@@ -117,15 +93,57 @@ def no_rows(path: Path) -> SubjectError:
     return SubjectError("no-rows", "the log has no row", where=str(path), remedy="bind a log with at least one step")
 
 
+# --- A run directory (spec/run-directory.md) --------------------------------------------------------------------------
+
+
+def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
+    """Read a run directory, in which `run.json` and `events.jsonl` may be absent."""
+    if not exists(path / STEPS):
+        remedy = "bind a run directory that a recorder wrote, or a log file"
+        raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
+    head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
+    log = read_jsonl(path / STEPS, digests)
+    events = _events(path / EVENTS, digests) if exists(path / EVENTS) else ()
+    # Provenance is complete where schema, process, host, device and commit are all there.
+    pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
+    complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
+    traced = complete and head.get("schema") == SCHEMA
+    return dataclasses.replace(log, facts=head, events=events, traced=traced)
+
+
+def _head(path: Path, digests: dict[str, str]) -> Fields:
+    try:
+        head = loads(read_whole(path, digests, MAX_HEAD), where=str(path))
+    except SubjectError:
+        raise
+    except WeighbridgeError as problem:
+        raise SubjectError("log-syntax", problem.what, where=str(path), remedy="write run.json again") from None
+    if not isinstance(head, Mapping):
+        raise SubjectError("log-syntax", "run.json must be an object, {…}", where=str(path))
+    if head.get("schema") != SCHEMA:
+        what = f"schema {str(head.get('schema'))[:60]!r} is not known"
+        raise SubjectError("run-schema", what, where=str(path), remedy=f"this version reads {SCHEMA}")
+    return head
+
+
+def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
+    """Read a log of events, one JSON object a line; an empty one is no event."""
+    try:
+        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
+    except SubjectError as problem:
+        if problem.code != "empty-file":
+            raise
+        return ()
+    if len(events) > MAX_EVENTS:
+        raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
+    return tuple(events)
+
+
 # --- A report with rows inside ----------------------------------------------------------------------------------------
 
 
 def read_report(path: Path, digests: dict[str, str]) -> Log:
-    """Read a JSON report: its rows are the longest list of objects with numbers; lines before the JSON are a banner.
-
-    Raises:
-        SubjectError: `log-syntax`, `no-rows`, or what reading a file raises.
-    """
+    """Read a report whose rows are the longest list of objects with numbers; lines before the JSON are a banner."""
     text = decoded(read_whole(path, digests), path, 1)
     start, document = _document(text, path)
     at, rows = _longest(document)
@@ -199,15 +217,10 @@ def _longest(document: Any) -> tuple[str, list[dict[str, Any]]]:
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:
         at, value = waiting.pop()
-        if isinstance(value, list) and len(value) > len(best[1]) and _are_rows(value):
+        longer = isinstance(value, list) and len(value) > len(best[1]) and all(isinstance(row, dict) for row in value)
+        if longer and any(type(cell) in (int, float) for row in value for cell in row.values()):
             best = (at, value)
         items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         inside = [(f"{at}.{key}".lstrip("."), item) for key, item in items if isinstance(item, (dict, list))]
         waiting.extend(reversed(inside))
     return best
-
-
-def _are_rows(items: list[Any]) -> bool:
-    if not all(isinstance(item, dict) for item in items):
-        return False
-    return any(type(cell) in (int, float) for item in items for cell in item.values())

@@ -30,11 +30,7 @@ class Batch:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, without ever waiting for a writer.
-
-    Raises:
-        SubjectError: `not-found`, `not-readable`, or `not-a-file` for a directory, FIFO, socket or device.
-    """
+    """Open a file, and wait for no writer; refuse with `not-found`, `not-readable` or `not-a-file`."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -51,17 +47,12 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_whole(path: Path, digests: dict[str, str], limit: int = MAX_WHOLE) -> bytes:
-    """Read a whole file of at most `limit` bytes.
-
-    Raises:
-        SubjectError: `too-large` or `empty-file`, besides what `open_regular` raises.
-    """
+    """Read a whole file of at most `limit` bytes; refuse with `too-large` or `empty-file`."""
     with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise SubjectError(
-            "too-large", f"longer than {limit} bytes", where=str(path), remedy="log one JSON row a line (JSONL)"
-        )
+        what, remedy = f"longer than {limit} bytes", "log one JSON row a line (JSONL)"
+        raise SubjectError("too-large", what, where=str(path), remedy=remedy)
     if not data:
         raise empty(path)
     digests[path.name] = hashlib.sha256(data).hexdigest()
@@ -74,11 +65,7 @@ def empty(path: Path) -> SubjectError:
 
 
 def decoded(data: bytes, path: Path, first: int) -> str:
-    """Decode UTF-8, naming the line of the first byte that is not.
-
-    Raises:
-        SubjectError: `not-utf8`.
-    """
+    """Decode UTF-8, naming the line of the first byte that is not; refuse with `not-utf8`."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -89,11 +76,7 @@ def decoded(data: bytes, path: Path, first: int) -> str:
 
 
 def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
-    """Read a text file as batches of lines of at most `MAX_LINE` bytes.
-
-    Raises:
-        SubjectError: `empty-file`, `line-too-long` or `not-utf8`, besides what `open_regular` raises.
-    """
+    """Yield a file in batches of lines; refuse with `empty-file`, `line-too-long` or `not-utf8`."""
     digest = hashlib.sha256()
     rest, first = b"", 1
     with open_regular(path) as file:
@@ -118,6 +101,5 @@ def _torn_tail(rest: bytes, path: Path, first: int) -> str:
     try:
         return rest.decode("utf-8")
     except UnicodeDecodeError as problem:
-        if problem.reason == "unexpected end of data":
-            return rest[: problem.start].decode("utf-8")
-        return decoded(rest, path, first)
+        torn = problem.reason == "unexpected end of data"
+        return decoded(rest[: problem.start] if torn else rest, path, first)

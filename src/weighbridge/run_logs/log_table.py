@@ -1,19 +1,89 @@
-"""The rows of a log as columns, built in chunks, so that a million steps take memory for their numbers only."""
+"""The rows of a log as columns of numbers, built in chunks, so that a million steps take memory for numbers only.
+
+A cell is read as a number: units stripped, timestamps as seconds, NaN kept, a missing cell kept apart from both. Never
+guesses: what is not plainly a number is unreadable, and counted as such.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
-from weighbridge.run_logs.cells import Cells
 
+MISSING, NUMBER, UNREADABLE = 0, 1, 2
+
+_QUANTITY = re.compile(
+    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?:%|[KMGT]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|tok/s)?\s*", re.ASCII
+)
+_TIME = re.compile(
+    r"\s*(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?\s*", re.ASCII
+)
+_WORDS = frozenset({"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
+_ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"})
+_NUMBERS = frozenset({int, float})
+_LONGEST = 64
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "step": ("global_step", "iteration", "iter", "trainer/global_step"),
+    "loss": ("train_loss", "training_loss", "train/loss", "loss/train"),
+    "lr": ("learning_rate", "train/learning_rate", "lr-AdamW"),
+    "grad_norm": ("gradient_norm", "train/grad_norm"),
+    "tokens": ("step_tokens", "tokens_in_step"),
+    "tokens_seen": ("num_input_tokens_seen", "total_tokens", "tokens_total"),
+    "tokens_per_sec": ("tokens_per_second", "tok_per_sec", "throughput_tokens_per_sec"),
+    "wall_ms": ("step_ms", "step_time_ms", "wall_time_ms", "iteration_time_ms"),
+    "gpu_util_pct": ("gpu_util", "gpu_utilization", "utilization.gpu"),
+    "coverage": ("corpus_coverage", "coverage_pct"),
+}
+STANDARD: Mapping[str, str] = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 MAX_ROWS = 20_000_000
 MAX_COLUMNS = 512
 MAX_CELLS = 160_000_000
 MAX_NAME = 200
+
+
+class Cells:
+    """One column `[rows]`: a float64 and a state a row; it starts with `rows` missing cells."""
+
+    __slots__ = ("state", "values")
+
+    def __init__(self, rows: int = 0) -> None:
+        self.values = array("d", bytes(8 * rows))
+        self.state = bytearray(rows)
+
+    def pad(self, rows: int) -> None:
+        """Add missing cells."""
+        self.values.frombytes(bytes(8 * rows))
+        self.state.extend(bytes(rows))
+
+    def add(self, cells: Sequence[object]) -> None:
+        """Add cells as JSON gave them."""
+        self._add(cells, plain=_NUMBERS.issuperset(map(type, cells)))
+
+    def add_texts(self, cells: Sequence[str]) -> None:
+        """Add cells as CSV gave them."""
+        together = "".join(cells)
+        self._add(cells, plain=together.isascii() and "_" not in together)
+
+    def _add(self, cells: Sequence[object], *, plain: bool) -> None:
+        """Add plain numbers at once, and where one is none, each cell by itself."""
+        before = len(self.values)
+        if plain:
+            try:
+                self.values.extend(map(float, cells))  # type: ignore[arg-type]
+            except (ValueError, OverflowError):
+                del self.values[before:]
+            else:
+                self.state.extend(b"\x01" * len(cells))
+                return
+        for state, value in map(read_cell, cells):
+            self.state.append(state)
+            self.values.append(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +99,9 @@ class Log:
 
 
 class TableBuilder:
-    """Collects rows into columns; the only mutable thing between a file and a view."""
+    """Collects rows into columns; `where` names the log in errors."""
 
     def __init__(self, where: str) -> None:
-        """Start empty; `where` names the log in errors."""
         self.where = where
         self.rows = 0
         self.columns: dict[str, Cells] = {}
@@ -56,11 +125,7 @@ class TableBuilder:
         self.rows += len(rows)
 
     def open(self, names: Mapping[str, object], more: int) -> None:
-        """Make room for `more` rows of these columns, before any of them is held in memory.
-
-        Raises:
-            SubjectError: `too-large` or `column-name`.
-        """
+        """Make room for `more` rows of these columns before any is held; refuse with `too-large` or `column-name`."""
         rows, columns = self.rows + more, len(self.columns.keys() | names.keys())
         if columns > MAX_COLUMNS or rows > MAX_ROWS or rows * columns > MAX_CELLS:
             what = f"{rows} rows of {columns} columns and more"
@@ -71,3 +136,60 @@ class TableBuilder:
                 what = f"a column's name is not a line of at most {MAX_NAME} printable characters: {name[:40]!r}"
                 raise SubjectError("column-name", what, where=self.where, remedy="give the column a plain name")
             self.columns[name] = Cells(self.rows)
+
+
+def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the name in the log by standard name: the given map first, then a column's own name, then its alias.
+
+    A logged column whose own name the given map uses for another is left out.
+    """
+    remaining = [name for name in logged if name not in given.values()]
+    names = {standard: name for standard, name in given.items() if name in set(logged)}
+    own = {name for name in remaining if name not in given}
+    for name in remaining:
+        standard = STANDARD.get(name, name)
+        free = standard not in given and standard not in own and standard not in names
+        if free:
+            names[standard] = name
+        elif name in own:
+            names[name] = name
+    return names
+
+
+def read_cell(cell: object) -> tuple[int, float]:
+    """Read one cell as (state, number); the number is 0.0 where there is none."""
+    if cell is None:
+        return MISSING, 0.0
+    if isinstance(cell, str):
+        return _read_text(cell)
+    if isinstance(cell, bool) or not isinstance(cell, (int, float)):
+        return UNREADABLE, 0.0
+    try:
+        return NUMBER, float(cell)
+    except OverflowError:
+        return UNREADABLE, 0.0
+
+
+def _read_text(text: str) -> tuple[int, float]:
+    word = text.strip().lower()
+    if word in _ABSENT:
+        return MISSING, 0.0
+    if len(word) > _LONGEST:
+        return UNREADABLE, 0.0
+    if word in _WORDS:
+        return NUMBER, float(word)
+    if match := _QUANTITY.fullmatch(text):
+        return NUMBER, float(match[1])
+    return _read_time(text)
+
+
+def _read_time(text: str) -> tuple[int, float]:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return UNREADABLE, 0.0
+    year, month, day, clock, fraction, zone = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}.{(fraction or '0').ljust(6, '0')}{zone or 'Z'}")
+        return NUMBER, moment.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return UNREADABLE, 0.0

@@ -72,7 +72,7 @@ def _dask(place: str) -> Cluster:
 
     return Cluster(
         backend=lambda: _elsewhere(client), answers="generator_unordered", workers=workers, lost=lost,
-        close=client.close,
+        close=client.close
     )  # fmt: skip
 
 

@@ -6,24 +6,29 @@ engine gives what a lost worker had not finished to another one; that is counted
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import os
 import platform
 import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from weighbridge import __version__
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Json
+from weighbridge.formats.tensor import Tensor
+from weighbridge.model import Fields, Json, Origin
 from weighbridge.scheduling.clusters import Cluster
-from weighbridge.scheduling.job import Job, JobSpec, Progress
-from weighbridge.scheduling.transfer import PackedView, pack_view, unpack_view
+from weighbridge.scheduling.threads import Job, JobSpec, Progress
+from weighbridge.storage.readable import ReadableFile
+from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again
 LOOK_S = 0.5  # between two looks at who still works
@@ -46,7 +51,7 @@ class Ran:
         """Count for machines."""
         return {
             "tasks": self.tasks, "workers": len(self.workers), "here": self.here, "lost": self.lost,
-            "again": self.again,
+            "again": self.again
         }  # fmt: skip
 
     def told(self) -> str:
@@ -125,7 +130,7 @@ class Engine:
         sizes = job.sizes()
         task = Task(
             run=f"weighbridge-{uuid4().hex}", prepare=spec.prepare, views=tuple(map(pack_view, spec.views)),
-            options=spec.options, fingerprint=job.fingerprint(),
+            options=spec.options, fingerprint=job.fingerprint()
         )  # fmt: skip
         before = self.cluster.workers()
         whole, done = sum(sizes.values()), 0
@@ -202,3 +207,77 @@ def _prepared(task: Task) -> Job:
         remedy = "give every worker the same config.json beside the source"
         raise SubjectError("engine-outline", what, where=platform.node(), remedy=remedy)
     return job
+
+
+ENDS = 1 << 20  # bytes digested at either end of a file; headers and directories stand there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIdentity:
+    """What tells a file from another one of the same name: size, what it says of its change, a digest of its ends."""
+
+    size: int
+    version: str
+    ends: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedView:
+    """A view on its way; `tensors` and `patches` are those of a cut or damaged view, which no file holds.
+
+    `path` may be a URL with its credentials, so it is never shown.
+    """
+
+    path: str = field(repr=False)
+    files: Mapping[str, FileIdentity]
+    tensors: Mapping[str, Tensor] | None
+    patches: Mapping[str, tuple[tuple[int, bytes], ...]]
+
+
+def pack_view(view: CheckpointView) -> PackedView:
+    """Take what another process needs to open a view again; it must have been opened by an absolute path."""
+    path = view.url or next(iter(view.files))
+    assert view.url or Path(path).is_absolute()
+    cut = view.origin is Origin.SYNTHETIC
+    return PackedView(
+        path=path,
+        files={name: file_identity(file) for name, file in view.files.items()},
+        tensors=dict(view.tensors) if cut else None,
+        patches=dict(view.patches),
+    )
+
+
+def unpack_view(packed: PackedView) -> CheckpointView:
+    """Open a view where it was carried to.
+
+    Raises:
+        SubjectError: `subject-elsewhere`, where another file has its path, or whatever opening it raises.
+    """
+    view = open_checkpoint(packed.path)
+    found = {name: file_identity(file) for name, file in view.files.items()}
+    if found != packed.files:
+        other = next(name for name in {**packed.files, **found} if found.get(name) != packed.files.get(name))
+        raise SubjectError(
+            "subject-elsewhere",
+            f"a worker found another file under this path: {_told(found.get(other))}, not "
+            f"{_told(packed.files.get(other))}",
+            where=other,
+            remedy="give every worker the same files under the same paths: a shared folder, or copies that keep times",
+        )
+    if packed.tensors is None:
+        return view
+    return dataclasses.replace(view, tensors=packed.tensors, patches=packed.patches, origin=Origin.SYNTHETIC)
+
+
+def file_identity(file: ReadableFile) -> FileIdentity:
+    """Tell what a file can be known by on another machine."""
+    digest = hashlib.sha256(file.read(0, min(ENDS, file.size)))
+    digest.update(file.read(max(file.size - ENDS, 0), file.size))
+    file.release(0, file.size)
+    return FileIdentity(size=file.size, version=file.version, ends=digest.hexdigest())
+
+
+def _told(found: FileIdentity | None) -> str:
+    if found is None:
+        return "none"
+    return f"{found.size} bytes {found.version} with ends {found.ends[:12]}"

@@ -20,24 +20,8 @@ _KINDS: Final = (
 LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
-def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; one that the system refuses to answer for, as a name too long, is none."""
-    return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir raises what the system refuses
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a path is a regular file; one that the system refuses to answer for is none."""
-    return os.path.isfile(path)  # noqa: PTH113 -- Path.is_file raises what the system refuses
-
-
-def exists(path: Path) -> bool:
-    """Return whether something is at a path; where the system refuses to answer, nothing is."""
-    return os.path.exists(path)  # noqa: PTH110 -- Path.exists raises what the system refuses
-
-
-def lexists(path: Path) -> bool:
-    """Tell whether something is at a path, were it a link that leads nowhere."""
-    return os.path.lexists(path)
+# Unlike those of Path, these answer no, and raise nothing, where the system refuses an answer, as for a name too long.
+is_folder, is_file, exists, lexists = os.path.isdir, os.path.isfile, os.path.exists, os.path.lexists
 
 
 def local_path(target: str) -> Path | None:

@@ -1,6 +1,7 @@
-"""A regular file, mapped and read in constant memory. Never writes, never waits, never follows a name inside.
+"""A folder on this machine, and a regular file, mapped and read in constant memory; finds what a path or URL names.
 
-What has been read is given back to the page cache, so that comparing 100 GiB takes as much memory as 100 MiB.
+Never writes, never waits, never follows a name inside a file. What has been read is given back to the page cache, so
+that comparing 100 GiB takes as much memory as 100 MiB.
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from weighbridge.errors import SubjectError
-from weighbridge.storage.readable import WINDOW
+from weighbridge.storage.local_files import is_file, is_folder, lexists, local_path
+from weighbridge.storage.readable import WINDOW, Place
 
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 class MappedFile:
@@ -33,7 +44,13 @@ class MappedFile:
         found = os.fstat(self._fd)
         self._identity = _identity(found)
         self.size = found.st_size
-        _require_content(found, self.name)
+        if not stat.S_ISREG(found.st_mode):
+            what = f"is {KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file"
+            remedy = "bind a checkpoint file, or its directory or index"
+            raise SubjectError("file-kind", what, where=self.name, remedy=remedy)
+        if found.st_size == 0:
+            remedy = "write the checkpoint again; this one is lost"
+            raise SubjectError("empty-file", "the file has no bytes", where=self.name, remedy=remedy)
         try:
             self._map = mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ)
         except OSError as problem:  # it takes a descriptor of its own
@@ -67,11 +84,7 @@ class MappedFile:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Yield bytes `start` to `stop` in steps of `size`, giving back what lies behind.
-
-        Raises:
-            SubjectError: `subject-changed`, when the file is no longer the one that was opened.
-        """
+        """Yield bytes `start` to `stop` in steps of `size`, giving back what lies behind."""
         behind = start
         for at in range(start, stop, size):
             if at == start or at - behind >= WINDOW:
@@ -83,13 +96,58 @@ class MappedFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened: inode, size or time of change.
-
-        Raises:
-            SubjectError: `subject-changed`.
-        """
+        """Raise where the file is no longer what it was when it was opened: inode, size or time of change."""
         if _identity(os.fstat(self._fd)) != self._identity:
             raise _changed(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFolder:
+    """A folder on this machine."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return its path."""
+        return str(self.path)
+
+    @property
+    def home(self) -> str:
+        """Return its path without links."""
+        return str(self.path.resolve())
+
+    def holds(self, name: str) -> bool:
+        """Return whether there is something of this name, were it a link that leads nowhere."""
+        return lexists(self.path / name)
+
+    is_visible = holds  # what may not be read here is an error, never nothing
+
+    def leads_out(self, name: str) -> bool:
+        """Return whether a name is a link to another folder."""
+        return (self.path / name).resolve().parent != self.path.resolve()
+
+    def names(self) -> list[str]:
+        """Return the names of its regular files."""
+        return [path.name for path in self.path.glob("*") if is_file(path)]
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a file has."""
+        return (self.path / name).stat().st_size
+
+    def open(self, name: str) -> MappedFile:
+        """Return a file, mapped."""
+        return MappedFile(self.path / name)
+
+
+def locate(target: str) -> Place:
+    """Return the folder that a path or URL names, and the file, opened; refuse what cannot be read here."""
+    path = local_path(target)
+    if path is None:
+        from weighbridge.storage import remote_file  # nothing of what lies elsewhere is loaded for what lies here
+
+        return remote_file.locate(target)
+    return Place(LocalFolder(path)) if is_folder(path) else Place(LocalFolder(path.parent), MappedFile(path))
 
 
 def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
@@ -97,11 +155,8 @@ def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _changed(name: str) -> SubjectError:
-    what, remedy = (
-        "the file was written to while it was being read",
-        "wait until its writer is done, then measure again",
-    )
-    return SubjectError("subject-changed", what, where=name, remedy=remedy)
+    what = "the file was written to while it was being read"
+    return SubjectError("subject-changed", what, where=name, remedy="wait until its writer is done, then measure again")
 
 
 def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
@@ -112,22 +167,3 @@ def _unreadable(problem: OSError | ValueError, name: str) -> SubjectError:
     remedy = "raise the limit of open files (ulimit -n)" if number == errno.EMFILE else "make it readable for this user"
     reason = os.strerror(number) if number else "not a usable path"
     return SubjectError("file-unreadable", f"cannot be opened: {reason}", where=name, remedy=remedy)
-
-
-def _require_content(found: os.stat_result, name: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        what = f"is {_KINDS.get(stat.S_IFMT(found.st_mode), 'special')}, not a regular file"
-        remedy = "bind a checkpoint file, or its directory or index"
-        raise SubjectError("file-kind", what, where=name, remedy=remedy)
-    if found.st_size == 0:
-        remedy = "write the checkpoint again; this one is lost"
-        raise SubjectError("empty-file", "the file has no bytes", where=name, remedy=remedy)
-
-
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}

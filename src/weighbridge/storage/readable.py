@@ -1,12 +1,19 @@
-"""What every reader asks of a file, wherever it is: its size, ranges of its bytes, and that it has not changed."""
+"""What every reader asks of a file and of its folder, wherever they are.
+
+Only plain names are ever asked for; whoever takes one from a file has checked it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
+INDEX = "model.safetensors.index.json"
+TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
+USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
 
 
 class ReadableFile(Protocol):
@@ -45,47 +52,51 @@ class ReadableFile(Protocol):
         """
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened.
-
-        Raises:
-            SubjectError: `subject-changed`.
-        """
+        """Raise `subject-changed` where the file is no longer what it was when it was opened."""
 
 
-class Excerpt:
-    """A stretch of an open file, read as if it were a file by itself; its bytes count from its own start."""
-
-    __slots__ = ("_start", "name", "size", "whole")
-
-    def __init__(self, whole: ReadableFile, start: int, stop: int) -> None:
-        self.whole, self._start = whole, start
-        self.name = f"{whole.name}, in the item at byte {start},"
-        self.size = stop - start
+class Folder(Protocol):
+    """A folder; `name` is what messages call it, `home` what no other folder has in common, whatever leads there."""
 
     @property
-    def version(self) -> str:
-        """Return what differs between the whole file and a later one of its name."""
-        return self.whole.version
+    def name(self) -> str:
+        """Return the name."""
 
-    def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
-        return self.whole.read(self._start + start, self._start + min(stop, self.size))
+    @property
+    def home(self) -> str:
+        """Return where it is, without links."""
 
-    def gather(self, start: int, stop: int) -> memoryview:
-        """Return bytes `start` to `stop` in an order that nobody knows yet."""
-        return self.whole.gather(self._start + start, self._start + min(stop, self.size))
+    def holds(self, name: str) -> bool:
+        """Return whether there is something of this name."""
 
-    def release(self, start: int, stop: int) -> None:
-        """Let go of bytes that are not needed for now."""
-        self.whole.release(self._start + start, self._start + stop)
+    def is_visible(self, name: str) -> bool:
+        """Return whether there is something of this name that may be seen."""
 
-    def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Yield bytes `start` to `stop` in steps of `size`."""
-        return self.whole.windows(self._start + start, self._start + stop, size)
+    def leads_out(self, name: str) -> bool:
+        """Return whether a name leads out of it."""
 
-    def require_unchanged(self) -> None:
-        """Raise where the whole file is no longer what it was when it was opened."""
-        self.whole.require_unchanged()
+    def names(self) -> list[str]:
+        """Return the names of its files."""
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a file has."""
+
+    def open(self, name: str) -> ReadableFile:
+        """Return a file, opened; refuse one that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a checkpoint is: its folder, its file (none where the folder was named), and the URL that said so."""
+
+    folder: Folder
+    file: ReadableFile | None = None
+    url: str = field(default="", repr=False)
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a name from outside is that of a file in the folder itself, and no path."""
+    return name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0")
 
 
 def sha256(file: ReadableFile) -> str:

@@ -1,4 +1,4 @@
-"""A file elsewhere, read by ranges in constant memory through the same interface as a mapped one.
+"""A file or folder elsewhere, through the same interface as one on this machine; files are read by ranges.
 
 What is handed out is never overwritten, so that two threads may read at once and hold on to what they got.
 """
@@ -9,9 +9,11 @@ import hashlib
 import mmap
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from weighbridge.errors import SubjectError
-from weighbridge.storage.remote_store import LARGE, SMALL, Store
+from weighbridge.storage.readable import USUAL, Place
+from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
 from weighbridge.urls import bare
 
 AHEAD = 2  # blocks sent for before they are asked for
@@ -57,11 +59,7 @@ class RemoteFile:
         return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
 
     def gather(self, start: int, stop: int) -> memoryview:
-        """Fetch all of a tensor whose elements lie in another order.
-
-        Raises:
-            SubjectError: `remote-order`, where it is too large to be held.
-        """
+        """Fetch all of a tensor whose elements lie in another order; refuse one that is too large to be held."""
         if stop - start > MOST_GATHERED:
             what = f"a tensor of {stop - start} bytes is not in row-major order; {MOST_GATHERED} are read elsewhere"
             remedy = "fetch the file first, or save the tensor contiguous"
@@ -72,22 +70,14 @@ class RemoteFile:
         """Do nothing: the store keeps only the last few blocks anyway."""
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:
-        """Yield bytes `start` to `stop` in steps of `size`, the next blocks already on their way.
-
-        Raises:
-            SubjectError: `subject-changed`, when the file is no longer the one that was opened, or `remote-…`.
-        """
+        """Yield bytes `start` to `stop` in steps of `size`, the next blocks already on their way."""
         block = SMALL if stop - start <= SMALL else LARGE
         for at in range(start, stop, size):
             yield self._assembled(at, min(at + size, stop), block, stop)
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise where the filesystem now says otherwise of the file; it is asked if anything was fetched since.
-
-        Raises:
-            SubjectError: `subject-changed`, or `remote-…` where it cannot be asked.
-        """
+        """Raise where the filesystem now says otherwise of the file; it is asked if anything was fetched since."""
         fetched = self._store.fetched
         if fetched == self._checked:
             return
@@ -122,3 +112,65 @@ class RemoteFile:
 def _marks(found: dict[str, Any]) -> dict[str, str]:
     plain = {key.replace("-", "").replace("_", "").lower(): str(value) for key, value in found.items()}
     return {key: value for key, value in plain.items() if key in MARKS}
+
+
+class RemoteFolder:
+    """A folder elsewhere; `query` is what follows each file's URL, where a server wants a token there."""
+
+    __slots__ = ("_listed", "_path", "_query", "_store", "home", "name")
+
+    def __init__(self, store: Store, path: str, name: str, query: str = "") -> None:
+        self._store, self._path, self._query = store, path, query
+        self._listed: list[str] | None = None
+        self.name = self.home = name
+
+    def holds(self, name: str) -> bool:
+        """Return whether there is something of this name."""
+        return self._store.holds(self._path_of(name), f"{self.name}/{name}")
+
+    def is_visible(self, name: str) -> bool:
+        """Return whether there is something of this name that may be seen.
+
+        Object stores refuse access to what is not there where they may not be listed, and a signed link opens one file.
+        """
+        try:
+            return self.holds(name)
+        except SubjectError as error:
+            if error.code == "remote-access":
+                return False
+            raise
+
+    def leads_out(self, name: str) -> bool:
+        """Return False: no plain name does."""
+        return False
+
+    def names(self) -> list[str]:
+        """Return the names of its files, once; over HTTP, which lists nothing, those usual names that are there."""
+        if self._listed is None and self._store.over_http:
+            self._listed = [name for name in USUAL if self.is_visible(name)]
+        if self._listed is None:
+            self._listed = self._store.names(self._path, self.name)
+        return self._listed
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a file has."""
+        return self.open(name).size
+
+    def open(self, name: str) -> RemoteFile:
+        """Return a file, opened."""
+        return RemoteFile(self._store, self._path_of(name), f"{self.name}/{name}")
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._path}/{quote(name, safe='') if self._store.over_http else name}{self._query}"
+
+
+def locate(url: str) -> Place:
+    """Return the folder that a URL names, and the file, opened; refuse with `remote-…` what cannot be read."""
+    store, whole = open_store(url)
+    shown = bare(url)
+    path, mark, query = whole.partition("?") if store.over_http else (whole, "", "")
+    query = mark + query.partition("#")[0]
+    if path.endswith("/") or not (store.over_http or store.info(path, shown).get("type") == "file"):
+        return Place(RemoteFolder(store, path.rstrip("/"), shown.rstrip("/"), query), url=url)
+    folder = RemoteFolder(store, path.rpartition("/")[0], shown.rpartition("/")[0], query)
+    return Place(folder, RemoteFile(store, whole, shown), url)

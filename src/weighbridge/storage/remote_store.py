@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.tensor import quoted
+from weighbridge.printable import quoted
 from weighbridge.urls import bare, scheme_of
 
 Answer = TypeVar("Answer")
@@ -54,11 +54,7 @@ class Store:
             return self._fetched
 
     def info(self, path: str, name: str) -> dict[str, Any]:
-        """Return what is known of a path, asked anew.
-
-        Raises:
-            SubjectError: `file-missing`, or `remote-…` where it cannot be asked.
-        """
+        """Return what is known of a path, asked anew; refuse with `file-missing`, or `remote-…` where nobody can tell."""
 
         def ask() -> dict[str, Any]:
             with self._turn:
@@ -69,11 +65,7 @@ class Store:
             return _begin(ask).result(TIMEOUT_S)
 
     def holds(self, path: str, name: str) -> bool:
-        """Return whether something is at a path.
-
-        Raises:
-            SubjectError: where nobody can tell.
-        """
+        """Return whether something is at a path; refuse where nobody can tell."""
         try:
             self.info(path, name)
         except SubjectError as error:
@@ -83,11 +75,7 @@ class Store:
         return True
 
     def names(self, path: str, name: str) -> list[str]:
-        """Return the names of the files in a folder; a folder that is not there has none.
-
-        Raises:
-            SubjectError: where it cannot be asked.
-        """
+        """Return the names of the files in a folder; a folder that is not there has none."""
 
         def ask() -> list[dict[str, Any]]:
             with self._turn:
@@ -114,11 +102,7 @@ class Store:
         return found
 
     def wait(self, block: Future[bytes], name: str) -> bytes:
-        """Return a block once it is there.
-
-        Raises:
-            SubjectError: where it does not come, or not whole.
-        """
+        """Return a block once it is there; refuse where it does not come, or not whole."""
         with _told(name):
             return block.result(TIMEOUT_S)
 
@@ -153,11 +137,7 @@ class _ShortAnswerError(Exception):
 
 
 def open_store(url: str) -> tuple[Store, str]:
-    """Return the filesystem that a URL names, and the path in it.
-
-    Raises:
-        SubjectError: `remote-extra` where a package is missing, `remote-protocol` where none reads such URLs.
-    """
+    """Return the filesystem that a URL names, and the path in it; refuse with `remote-extra` or `remote-protocol`."""
     name = bare(url)
     try:
         from fsspec.core import url_to_fs
@@ -212,10 +192,11 @@ def _explained(problem: BaseException) -> tuple[str, str, str]:
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     status = next((code for cause in causes if type(code := getattr(cause, "status", None)) is int), None)
+    numbered = f" (HTTP status {status})" if status is not None else ""
     if any(isinstance(cause, TimeoutError) for cause in causes):
         return "remote-timeout", f"no answer in {TIMEOUT_S:g} s", "try again, or fetch the file first"
     if status in (401, 403) or any(isinstance(cause, PermissionError) for cause in causes):
-        return "remote-access", f"access is refused{_numbered(status)}", f"{CREDENTIALS}; a signed link may be expired"
+        return "remote-access", f"access is refused{numbered}", f"{CREDENTIALS}; a signed link may be expired"
     if status in (404, 410) or (isinstance(problem, FileNotFoundError) and len(causes) == 1):
         return "file-missing", "there is no such file", "check the path of the subject"
     if isinstance(problem, _ShortAnswerError):
@@ -223,10 +204,6 @@ def _explained(problem: BaseException) -> tuple[str, str, str]:
     if any(isinstance(cause, ValueError) and "range requests" in str(cause) for cause in causes):
         return "remote-ranges", "the server gives no ranges of a file, only all of it", "fetch the file first"
     if status is not None:
-        return "remote-unreadable", f"the server answered{_numbered(status)}", "try again, or fetch the file first"
+        return "remote-unreadable", f"the server answered{numbered}", "try again, or fetch the file first"
     why = type(causes[-1]).__name__
     return "remote-unreadable", f"it cannot be asked, or the connection broke ({why})", "check the address, try again"
-
-
-def _numbered(status: int | None) -> str:
-    return f" (HTTP status {status})" if status is not None else ""

@@ -5,11 +5,10 @@ Each is imported when it is first asked for: a comparison of two files needs non
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from weighbridge.model import SubjectKind
+from weighbridge.on_demand import OnDemand
 from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
@@ -33,21 +32,4 @@ _MODULES: Mapping[Key, str] = {
     ("tensor_moments", _CHECKPOINT): "tensor_moments",
     ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Verifiers(Mapping[Key, Verifier]):
-    modules: Mapping[Key, str]
-
-    def __getitem__(self, key: Key) -> Verifier:
-        found: Verifier = importlib.import_module(f"{__name__}.{self.modules[key]}").VERIFIER
-        return found
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.modules)
-
-    def __len__(self) -> int:
-        return len(self.modules)
-
-
-VERIFIERS: Mapping[Key, Verifier] = _Verifiers(_MODULES)
+VERIFIERS: Mapping[Key, Verifier] = OnDemand(__name__, "VERIFIER", _MODULES)

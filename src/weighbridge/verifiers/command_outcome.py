@@ -252,9 +252,5 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
 
 
 VERIFIER = Verifier(
-    quantity="command_outcome",
-    kinds=(SubjectKind.COMMAND,),
-    measure=measure,
-    extent=extent,
-    canary=canary,
+    quantity="command_outcome", kinds=(SubjectKind.COMMAND,), measure=measure, extent=extent, canary=canary
 )

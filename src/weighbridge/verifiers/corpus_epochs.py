@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import CorpusEpoch
-from weighbridge.run_logs.cells import NUMBER
+from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.verifiers.corpus_progress import corpus_tokens
 from weighbridge.verifiers.run_facts import numbers, tokens_told
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views

@@ -156,10 +156,4 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     )
 
 
-VERIFIER = Verifier(
-    quantity="device_evidence",
-    kinds=(SubjectKind.RUN,),
-    measure=measure,
-    extent=extent,
-    canary=canary,
-)
+VERIFIER = Verifier(quantity="device_evidence", kinds=(SubjectKind.RUN,), measure=measure, extent=extent, canary=canary)

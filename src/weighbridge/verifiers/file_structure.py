@@ -58,11 +58,11 @@ def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
 
 def _row(
     path: Path, *, role: str, nbytes: int, tensor_bytes: int = 0, declared_bytes: float | None = None,
-    checksums: int = 0, wrong: tuple[WrongChecksum, ...] = (),
+    checksums: int = 0, wrong: tuple[WrongChecksum, ...] = ()
 ) -> FileStructure:  # fmt: skip
     return FileStructure(
         name=f"file {path.name}", role=role, bytes=nbytes, tensor_bytes=tensor_bytes, declared_bytes=declared_bytes,
-        checksums=checksums, wrong_checksums=wrong,
+        checksums=checksums, wrong_checksums=wrong
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Contradict the last of two checksums, or take the last tensor away where the files pack_view none."""
+    """Contradict the last of two checksums, or take the last tensor away where the files hold none."""
     view: CheckpointView = views[0]
     if view.checksums:
         return _contradicted(view)

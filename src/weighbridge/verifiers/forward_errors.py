@@ -17,8 +17,8 @@ from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError, Weights
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
-from weighbridge.views.float64_audit import Float64Audit, float64_audit, rounded
 from weighbridge.views.forward_subject import Captured, ForwardSubject, ModelView, Tokens
+from weighbridge.views.torch_forward import Float64Audit, float64_audit, rounded
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,19 +8,18 @@ from being compared. Knows no threshold, and calls no difference wrong.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config import vocabulary_comparison
 from weighbridge.model_config.model_defaults import default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
-from weighbridge.model_config.vocabulary import Vocabulary
+from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoint import ConfigField
-from weighbridge.verifiers.canary_config import damage
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, table
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 
 QUANTITY = "model_config"
 LISTS = ("tokens", "merges")
@@ -81,7 +80,7 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
     return ConfigField(
         name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
         source_basis=one.basis, candidate_basis=other.basis, why=why,
-        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told,
+        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told
     )  # fmt: skip
 
 
@@ -148,13 +147,13 @@ def _list(name: str, source: ModelDescription, candidate: ModelDescription, why:
 
 def _compared(
     name: str, source: ModelDescription, candidate: ModelDescription, one: Vocabulary, other: Vocabulary
-) -> vocabulary_comparison.Compared:
+) -> Compared:
     if name == "merges":
-        return vocabulary_comparison.of_merges(one, other)
+        return compare_merges(one, other)
     file = next((side for side in (candidate, source) if side.model.form == GGUF), None)
     across = file is not None and source.model.form != candidate.model.form
     kind = file.model.tokenizer if file is not None else ""
-    return vocabulary_comparison.of_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
+    return compare_pieces(one, other, file=file.vocabulary if across and file else None, kind=kind)
 
 
 def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
@@ -187,10 +186,109 @@ def extent(_views: Views, _options: Fields) -> int:
     return len(FIELDS) + len(LISTS)
 
 
+KEPT = 64  # entries of each list
+MARK = b"?"
+# Fields that defaults of others are computed from, and those others.
+FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
+FED = (
+    "head_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
+    "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"
+)  # fmt: skip
+
+
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
-    """Change the last number that both sides state, and the last entry of each list."""
+    """Change the last field that the candidate states and that is compared, and the last entry of each list.
+
+    Vocabularies are cut to their last entries first, so that the trial costs little whatever their size.
+    """
+    source, candidate = describe_model(views[0]), describe_model(views[1])
     rows = rows_of(measurement, ConfigField)
-    return damage(describe_model(views[0]), describe_model(views[1]), rows, lambda cut: measure(cut, options))
+    name = _chosen(rows, candidate)
+    lists = {row.name for row in rows if row.differing == 0 and row.entries}
+    if name is None and not lists:
+        return NoCanary("nothing that is compared was read from the import")
+    cut = _cut(source, candidate)
+    broken = cut[0], _changed(cut[1], name, lists)
+    before = rows_by_name(measure(cut, options))
+    passed_over = FED if name in FEEDING else ()
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        told = rows_by_name(found)
+        return told.keys() == before.keys() and all(
+            _shows(told[place], row, name, lists, broken[1])
+            for place, row in before.items()
+            if place == name or place not in passed_over
+        )
+
+    place = name if name is not None else max(lists)
+    return Canary(name="the last field and the last entries changed", place=place, views=broken, seen=seen)
+
+
+def _shows(told: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
+    """Tell whether a row says what was changed, and no more."""
+    if row.name == name:
+        return told == replace(row, candidate=broken.model.fields[name].value)
+    if row.name not in lists or broken.vocabulary is None:
+        return told == row
+    last = (broken.vocabulary.count if row.name == "tokens" else broken.vocabulary.merge_count) - 1
+    other_digest = told.candidate != row.candidate and told.source == row.source
+    first = told.first_difference
+    return other_digest and told.differing == 1 and first is not None and first.index == last
+
+
+def _chosen(rows: Sequence[ConfigField], candidate: ModelDescription) -> str | None:
+    """Choose the last compared field that the import itself states, rather one that no default depends on."""
+    names = [
+        row.name
+        for row in rows
+        if row.name in candidate.model.fields and row.source_basis and not row.why and not row.also
+    ]
+    alone = [name for name in names if name not in FEEDING]
+    return next(iter((alone or names)[::-1]), None)
+
+
+def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDescription, ModelDescription]:
+    one, other = source.vocabulary, candidate.vocabulary
+    if one is None or other is None:
+        return source, candidate
+    first = max(min(one.count, other.count) - KEPT, 0)
+    merge = max(min(one.merge_count, other.merge_count) - KEPT, 0)
+    return (
+        replace(source, vocabulary=replace(one, first=first, first_merge=merge)),
+        replace(candidate, vocabulary=replace(other, first=first, first_merge=merge)),
+    )
+
+
+def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
+    fields = dict(side.model.fields)
+    if name is not None:
+        fields[name] = replace(fields[name], value=_other(name, fields[name].value), also=())
+    vocabulary = side.vocabulary
+    if vocabulary is not None and "tokens" in lists:
+        vocabulary = replace(vocabulary, walk=_marked(vocabulary.walk, vocabulary.count - 1))
+    if vocabulary is not None and "merges" in lists:
+        vocabulary = replace(vocabulary, merges=_marked(vocabulary.merges, vocabulary.merge_count - 1))
+    return replace(side, model=replace(side.model, fields=fields), vocabulary=vocabulary)
+
+
+def _other(name: str, value: Json) -> Any:
+    match FIELDS[name]:
+        case Kind.COUNT:
+            return value + 1 if isinstance(value, int) else 7
+        case Kind.NUMBER:
+            return 8192.0 if value == 4096.0 else 4096.0
+        case Kind.SWITCH:
+            return not value
+    return "damaged"
+
+
+def _marked(walk: Walk, last: int) -> Walk:
+    """Put a mark behind one entry."""
+
+    def marked(start: int) -> Iterator[bytes | None]:
+        return (entry if at != last else (entry or b"") + MARK for at, entry in enumerate(walk(start), start))
+
+    return marked
 
 
 VERIFIER = Verifier(

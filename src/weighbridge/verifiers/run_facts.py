@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.run_logs.cells import NUMBER
 from weighbridge.run_logs.column_statistics import dense, distinct
+from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView

@@ -6,7 +6,7 @@ import math
 from array import array
 
 from weighbridge.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
-from weighbridge.run_logs.cells import NUMBER
+from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 

@@ -6,17 +6,18 @@ them, the rest is told, zeros left out. What a dtype has no use for is null. Giv
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bit_laws
 from weighbridge.comparison.casts import words
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import BitReading, TensorBits
 from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.canary_bits import damage
-from weighbridge.verifiers.verifier import Verifier, Views
-from weighbridge.views.checkpoint import Tensor
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, two_of
+from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,14 +146,72 @@ def begin(_view: object) -> type[Bits]:
     return Bits
 
 
+ENOUGH = 2 * tensor_walk.STEP + 256  # elements that take more than one step
+# One, and minus the next number after it: the last word alone sets the sign and the last bit.
+ONES: Mapping[str, tuple[int, int]] = {
+    "F16": (0x3C00, 0xBC01),
+    "BF16": (0x3F80, 0xBF81),
+    "F32": (0x3F800000, 0xBF800001),
+    "F64": (0x3FF0000000000000, 0xBFF0000000000001),
+}
+
+
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+    """Overlay the last of two tensors with ones, and its last word with minus the next number after one."""
+    view: CheckpointView = views[0]
+    names = [name for name in view.names() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
+    kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
+    if not kept:
+        return NoCanary("no tensor holds floating words")
+    cut, name = view.cut(kept, ENOUGH), kept[-1]
+    tensor = cut.tensor(name)
+    most, last = (word.to_bytes(tensor.unit[1], "little") for word in ONES[tensor.dtype])
+    damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
+    after = _told(measure((damaged,), options))
+    wanted = dataclasses.replace(_told(measure((cut,), options))[name], **_expected(tensor))
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        told = _told(found)
+        return told.get(name) == wanted and told == after
+
+    return Canary(name="ones, and one word unlike them", place=name, views=(damaged,), seen=seen)
+
+
+def _expected(tensor: Tensor) -> dict[str, Any]:
+    """Say what the pattern must measure as."""
+    import numpy as np
+
+    most, last = ONES[tensor.dtype]
+    sampled = (tensor.elements - 1) // -(-tensor.elements // SAMPLE) + 1
+    told: dict[str, Any] = {
+        "zeros": 0,
+        "or_word": f"{most | last if tensor.elements > 1 else last:#x}",
+        "trailing_zero_bits": 0,
+        "sampled": sampled,
+        "nonzero": sampled,
+    }
+    if tensor.dtype == "F64":
+        return told
+    counts = np.zeros(bit_laws.SYMBOLS, np.int64)
+    counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
+    reading = BitReading(negative=1, symbols=1, excess=bit_laws.excess(counts))
+    return {**told, "as_stored": reading, "half_divergence": 1.0}
+
+
+def _told(found: Measurement | Unmeasured) -> dict[str, TensorBits]:
+    """Take the rows without what the pattern does not foretell."""
+    return {
+        name: dataclasses.replace(row, byte_swapped=None, half_entropy=None)
+        for name, row in rows_by_name(found).items()
+    }
+
+
 VERIFIER = Verifier(
     quantity=QUANTITY,
     kinds=(SubjectKind.CHECKPOINT,),
     measure=measure,
     extent=tensor_walk.extent,
-    canary=lambda views, options, _measurement: damage(
-        views[0], 2 * tensor_walk.STEP + 256, SAMPLE, lambda cut: measure((cut,), options)
-    ),
+    canary=canary,
     batch=tensor_walk.batch,
     reading=begin,
 )

@@ -6,18 +6,19 @@ zeros at the end, and the earlier tensor with the very same bytes. Counts, and k
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison import block_scales, identical_tensors
+from weighbridge.comparison import bytewise
+from weighbridge.comparison.block_values import DECODED, not_finite
 from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorHealth
 from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.canary_health import damage
-from weighbridge.verifiers.verifier import Verifier, Views
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Health:
     reads: bool = True
 
     def __post_init__(self) -> None:
-        if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *block_scales.DECODED):
+        if self.tensor.dtype in (*FLOATS, *EXTENDED, *PARTS, *FINITE, *DECODED):
             self.nan = self.infinite = 0
 
     def take(self, chunk: memoryview) -> None:
@@ -74,7 +75,7 @@ class Health:
             self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
     def row(self) -> TensorHealth:
-        """Describe the tensor; all tensors must be describe_model in order."""
+        """Describe the tensor; all tensors must be described in order."""
         tensor, (per, size) = self.tensor, self.tensor.unit
         return TensorHealth(
             name=tensor.name,
@@ -108,8 +109,8 @@ def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
 
     if tensor.dtype in FINITE:
         return 0, 0
-    if tensor.dtype in block_scales.DECODED:
-        return block_scales.not_finite(data, tensor.dtype, tensor.unit[1])
+    if tensor.dtype in DECODED:
+        return not_finite(data, tensor.dtype, tensor.unit[1])
     dtype = PARTS.get(tensor.dtype, tensor.dtype)
     kind = numpy_dtype(dtype)
     assert kind is not None
@@ -137,8 +138,8 @@ class Repeats:
         tensor = self.view.tensor(name)
         if not tensor.nbytes:
             return None
-        known = self._alike.setdefault(identical_tensors.probe(self.view, name), [])
-        found = next((other for other in known if identical_tensors.same((self.view, other), (self.view, name))), None)
+        known = self._alike.setdefault(bytewise.probe(self.view, name), [])
+        found = next((other for other in known if bytewise.same((self.view, other), (self.view, name))), None)
         if found is None:
             known.append(name)
         return found
@@ -159,14 +160,100 @@ def measure(views: Views, _options: Fields) -> Measurement:
     return found
 
 
+ZEROS = 3  # units at the end
+BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
+ENOUGH = 2 * tensor_walk.STEP + 256  # elements that take more than one step
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A unit that is infinite and one that is NaN, and how many elements of both units together are either."""
+
+    infinity: bytes
+    nan: bytes
+    counts: tuple[int, int]  # NaN, infinite
+
+
+def special(tensor: Tensor) -> Special | None:
+    """Return the special units of a dtype, or None where it has none, or they are not decoded."""
+    elements, size = tensor.unit
+    if tensor.dtype in EXPONENT:
+        word = EXPONENT[tensor.dtype]
+        return Special(word.to_bytes(size, "little"), (word | 1).to_bytes(size, "little"), (1, 1))
+    full = b"\xff" * size  # a scale that is NaN, or the largest one
+    if tensor.dtype == "MXFP4":
+        return Special(full, full, (0, 2 * elements))
+    if tensor.dtype in DECODED and tensor.dtype != "NVFP4":
+        return Special(full, full, (2 * elements, 0))
+    return None
+
+
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+    """Overlay the last of two tensors, and the one before it, too, where both are then the same size.
+
+    One NaN, one infinity, a unit unlike both, and a run of zeros.
+    """
+    view: CheckpointView = views[0]
+    names = _chosen(view)
+    if not names:
+        return NoCanary("no tensor has room for the damage")
+    cut = view.cut(names, ENOUGH)
+    last = cut.tensor(names[-1])
+    twin = names[0] if len(names) > 1 and _alike(cut.tensor(names[0]), last) else None
+    units = special(last)
+    pattern = _pattern(last, units)
+    damaged = cut.overlaid(last.name, 0, pattern)
+    if twin is not None:
+        damaged = damaged.overlaid(twin, 0, pattern)
+    expected: dict[str, Any] = {
+        "all_zero": False,
+        "constant": False,
+        "zero_tail_bytes": ZEROS * last.unit[1],
+        "repeats": twin,
+        **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
+    }
+    after = rows_by_name(measure((damaged,), options))
+    wanted = dataclasses.replace(rows_by_name(measure((cut,), options))[last.name], **expected)
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        told = rows_by_name(found)
+        return told.get(last.name) == wanted and told == after
+
+    return Canary(name="one NaN, one infinity, zeros at the end", place=last.name, views=(damaged,), seen=seen)
+
+
+def _chosen(view: CheckpointView) -> tuple[str, ...]:
+    """Choose the largest tensor that is cheap, and before it in order another, of its size where there is one."""
+    names = [name for name in view.names() if _units(view.tensor(name)) > ZEROS + BODY]
+    cut = view.cut(names, ENOUGH)
+    kept = two_of(names, lambda name: cut.tensor(name).elements)
+    earlier = names[: names.index(kept[-1])] if kept else []
+    alike = next((name for name in earlier if _alike(cut.tensor(name), cut.tensor(kept[-1]))), None)
+    return kept if alike is None else (alike, kept[-1])
+
+
+def _units(tensor: Tensor) -> int:
+    return tensor.nbytes // tensor.unit[1]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
+
+
+def _pattern(tensor: Tensor, units: Special | None) -> bytes:
+    """Write a body of like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros."""
+    size, count = tensor.unit[1], _units(tensor)
+    like, unlike = b"\1" * size, b"\2" * size
+    odd = (units.infinity, units.nan) if units else (unlike, unlike)
+    return like * (count - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
+
+
 VERIFIER = Verifier(
     quantity=QUANTITY,
     kinds=(SubjectKind.CHECKPOINT,),
     measure=measure,
     extent=tensor_walk.extent,
-    canary=lambda views, options, _measurement: damage(
-        views[0], 2 * tensor_walk.STEP + 256, EXPONENT, lambda cut: measure((cut,), options)
-    ),
+    canary=canary,
     batch=tensor_walk.batch,
     reading=begin,
 )

@@ -66,7 +66,7 @@ class Moments:
             variance = self.squares / self.count
             values = (
                 self.mean, math.sqrt(variance), self.least, self.most, max(abs(self.least), abs(self.most)),
-                math.sqrt(variance + self.mean**2), self.zeros / self.count,
+                math.sqrt(variance + self.mean**2), self.zeros / self.count
             )  # fmt: skip
             told = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(STATISTICS, values, strict=True)}
         return TensorMoments(

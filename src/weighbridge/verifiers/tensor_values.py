@@ -14,21 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.comparison import bytewise, hypotheses, identical_tensors, value_errors
+from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.attribution import Namesakes, attributed, errors_otherwise
 from weighbridge.comparison.block_values import BLOCKS
+from weighbridge.comparison.casts import ExactCast, find_exact_cast, values
 from weighbridge.comparison.choose_mapping import planned
-from weighbridge.comparison.exact_casts import ExactCast, find_exact_cast
 from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
-from weighbridge.scheduling.job import HERE, Execution, JobSpec
-from weighbridge.verifiers.canary_values import damage
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.scheduling.threads import HERE, Execution, JobSpec
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
@@ -36,7 +35,7 @@ QUANTITY = "tensor_values"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
-    "generated_error": None, "other": None, "errors_otherwise": {},
+    "generated_error": None, "other": None, "errors_otherwise": {}
 }  # fmt: skip
 
 
@@ -74,7 +73,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = views
     plan = planned(source, candidate, options)
-    return _Pair(source, candidate, plan, hypotheses.Namesakes(source), contents=not options.get("headers"))
+    return _Pair(source, candidate, plan, Namesakes(source), contents=not options.get("headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class _Pair:
     source: CheckpointView
     candidate: CheckpointView
     plan: Plan
-    namesakes: hypotheses.Namesakes
+    namesakes: Namesakes
     contents: bool
 
     def sizes(self) -> dict[Place, int]:
@@ -121,7 +120,7 @@ class _Pair:
         if (
             other is not None
             and other in view.tensors
-            and (not self.contents or identical_tensors.same((view, other), (view, name)))
+            and (not self.contents or bytewise.same((view, other), (view, name)))
         ):
             found["identical_to"] = other
         row = TensorPair(
@@ -130,7 +129,7 @@ class _Pair:
             source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
             elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
             source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
-            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found,
+            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found
         )  # fmt: skip
         view.forget(name)
         return row
@@ -146,7 +145,7 @@ class _Pair:
                 candidate_shape=new.shape, elements=new.elements,
                 nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
                 source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
-                **{**ABSENT, **(self._compared(aligned) if self.contents else {})},
+                **{**ABSENT, **(self._compared(aligned) if self.contents else {})}
             )  # fmt: skip
         finally:
             self.candidate.forget(name)
@@ -191,12 +190,99 @@ def extent(views: Views, options: Fields) -> int:
     return len(candidate.names()) + len(set(source.names()) - planned(source, candidate, options).used())
 
 
+ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
+
+NOTHING = "no tensor of both sides has bytes or values that can be compared"
+
+
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Flip one bit in the last byte of the last of two tensors that can be compared."""
+    """Cut two tensors out of both sides and damage the last unit of the last one of the candidate."""
     if options.get("headers"):
         return NoCanary("no content was looked at")
     source, candidate = views
-    return damage(views, planned(source, candidate, options), lambda cut: measure(cut, options))
+    plan = planned(source, candidate, options)
+    comparable = sorted(
+        name for name in plan.pairings if _comparable(AlignedTensor(source, candidate, plan.pairings[name]))
+    )
+    names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    if not names:
+        return NoCanary(NOTHING)
+    name = names[-1]
+    parts = [plan.pairings[one].parts[0].source for one in names]
+    cut = source.cut(parts, ENOUGH), candidate.cut(names, ENOUGH)
+    before = rows_by_name(measure(cut, options))
+    tensor: Tensor = cut[1].tensor(name)
+    at = tensor.nbytes - tensor.unit[1]
+    last = bytes(cut[1].read(name, at, tensor.nbytes))
+    predicted = _predicted(AlignedTensor(*cut, plan.pairings[name]))
+    # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
+    right = predicted in (last, None)
+    other = _other(last, tensor) if right else predicted
+    if other is None:
+        return NoCanary(NOTHING)
+    step = 1 if right else -1
+    damaged = cut[1].overlaid(name, at, other)
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        after = rows_by_name(found)
+        if not set(before) == set(after) == set(names):
+            return False
+        others = all(before[place] == after[place] for place in names if place != name)
+        return others and _moved(before[name], after[name], step, tensor)
+
+    return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
+
+
+def _comparable(aligned: AlignedTensor) -> bool:
+    new = aligned.new
+    if not aligned.pairing.plain or aligned.pairing.shape != new.shape or not new.elements:
+        return False
+    if find_exact_cast(aligned.dtype, new.dtype, computed=False) is not None:
+        return True
+    stored = bytes(aligned.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
+    return (
+        aligned.source.tensor(aligned.pairing.parts[0].source).dtype not in BLOCKS and _other(stored, new) is not None
+    )
+
+
+def _predicted(aligned: AlignedTensor) -> bytes | None:
+    """Give the last unit that the source's values have in the candidate's dtype, or None where only errors are told."""
+    exact_cast = find_exact_cast(aligned.dtype, aligned.new.dtype, computed=False)
+    if exact_cast is None:
+        return None
+    *_, (_, stored, _) = aligned.steps()
+    return bytes(exact_cast.predict(stored).tobytes()[-aligned.new.unit[1] :])
+
+
+def _other(last: bytes, tensor: Tensor) -> bytes | None:
+    """Give another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
+    if tensor.dtype not in BLOCKS:
+        return last[:-1] + bytes([last[-1] ^ 1])
+    import numpy as np
+
+    was = values(np.frombuffer(last, np.uint8), tensor.dtype)
+    if was is None:
+        return last[:-1] + bytes([last[-1] ^ 1])
+    for unit in (bytes(len(last)), b"\x3c" * len(last), b"\x11" * len(last)):
+        found = values(np.frombuffer(unit, np.uint8), tensor.dtype)
+        if found is not None and np.isfinite(found).all() and not np.array_equal(was, found):
+            return unit
+    return None
+
+
+def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> bool:
+    """Tell whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
+    exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in before.reproduced), None)
+    if exact_cast is None:
+        return before.relative_rmse != after.relative_rmse
+    if after.reproduced.get(exact_cast) != before.reproduced[exact_cast] - step * tensor.unit[0]:
+        return False
+    if exact_cast == "identical" and before.differing_bytes == after.differing_bytes:
+        return False
+    if step < 0 or before.first_difference is not None:
+        return True
+    first = after.first_difference
+    return first is not None and first.offset // tensor.unit[1] == tensor.nbytes // tensor.unit[1] - 1
 
 
 VERIFIER = Verifier(

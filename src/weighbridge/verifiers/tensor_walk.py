@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from weighbridge.model import Fields, Measurement
-from weighbridge.scheduling.job import Execution
+from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers.verifier import Asked, Views, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 

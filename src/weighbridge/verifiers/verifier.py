@@ -10,7 +10,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.limits import fields
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities import QUANTITIES
-from weighbridge.scheduling.job import Execution
+from weighbridge.scheduling.threads import Execution
 
 Views: TypeAlias = tuple[Any, ...]  # one view a subject, in the order of the need's roles
 

@@ -5,21 +5,18 @@ The format is told from the content, never from the suffix. Never writes; never 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weighbridge.formats import dcp_directory, dcp_metadata, detect, onnx_file, pieces, sharded
-from weighbridge.formats.contents import Checksum
-from weighbridge.formats.tensor import Tensor
+from weighbridge.formats import detect, pieces
+from weighbridge.formats.tensor import Checksum, Tensor
 from weighbridge.model import Origin, Scalar
-from weighbridge.storage.folder import Folder
-from weighbridge.storage.locate import locate
-from weighbridge.storage.readable import ReadableFile, sha256
+from weighbridge.storage.mapped_file import locate
+from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
 ORIGIN_KEY = "weighbridge.origin"  # a specimen carries it, so that it never counts as live
 
@@ -64,20 +61,16 @@ class CheckpointView:
 
     @property
     def size(self) -> int:
-        """Count the bytes of all files."""
+        """Return how many bytes all files have."""
         return sum(file.size for file in self.files.values())
 
     @property
     def nbytes(self) -> int:
-        """Count the bytes of all tensors."""
+        """Return how many bytes all tensors have."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:
-        """Return one tensor as its header describes it.
-
-        Raises:
-            KeyError: there is no such tensor.
-        """
+        """Return one tensor as its header describes it; a KeyError where there is none."""
         return self.tensors[name]
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
@@ -107,11 +100,7 @@ class CheckpointView:
             self.files[stored.file].release(*stored.extent)
 
     def require_unchanged(self, name: str) -> None:
-        """Check that the files that a tensor is stored in are what they were when they were opened.
-
-        Raises:
-            SubjectError: `subject-changed`.
-        """
+        """Raise `subject-changed` where a file that holds some of a tensor is not what it was when it was opened."""
         for stored in self.tensors[name].stored:
             self.files[stored.file].require_unchanged()
 
@@ -127,23 +116,16 @@ class CheckpointView:
         """
         tails = {name: _tail(self.tensors[name], elements) for name in names}
         moved = {name: self.tensors[name].nbytes - tail.nbytes for name, tail in tails.items()}
-        patches = {
-            name: tuple((at - moved[name], data) for at, data in laid)
-            for name, laid in self.patches.items()
-            if name in tails
-        }
-        return dataclasses.replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
+        kept = {name: laid for name, laid in self.patches.items() if name in tails}
+        patches = {name: tuple((at - moved[name], data) for at, data in laid) for name, laid in kept.items()}
+        return replace(self, tensors=tails, patches=patches, origin=Origin.SYNTHETIC)
 
     def overlaid(self, name: str, offset: int, replacement: bytes) -> CheckpointView:
-        """Lay other bytes over a tensor, from byte `offset` of it on.
-
-        Raises:
-            ValueError: they would not lie inside the tensor.
-        """
+        """Return the view with other bytes laid over a tensor, from byte `offset` of it on; they must lie inside it."""
         if not 0 <= offset <= offset + len(replacement) <= self.tensors[name].nbytes:
             raise ValueError("the replacement does not lie inside the tensor")
         patches = {**self.patches, name: (*self.patches.get(name, ()), (offset, replacement))}
-        return dataclasses.replace(self, patches=patches, origin=Origin.SYNTHETIC)
+        return replace(self, patches=patches, origin=Origin.SYNTHETIC)
 
     def _patched(self, name: str, start: int, window: memoryview) -> memoryview:
         copy: bytearray | None = None
@@ -161,15 +143,12 @@ def _tail(tensor: Tensor, elements: int | None) -> Tensor:
     per, size = tensor.unit
     nbytes = elements // per * size
     skipped = tensor.nbytes - nbytes
-    cut = dataclasses.replace(tensor, shape=(elements,), nbytes=nbytes)
+    cut = replace(tensor, shape=(elements,), nbytes=nbytes)
     if cut.pieces:
-        return dataclasses.replace(
-            cut, pieces=dataclasses.replace(cut.pieces, first=cut.pieces.first + skipped // size)
-        )
+        return replace(cut, pieces=replace(cut.pieces, first=cut.pieces.first + skipped // size))
     if cut.strides:
-        strides = dataclasses.replace(cut.strides, first=cut.strides.first + skipped // size)
-        return dataclasses.replace(cut, strides=strides)
-    return dataclasses.replace(cut, offset=cut.offset + skipped)
+        return replace(cut, strides=replace(cut.strides, first=cut.strides.first + skipped // size))
+    return replace(cut, offset=cut.offset + skipped)
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
@@ -179,16 +158,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
         SubjectError: missing, not a regular file, malformed or hostile, with a stable code, offset and reason.
     """
     place = locate(os.fspath(path))
-    file = place.file or place.folder.open(sharded.checkpoint_in(place.folder))
-    files = {file.name: file}
-    if detect.looks_like_json(file):
-        found, files = sharded.parse(file, place.folder)
-    elif dcp_metadata.begins(head := bytes(file.read(0, detect.HEAD))):
-        found, files = dcp_directory.parse(file, place.folder)
-    elif detect.reader_of(head) is detect.onnx:  # which may keep data in files beside it
-        found, files = onnx_file.parse(file, place.folder)
-    else:
-        found = detect.read(file)
+    file = place.file or place.folder.open(detect.checkpoint_in(place.folder))
+    found, files = detect.parse(file, place.folder)
     for each in files.values():
         each.require_unchanged()
     # A checkpoint is all that there is to know about it, once it is digested; only its maker can call it less.

@@ -18,19 +18,12 @@ MAX_FILE = 1 << 26  # a larger argument is data, not the program
 
 
 def open_command(line: str) -> CommandView:
-    """Split a command line as a shell would, without running one.
-
-    Raises:
-        SubjectError: `command-form`, for a quotation that is not closed.
-    """
+    """Split a command line as a shell would, without running one; refuse a quotation that is not closed."""
     try:
         return CommandView(tuple(shlex.split(line)))
     except ValueError as problem:
-        raise SubjectError(
-            "command-form",
-            f"the command cannot be split into words: {str(problem).lower()}",
-            remedy="close the quotation",
-        ) from None
+        what = f"the command cannot be split into words: {str(problem).lower()}"
+        raise SubjectError("command-form", what, remedy="close the quotation") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +35,15 @@ class CommandView:
 
     @property
     def origin(self) -> Origin:
-        """A command is run here and now."""
+        """Return LIVE: a command is run here and now."""
         return Origin.LIVE
 
     def overlaid(self, argv: tuple[str, ...]) -> CommandView:
-        """Lay another command over this one."""
+        """Return another command, from the same place."""
         return dataclasses.replace(self, argv=argv)
 
     def resolved(self) -> tuple[str, ...]:
-        """Give the arguments as they hold in any folder: the program found, and files named from `base` made absolute.
+        """Return the arguments as they hold anywhere: the program found, and files named from `base` made absolute.
 
         Raises:
             SubjectError: `no-command` for no argument at all, `command-not-found` for a program that is not there.
@@ -60,12 +53,11 @@ class CommandView:
         program, *arguments = self.argv
         found = shutil.which(str(self.base / program) if "/" in program else program)
         if found is None:
-            raise SubjectError(
-                "command-not-found",
-                f"{program!r} is not a program that can be run",
-                where=program,
-                remedy="name a program on PATH, or its path from where you stand",
+            what, remedy = (
+                "is not a program that can be run",
+                "name a program on PATH, or its path from where you stand",
             )
+            raise SubjectError("command-not-found", f"{program!r} {what}", where=program, remedy=remedy)
         return (found, *(self._absolute(argument) for argument in arguments))
 
     def _absolute(self, argument: str) -> str:
@@ -76,7 +68,7 @@ class CommandView:
         return str(path) if is_file(path) else argument
 
     def digest(self) -> Mapping[str, str]:
-        """Give the SHA-256 of the arguments, and of every file that they name."""
+        """Return the SHA-256 of the arguments, and of every file that they name."""
         digests = {"argv": sha256(dumps(list(self.argv)))}
         for argument in self.argv[1:]:
             path = Path(self._absolute(argument))

@@ -29,18 +29,11 @@ class Factory:
 
     @classmethod
     def named(cls, spec: str) -> Factory:
-        """Read `module:function` or `path/to/file.py:function`.
-
-        Raises:
-            SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
-        """
+        """Read `module:function` or `path/to/file.py:function`; refuse with `factory-spec` or `no-file`."""
         place, _, function = spec.rpartition(":")
         if not place or not function.isidentifier():
-            raise SubjectError(
-                "factory-spec",
-                f"{spec[:80]!r} names no factory",
-                remedy="write module:function or path/to/file.py:function",
-            )
+            remedy = "write module:function or path/to/file.py:function"
+            raise SubjectError("factory-spec", f"{spec[:80]!r} names no factory", remedy=remedy)
         factory = cls(place, function)
         if factory.in_file and not is_file(Path(place)):
             raise SubjectError("no-file", "no such file", where=place, remedy="check the path before the colon")
@@ -48,20 +41,16 @@ class Factory:
 
     @property
     def spec(self) -> str:
-        """Name it as the person did."""
+        """Return its name, as the person gave it."""
         return f"{self.place}:{self.function}"
 
     @property
     def in_file(self) -> bool:
-        """Tell whether it is named by a file, not a module."""
+        """Return whether it is named by a file, not a module."""
         return self.place.endswith(".py")
 
     def make(self) -> object | None:
-        """Import and call it; None where it wants CUDA and this host has none.
-
-        Raises:
-            SubjectError: `no-factory` where there is no such function, `factory-raised` where its own code raises.
-        """
+        """Call it; None where it wants CUDA and there is none; refuse with `no-factory` or `factory-raised`."""
         with self._importable():
             try:
                 return self._found()()
@@ -69,21 +58,22 @@ class Factory:
                 raise
             except BaseException as problem:
                 # Its own code may even call sys.exit(0), which must not end this process as a pass.
-                if _wants_cuda(problem):
+                words = str(problem).lower()
+                if ("cuda" in words or "nvidia" in words) and not has_cuda():
                     return None
-                raise SubjectError(
-                    "factory-raised",
-                    f"the factory raised {type(problem).__name__}",
-                    where=self.spec,
-                    remedy="call it from Python; --debug shows the traceback",
-                ) from problem
+                what, remedy = "the factory raised", "call it from Python; --debug shows the traceback"
+                name = type(problem).__name__
+                raise SubjectError("factory-raised", f"{what} {name}", where=self.spec, remedy=remedy) from problem
 
     def digest(self, *others: Path | None) -> Mapping[str, str]:
         """Digest its source file, once known, and other files: name → sha256."""
         module = sys.modules.get(self.place)
         source = self.place if self.in_file else module.__file__ if module is not None else None
-        files = [path for path in (Path(source) if source else None, *others) if path is not None]
-        return {path.name: _sha256(path) for path in files}
+        digests = {}
+        for path in filter(None, (Path(source) if source else None, *others)):
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests
 
     def _found(self) -> Callable[[], object]:
         module = _from_file(Path(self.place)) if self.in_file else importlib.import_module(self.place)
@@ -126,13 +116,3 @@ def has_cuda() -> bool | None:
     """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
     torch = sys.modules.get("torch")
     return None if torch is None else bool(torch.cuda.is_available())
-
-
-def _wants_cuda(problem: BaseException) -> bool:
-    words = str(problem).lower()
-    return ("cuda" in words or "nvidia" in words) and not has_cuda()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

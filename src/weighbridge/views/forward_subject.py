@@ -55,23 +55,23 @@ class ForwardSubject(Protocol):
 
     @property
     def points(self) -> Sequence[str]:
-        """Name the capture points in the order of computing; each id says its state (`L0.attn.q.post_bias`)."""
+        """Return the capture points in the order of computing; each id says its state (`L0.attn.q.post_bias`)."""
 
     @property
     def tokens(self) -> Tokens:
-        """Give the token ids, `[sequences, tokens]`; empty where the other side gives them."""
+        """Return the token ids, `[sequences, tokens]`; empty where the other side gives them."""
 
     @property
     def dtype(self) -> str:
-        """Say what it computes in: `float32`, `bfloat16` or `float16`."""
+        """Return what it computes in: `float32`, `bfloat16` or `float16`."""
 
     @property
     def device(self) -> str:
-        """Say where it was asked to compute: `cpu`, `cuda`, `cuda:1`."""
+        """Return where it was asked to compute: `cpu`, `cuda`, `cuda:1`."""
 
     @property
     def checkpoint(self) -> str:
-        """Name the file that the weights were read from; empty where they came from elsewhere."""
+        """Return the file that the weights were read from; empty where they came from elsewhere."""
 
     def prepare(self, dtype: str, storage: str) -> Forward:
         """Make the stack ready to compute in `dtype`, from weights first rounded to `storage`.
@@ -84,58 +84,26 @@ class ForwardSubject(Protocol):
         """
 
     def weights(self, storage: str) -> Mapping[str, str]:
-        """Digest each weight, by name, after rounding it to `storage`; empty where the stack cannot tell."""
+        """Return a digest of each weight, by name, rounded to `storage` first; empty where the stack cannot tell."""
 
     def constants(self) -> Mapping[str, NDArray[np.float64]]:
-        """Give the floating constants that were computed, not stored (rotary frequencies); empty where none."""
+        """Return the floating constants that were computed, not stored (rotary frequencies); empty where none."""
 
 
 def check_point(name: str, where: str = "") -> None:
-    """Refuse a capture point id that does not say its state.
-
-    Raises:
-        SubjectError: `point-id`, for a bare word other than `embed` and `logits`, and for an id that ends in q, k or v.
-    """
+    """Refuse with `point-id` a bare word other than `embed` and `logits`, and an id that ends in q, k or v."""
     last = name.rpartition(".")[2]
     if POINT.fullmatch(name) and (name in WHOLE or ("." in name and last not in STATELESS)):
         return
+    remedy = "name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits"
     raise SubjectError(
-        "point-id",
-        f"the capture point {name[:60]!r} does not say its state",
-        where=where,
-        remedy="name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits",
+        "point-id", f"the capture point {name[:60]!r} does not say its state", where=where, remedy=remedy
     )
 
 
 def open_model(spec: str) -> ModelView:
-    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed.
-
-    Raises:
-        SubjectError: `factory-spec` for any other form, `no-file` where the file is not there.
-    """
+    """Open a factory named `module:function` or `path/to/file.py:function`; it runs when it is first needed."""
     return ModelView(Factory.named(spec))
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay:
-    """What a view shows otherwise than its model: some points only, one value changed."""
-
-    kept: frozenset[str] | None = None
-    point: str = ""
-    value: float = 0.0
-
-    def over(self, held: Mapping[str, Captured]) -> Mapping[str, Captured]:
-        """Lay this over what was captured; the one damaged array is copied, no other."""
-        shown = {name: item for name, item in held.items() if self.shows(name)}
-        if self.point in shown:
-            values = shown[self.point].values.copy()
-            values[-1, -1, -1] = self.value
-            shown[self.point] = replace(shown[self.point], values=values)
-        return shown
-
-    def shows(self, point: str) -> bool:
-        """Tell whether a point is looked at."""
-        return self.kept is None or point in self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,61 +115,66 @@ class Memory:
     weights: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ModelView:
-    """A model seen at its capture points; runs are remembered, so that a cut or damaged view costs no second run."""
+    """A model seen at its capture points; runs are remembered, so that a cut or damaged view costs no second run.
 
-    def __init__(self, factory: Factory, overlay: Overlay | None = None, memory: Memory | None = None) -> None:
-        self.factory = factory
-        self._overlay = overlay or Overlay()
-        self._memory = memory or Memory()
+    `kept` are the only points that are looked at, where it is not None; at `point` one value is another than the
+    model's own.
+    """
+
+    factory: Factory
+    kept: frozenset[str] | None = None
+    point: str = ""
+    value: float = 0.0
+    _memory: Memory = field(default_factory=Memory)
 
     def subject(self) -> ForwardSubject | Unmeasured:
-        """Run the factory, once; Unmeasured `no-cuda` where it needs CUDA and there is none.
-
-        Raises:
-            SubjectError: where the factory raises, or returns something that is not a `ForwardSubject`.
-        """
+        """Run the factory, once; Unmeasured `no-cuda` where it needs CUDA and there is none."""
         if not self._memory.loaded:
             self._memory.loaded.append(_load(self.factory))
         return self._memory.loaded[0]
 
     def points(self) -> tuple[str, ...]:
-        """Name the capture points that the model declares, in order."""
+        """Return the capture points that the model declares, in order."""
         subject = self.subject()
         declared = () if isinstance(subject, Unmeasured) else subject.points
-        return tuple(name for name in declared if self._overlay.shows(name))
+        return tuple(name for name in declared if self.kept is None or name in self.kept)
 
     def run(
         self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
     ) -> tuple[Mapping[str, Captured], W]:
-        """Compute in `dtype` from weights rounded to `storage`, with `watch()` around the forward pass alone.
-
-        Raises:
-            SubjectError: `forward-raised`, where the model's own code raises.
-        """
+        """Compute in `dtype` from weights rounded to `storage`, with `watch()` around the forward pass alone."""
         key = (tuple(map(tuple, tokens)), dtype, storage)
         if key not in self._memory.runs:
             self._memory.runs[key] = self._forward(tokens, dtype, storage, watch)
         held, watched = self._memory.runs[key]
-        return self._overlay.over(held), watched
+        shown = {name: item for name, item in held.items() if self.kept is None or name in self.kept}
+        if self.point in shown:  # the one damaged array is copied, no other
+            values = shown[self.point].values.copy()
+            values[-1, -1, -1] = self.value
+            shown[self.point] = replace(shown[self.point], values=values)
+        return shown, watched
 
     def weights(self, storage: str) -> Mapping[str, str]:
-        """Digest each weight, by name, after rounding it to `storage`; once."""
+        """Return a digest of each weight, by name, after rounding it to `storage`; once."""
         if storage not in self._memory.weights:
-            self._memory.weights[storage] = self._known().weights(storage)
+            subject = self.subject()
+            assert not isinstance(subject, Unmeasured)
+            self._memory.weights[storage] = subject.weights(storage)
         return self._memory.weights[storage]
 
     def cut(self, points: Sequence[str]) -> ModelView:
-        """Look at some of the points only."""
-        return ModelView(self.factory, replace(self._overlay, kept=frozenset(points)), self._memory)
+        """Return a view of some of the points only."""
+        return replace(self, kept=frozenset(points))
 
     def overlaid(self, point: str, value: float) -> ModelView:
         """Lay `value` over the last channel of the last token of the last sequence at a point."""
-        return ModelView(self.factory, replace(self._overlay, point=point, value=value), self._memory)
+        return replace(self, point=point, value=value)
 
     @property
     def origin(self) -> Origin:
-        """Say live once the weights are known to come from a checkpoint that can be digested, synthetic otherwise."""
+        """Return LIVE once the weights are known to come from a file that can be digested, SYNTHETIC otherwise."""
         return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
 
     def digest(self) -> Mapping[str, str]:
@@ -213,15 +186,11 @@ class ModelView:
         named = "" if subject is None or isinstance(subject, Unmeasured) else subject.checkpoint
         return Path(named) if named and is_file(Path(named)) else None
 
-    def _known(self) -> ForwardSubject:
-        subject = self.subject()
-        assert not isinstance(subject, Unmeasured)
-        return subject
-
     def _forward(
         self, tokens: Tokens, dtype: str, storage: str, watch: Callable[[], AbstractContextManager[W]]
     ) -> tuple[Mapping[str, Captured], W]:
-        subject = self._known()
+        subject = self.subject()
+        assert not isinstance(subject, Unmeasured)
         try:
             forward = subject.prepare(dtype, storage)
             with watch() as watched:
@@ -229,12 +198,9 @@ class ModelView:
         except (SubjectError, KeyboardInterrupt):
             raise
         except BaseException as problem:
-            raise SubjectError(
-                "forward-raised",
-                f"the forward pass in {dtype} raised {type(problem).__name__}",
-                where=self.factory.spec,
-                remedy="run the model alone in that dtype; --debug shows the traceback",
-            ) from problem
+            what = f"the forward pass in {dtype} raised {type(problem).__name__}"
+            remedy = "run the model alone in that dtype; --debug shows the traceback"
+            raise SubjectError("forward-raised", what, where=self.factory.spec, remedy=remedy) from problem
         for name, item in held.items():
             _check_captured(self.factory.spec, name, item)
         return held, watched
@@ -245,39 +211,27 @@ def _load(factory: Factory) -> ForwardSubject | Unmeasured:
     if made is None:
         return NO_CUDA
     if not isinstance(made, ForwardSubject) or not _tells(made):
-        raise SubjectError(
-            "not-a-forward",
-            f"the factory returned {type(made).__name__}, which does not tell points, tokens, dtype and device",
-            where=factory.spec,
-            remedy="return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject",
-        )
+        what = f"the factory returned {type(made).__name__}, which does not tell points, tokens, dtype and device"
+        remedy = "return weighbridge.views.torch_forward.TorchForward, or implement ForwardSubject"
+        raise SubjectError("not-a-forward", what, where=factory.spec, remedy=remedy)
     for name in made.points:
         check_point(name, factory.spec)
     return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
 
 
 def _tells(made: ForwardSubject) -> bool:
-    """Hold what a subject says of itself against its types; a protocol sees only that the names are there."""
+    """Return whether a subject says of itself what it should; a protocol sees only that the names are there."""
     lists: tuple[object, ...] = (made.points, made.tokens)
-    if not all(isinstance(each, Sequence) for each in lists):
-        return False
-    return all(isinstance(text, str) for text in (made.dtype, made.device, made.checkpoint, *made.points))
+    texts = (made.dtype, made.device, made.checkpoint)
+    return all(isinstance(each, Sequence) for each in lists) and all(isinstance(t, str) for t in (*texts, *made.points))
 
 
 def _check_captured(where: str, name: str, item: Captured) -> None:
     check_point(name, where)
     if not isinstance(item, Captured):
-        raise SubjectError(
-            "point-shape",
-            f"{name} holds a {type(item).__name__}, not a Captured",
-            where=where,
-            remedy="return weighbridge.views.forward_subject.Captured for every point",
-        )
-    if item.values.ndim == DIMENSIONS and item.values.dtype == "float64":
-        return
-    raise SubjectError(
-        "point-shape",
-        f"{name} holds {item.values.dtype} {list(item.values.shape)}, not float64 [sequences, tokens, channels]",
-        where=where,
-        remedy="capture where the first two dimensions are sequences and tokens",
-    )
+        what, remedy = "not a Captured", "return weighbridge.views.forward_subject.Captured for every point"
+        raise SubjectError("point-shape", f"{name} holds a {type(item).__name__}, {what}", where=where, remedy=remedy)
+    if item.values.ndim != DIMENSIONS or item.values.dtype != "float64":
+        what = f"{item.values.dtype} {list(item.values.shape)}, not float64 [sequences, tokens, channels]"
+        remedy = "capture where the first two dimensions are sequences and tokens"
+        raise SubjectError("point-shape", f"{name} holds {what}", where=where, remedy=remedy)

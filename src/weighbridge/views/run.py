@@ -11,18 +11,16 @@ from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Origin
-from weighbridge.run_logs.cells import MISSING, NUMBER, UNREADABLE, Cells
-from weighbridge.run_logs.column_names import standard_names
 from weighbridge.run_logs.csv_log import read_csv
-from weighbridge.run_logs.json_log import decode, read_jsonl, read_report
+from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
-from weighbridge.run_logs.log_table import Log
-from weighbridge.run_logs.recorded_run import read_run_directory
+from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
 from weighbridge.storage.local_files import is_folder, local_path
 from weighbridge.urls import bare
 
 STEP = "step"
 _MAX_STEP = 2.0**53
+SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
 
@@ -64,7 +62,15 @@ class RunView:
 
     def dense(self, name: str) -> Cells:
         """Return a column's cells `[rows]`, overlays applied."""
-        return _laid_over(self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name})
+        cells, laid = self.cells[name], {row: value for (row, at), value in self.laid.items() if at == name}
+        if not laid:
+            return cells
+        changed = Cells()
+        changed.values, changed.state = cells.values[:], cells.state[:]
+        for row, value in laid.items():
+            changed.values[row] = 0.0 if value is None else value
+            changed.state[row] = MISSING if value is None else NUMBER
+        return changed
 
     def column(self, name: str) -> Column | None:
         """Return a column's samples, by standard name or by its name in the log; None where there is no such column."""
@@ -75,13 +81,9 @@ class RunView:
         present = cells.state.translate(_IS_NUMBER)
         placed = _whole(steps)
         both = (int.from_bytes(present, "big") & int.from_bytes(placed, "big")).to_bytes(self.rows, "big")
-        return Column(
-            array("q", map(int, compress(steps.values, both))),
-            array("d", compress(cells.values, both)),
-            cells.state.count(MISSING),
-            cells.state.count(UNREADABLE),
-            present.count(1) - both.count(1),
-        )
+        step, value = array("q", map(int, compress(steps.values, both))), array("d", compress(cells.values, both))
+        missing, unreadable = cells.state.count(MISSING), cells.state.count(UNREADABLE)
+        return Column(step, value, missing, unreadable, stepless=present.count(1) - both.count(1))
 
     def named(self, name: str) -> str | None:
         """Find a column's standard name by that name or by its name in the log."""
@@ -91,7 +93,11 @@ class RunView:
 
     def cut(self, rows: Sequence[int]) -> RunView:
         """Return the view of these rows only, in this order."""
-        cells = {name: _picked(self.dense(name), rows) for name in self.cells}
+        cells = {name: Cells() for name in self.cells}
+        for name, picked in cells.items():
+            column = self.dense(name)
+            picked.values.extend(column.values[row] for row in rows)
+            picked.state.extend(column.state[row] for row in rows)
         return dataclasses.replace(self, rows=len(rows), cells=cells, laid={})
 
     def overlaid(self, row: int, column: str, value: float | None) -> RunView:
@@ -116,24 +122,6 @@ def _whole(steps: Cells) -> bytes:
         known and value.is_integer() and abs(value) <= _MAX_STEP
         for known, value in zip(state, steps.values, strict=True)
     )
-
-
-def _picked(cells: Cells, rows: Sequence[int]) -> Cells:
-    picked = Cells()
-    picked.values.extend(cells.values[row] for row in rows)
-    picked.state.extend(cells.state[row] for row in rows)
-    return picked
-
-
-def _laid_over(cells: Cells, laid: Mapping[int, float | None]) -> Cells:
-    if not laid:
-        return cells
-    changed = Cells()
-    changed.values, changed.state = cells.values[:], cells.state[:]
-    for row, value in laid.items():
-        changed.values[row] = 0.0 if value is None else value
-        changed.state[row] = MISSING if value is None else NUMBER
-    return changed
 
 
 # --- Opening ----------------------------------------------------------------------------------------------------------
@@ -162,29 +150,17 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
         cells = {STEP: counted, **cells}
         notes["steps_are_row_numbers"] = True
     return RunView(
-        rows=log.rows,
-        cells=cells,
-        logged_as={name: names.get(name, "") for name in cells},
-        facts=log.facts,
-        events=log.events,
-        notes=notes,
-        origin=Origin.LIVE if log.traced else Origin.FIXTURE,
-        digests=digests,
-    )
+        rows=log.rows, cells=cells, logged_as={name: names.get(name, "") for name in cells}, facts=log.facts,
+        events=log.events, notes=notes, origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
+    )  # fmt: skip
 
 
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
-    if path.suffix in (".csv", ".tsv"):
-        return read_csv
-    if path.suffix in (".jsonl", ".ndjson"):
-        return read_jsonl
-    return _by_content(path)
-
-
-def _by_content(path: Path) -> Callable[[Path, dict[str, str]], Log]:
-    """Return the reader for what the file looks like: JSONL has an object in line one and begins one in line two."""
+    if path.suffix in SUFFIXES:
+        return SUFFIXES[path.suffix]
+    # By content: JSONL has an object in line one and begins one in line two.
     with open_regular(path) as file:
         head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
     lines = [line for line in head.split("\n") if line.strip()]

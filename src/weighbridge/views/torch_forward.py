@@ -1,4 +1,9 @@
-"""A PyTorch module as a `ForwardSubject`: captures by forward hooks. It never changes the module that it is given."""
+"""A PyTorch module as a `ForwardSubject`: captures by forward hooks. It never changes the module that it is given.
+
+And an audit, which counts what touched a floating tensor below float64, and decides nothing. A module that was cast by
+`.double()` often still computes its norms, softmax and rotary angles in float32; a truth so made is wrong by more than
+what it is meant to judge. Only operations of PyTorch in this thread are seen.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+DIGITS_BF16 = 8  # significant binary digits of a bfloat16
+DIGITS_PLAIN = 4  # a value of at most so many digits (0.5, 0.75, 8) tells nothing about rounding
+TELLING = 4  # so many distinct values with more digits do
 TAP = re.compile(r"(?P<path>[\w.]*?)(?::(?P<side>in|out))?(?:\[(?P<start>\d+):(?P<stop>\d+)\])?")
 
 
@@ -32,11 +40,7 @@ class Tap:
 
 
 def tap(text: str) -> Tap:
-    """Read `path`, `path:in`, `path:out` or, for channels of a fused projection, `path:out[0:64]`.
-
-    Raises:
-        SubjectError: `tap`, for any other form.
-    """
+    """Read `path`, `path:in`, `path:out` or, for channels of a fused projection, `path:out[0:64]`."""
     match = TAP.fullmatch(text)
     if match is None:
         raise SubjectError("tap", f"{text[:80]!r} names no place in a module", remedy="write path, path:in or path:out")
@@ -68,7 +72,7 @@ class TorchForward:
 
     @property
     def points(self) -> Sequence[str]:
-        """Name the capture points."""
+        """Return the capture points."""
         return tuple(self.taps)
 
     def prepare(self, dtype: str, storage: str) -> Forward:
@@ -81,11 +85,11 @@ class TorchForward:
         return lambda tokens: self._forward(module, tokens, dtype)
 
     def weights(self, storage: str) -> Mapping[str, str]:
-        """Digest each tensor of the state dict: sha256 over its shape and its bytes in `storage`."""
+        """Return a digest of each tensor of the state dict: sha256 over its shape and its bytes in `storage`."""
         return {name: _digest(tensor, storage) for name, tensor in self.module.state_dict().items()}
 
     def constants(self) -> Mapping[str, NDArray[np.float64]]:
-        """Give the floating buffers that the state dict does not hold."""
+        """Return the floating buffers that the state dict does not hold."""
         stored = self.module.state_dict()
         return {
             name: _float64(tensor)
@@ -139,9 +143,8 @@ def _hook(
     try:
         target = module.get_submodule(place.path)
     except AttributeError:
-        raise SubjectError(
-            "no-submodule", f"{name}: the module has no part {place.path!r}", remedy="check the tap's path"
-        ) from None
+        what = f"{name}: the module has no part {place.path!r}"
+        raise SubjectError("no-submodule", what, remedy="check the tap's path") from None
 
     def keep(tensor: object) -> None:
         if name in held:
@@ -150,11 +153,9 @@ def _hook(
 
     if place.side == "in":
         return target.register_forward_pre_hook(lambda _module, given: keep(given[0] if given else None))
-    return target.register_forward_hook(lambda _module, _given, result: keep(_first(result)))
-
-
-def _first(result: object) -> object:
-    return result[0] if isinstance(result, tuple) and result else result
+    return target.register_forward_hook(
+        lambda _module, _given, result: keep(result[0] if isinstance(result, tuple) and result else result)
+    )
 
 
 def _captured(name: str, tensor: object, channels: slice, shape: tuple[int, ...]) -> Captured:
@@ -162,13 +163,11 @@ def _captured(name: str, tensor: object, channels: slice, shape: tuple[int, ...]
 
     if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape[:2]) != shape:
         found = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise SubjectError(
-            "point-shape",
-            f"{name} holds {found}, not [{shape[0]} sequences, {shape[1]} tokens, …]",
-            remedy="tap it where the first two dimensions are sequences and tokens",
-        )
+        what = f"{name} holds {found}, not [{shape[0]} sequences, {shape[1]} tokens, …]"
+        remedy = "tap it where the first two dimensions are sequences and tokens"
+        raise SubjectError("point-shape", what, remedy=remedy)
     values = _float64(tensor.reshape(*shape, -1)[..., channels])
-    return Captured(values=values, dtype=_name(tensor), device=tensor.device.type)
+    return Captured(values=values, dtype=str(tensor.dtype).removeprefix("torch."), device=tensor.device.type)
 
 
 def _float64(tensor: torch.Tensor) -> Any:
@@ -178,13 +177,77 @@ def _float64(tensor: torch.Tensor) -> Any:
     return tensor.detach().to(device="cpu", dtype=torch.float64, copy=True).numpy()
 
 
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _digest(tensor: torch.Tensor, storage: str) -> str:
     import torch
 
     kept = tensor.detach().to(getattr(torch, storage)) if tensor.is_floating_point() else tensor.detach()
     data = kept.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return hashlib.sha256(repr(list(tensor.shape)).encode() + data.tobytes()).hexdigest()
+
+
+@dataclass(slots=True)
+class Float64Audit:
+    """What an audited pass did: operations on floating tensors, those below float64, and the first of these."""
+
+    operations: int = 0
+    lower: int = 0
+    first: str = ""
+
+    def note(self, operation: str, dtypes: set[str]) -> None:
+        """Count one operation that read or wrote floating tensors of these dtypes."""
+        below = sorted(dtypes - {"float64", "complex128"})
+        self.operations += bool(dtypes)
+        self.lower += bool(below)
+        self.first = self.first or (f"{operation} in {below[0]}" if below else "")
+
+
+@contextmanager
+def float64_audit() -> Iterator[Float64Audit]:
+    """Audit every PyTorch operation inside the block by a dispatch mode, its inputs and outputs alike."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    audit = Float64Audit()
+
+    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        audit.note(str(func), _dtypes((args, kwargs, result)))
+        return result
+
+    mode: Any = type("Audit", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
+    with mode():
+        yield audit
+
+
+def _dtypes(tree: object) -> set[str]:
+    import torch
+    from torch.utils import _pytree
+
+    leaves = (leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    return {str(leaf.dtype).removeprefix("torch.") for leaf in leaves if leaf.is_floating_point() or leaf.is_complex()}
+
+
+def rounded(constants: Mapping[str, NDArray[np.float64]]) -> tuple[str, ...]:
+    """Return the names of the constants whose every value is a bfloat16, though they are not round numbers.
+
+    Casting a model to bfloat16 and back to float64 leaves its computed constants (rotary frequencies) rounded for
+    good. Integers and values of few digits are left out of account; float16 rounding of small constants is not seen.
+    """
+    return tuple(name for name, values in constants.items() if _is_rounded(values))
+
+
+def _is_rounded(values: NDArray[np.float64]) -> bool:
+    import numpy as np
+
+    finite = np.unique(values[np.isfinite(values)])
+    if not np.array_equal(finite, _to_digits(finite, DIGITS_BF16)):
+        return False
+    telling = (finite != np.rint(finite)) & (finite != _to_digits(finite, DIGITS_PLAIN))
+    return int(np.count_nonzero(telling)) >= TELLING
+
+
+def _to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    mantissa, exponent = np.frexp(values)
+    near: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
+    return near

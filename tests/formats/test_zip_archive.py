@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from verifiers.specimens.make_formats import archive
 
 from weighbridge.errors import SubjectError
+from weighbridge.formats.zip_archive import MAX_COMMENT, checksums, content, members
 from weighbridge.storage.mapped_file import MappedFile
-from weighbridge.storage.zip_archive import MAX_COMMENT, checksums, content, members
 
 TWO = archive({"a/data.pkl": b"hello", "a/data/0": bytes(100)})
 DIRECTORY = TWO.index(b"PK\x01\x02")

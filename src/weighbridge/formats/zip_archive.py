@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.contents import Checksum
-from weighbridge.formats.tensor import quoted
+from weighbridge.formats.tensor import Checksum
+from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAGICS = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
@@ -41,16 +41,12 @@ class Member:
 
     @property
     def nbytes(self) -> int:
-        """Count the bytes of the content."""
+        """Return how many bytes the content has."""
         return self.stop - self.start
 
 
 def members(file: ReadableFile) -> dict[str, Member]:
-    """Find every member, by name in the directory's order.
-
-    Raises:
-        SubjectError: `zip-…` with the byte offset and the reason.
-    """
+    """Find every member, by name in the directory's order; refuse with `zip-…`, the byte offset and the reason."""
     count, at, stop = _directory(file)
     directory, found = at, dict[str, Member]()
     for _ in range(count):
@@ -72,7 +68,7 @@ def members(file: ReadableFile) -> dict[str, Member]:
 
 
 def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, ...]:
-    """List the checksum that the directory gives for each member."""
+    """Return the checksum that the directory gives for each member."""
     return tuple(
         Checksum(place=member.name, file=file.name, parts=((member.start, member.stop),), stored=member.crc)
         for member in found.values()
@@ -80,11 +76,7 @@ def checksums(file: ReadableFile, found: dict[str, Member]) -> tuple[Checksum, .
 
 
 def content(file: ReadableFile, member: Member, most: int) -> memoryview:
-    """Look at all of a small member, which must have its checksum.
-
-    Raises:
-        SubjectError: `zip-size` or `zip-checksum`.
-    """
+    """Look at all of a small member, which must have its checksum; refuse with `zip-size` or `zip-checksum`."""
     if member.nbytes > most:
         what = f"{quoted(member.name)} has {member.nbytes} bytes, more than the {most} that are read"
         refuse("size", what, file, member.header)
@@ -130,7 +122,6 @@ def _end(file: ReadableFile) -> int:
 
 
 def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Member, int]:
-    """Read an entry of the directory, and find the byte behind it."""
     if at + ENTRY.size > stop or bytes(file.read(at, at + 4)) != b"PK\x01\x02":
         refuse("directory", "an entry of the directory is missing", file, at)
     told = ENTRY.unpack(file.read(at, at + ENTRY.size))
@@ -151,7 +142,13 @@ def _entry(file: ReadableFile, at: int, directory: int, stop: int) -> tuple[Memb
         refuse("encrypted", f"a member is encrypted: {quoted(name)}", file, at)
     if method or size != packed:
         refuse("compressed", f"a member is compressed, so it cannot be mapped: {quoted(name)}", file, at)
-    start = _content_at(file, header, directory, raw, name)
+    local_name_at = header + LOCAL.size
+    if local_name_at > directory or bytes(file.read(header, header + 4)) != MAGICS[0]:
+        refuse("header", f"no local header of {quoted(name)} at byte {header}", file, header)
+    *_, method, _, _, _, _, _, name_size, extra_size = LOCAL.unpack(file.read(header, local_name_at))
+    if method or bytes(file.read(local_name_at, local_name_at + name_size)) != raw:
+        refuse("header", f"the local header is of another member than {quoted(name)}", file, header)
+    start = local_name_at + name_size + extra_size
     if start + size > directory:
         refuse("truncated", f"{quoted(name)} ends {start + size - directory} bytes inside the directory", file, header)
     return Member(name=name, header=header, start=start, stop=start + size, crc=crc), behind
