@@ -55,7 +55,7 @@ def test_no_column_of_the_run_has_too_few_samples_to_tell_from_noise(told: str) 
 def test_the_good_import_is_the_same_and_the_mislabelled_one_is_told_apart_by_mechanism(told: str) -> None:
     assert "\nSAME: 53 of 53 tensors (" in step(told, "weighbridge compare model.safetensors model.gguf")
     lying = step(told, "weighbridge compare model.safetensors mislabelled.safetensors")
-    assert "DIFFERENT: 53 of 53 tensors: 53 dtype (bf16-bits-as-f16)" in lying
+    assert "DIFFERENT: 53 of 53 tensors: 53 wrong dtype (bf16-bits-as-f16)" in lying
 
 
 def test_two_backends_agree_and_a_dropped_bias_is_named_where_it_first_shows(told: str) -> None:

@@ -49,7 +49,7 @@ class FindingText:
 
 
 def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
-    """Return a finding in words."""
+    """Return a finding in words, from the card of its kind."""
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
     first = verdict.offences[0] if verdict.offences else None
