@@ -24,7 +24,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.model_config.sidecar_files import CONFIG
-from weighbridge.quantities.checkpoint import EntryDifference
+from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
