@@ -240,7 +240,7 @@ def test_files_left_over_beside_an_index_elsewhere_are_seen(memory: str) -> None
         filesystem.pipe_file(f"/shelf/{name}", data)
     found = file_structure.measure((open_checkpoint(memory),), {})
     assert isinstance(found.value, Rows)
-    assert {row["name"]: row["role"] for row in found.value.rows} == {
+    assert {row.name: row.role for row in found.value.rows} == {
         "file model 1.safetensors": "weights",
         "file model%2.safetensors": "weights",
         "file model.safetensors.index.json": "index",
