@@ -38,7 +38,7 @@ from weighbridge.model import (
 )
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 
 HOST = "host"
 DEFAULT = "default"

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 from weighbridge.data import data_path
-from weighbridge.model import Fields
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers import tensor_values
 from weighbridge.views import checkpoint
 
@@ -87,7 +87,7 @@ def test_several_imports_are_compared_tensor_by_tensor_so_that_the_source_is_rea
     read: list[str] = []
     row = tensor_values._Pair.row
 
-    def seen(pair: tensor_values._Pair, place: tensor_values.Place) -> Fields:
+    def seen(pair: tensor_values._Pair, place: tensor_values.Place) -> TensorPair:
         read.append(place[0])
         return row(pair, place)
 
