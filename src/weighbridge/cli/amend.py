@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.amendment.draft import draft
-from weighbridge.amendment.tally import markdown, standings, tally
+from weighbridge.amendment import draft, markdown, standings, tally
 from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError

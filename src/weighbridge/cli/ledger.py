@@ -12,10 +12,9 @@ from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
-from weighbridge.ledger.check import check
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import reconcile
-from weighbridge.ledger.store import Ledger
+from weighbridge.ledger.store import Ledger, check
 from weighbridge.storage.local_files import is_folder
 
 

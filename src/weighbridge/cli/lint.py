@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract
+from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused
 from weighbridge.contract.resolved import digests
-from weighbridge.contract.versions import reused
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
 

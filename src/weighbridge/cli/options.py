@@ -20,7 +20,7 @@ import click
 
 from weighbridge.canonical import dumps
 from weighbridge.model import Json
-from weighbridge.urls import bare
+from weighbridge.printable import bare
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,7 +7,7 @@ import json
 import click
 
 from weighbridge.cli.options import tell
-from weighbridge.contract.json_schema import contract_schema
+from weighbridge.contract.document import contract_schema
 
 
 @click.command(

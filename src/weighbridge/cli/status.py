@@ -9,16 +9,16 @@ from pathlib import Path
 
 import click
 
-from weighbridge.amendment.tally import standings, tally
+from weighbridge.amendment import standings, tally
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.here import contracts_here
+from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
 from weighbridge.ledger.fold import Place, Standing, lowest, stale
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
-from weighbridge.report.terminal import STATUS_WORDS
+from weighbridge.report.lines import STATUS_WORDS
 
 LEDGER = click.option(
     "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,

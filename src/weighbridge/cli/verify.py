@@ -17,7 +17,7 @@ from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding
 from weighbridge.printable import printable
-from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
+from weighbridge.report.lines import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -170,7 +170,7 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
 
 
 def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
-    from weighbridge.report.junit import junit
+    from weighbridge.report.machine import junit
 
     suites = [
         (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results
