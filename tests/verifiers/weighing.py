@@ -17,6 +17,7 @@ from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Outcome, Record
+from weighbridge.quantities.host import Host
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.verifiers import host
 
@@ -177,6 +178,7 @@ def where_the_host_is_what_it_is(folder: Path) -> Case:
     found = host.measure((), {})
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Record)
+    assert isinstance(found.value.value, Host)
     refusal = of_a_command(folder)
     return Case(gate={**refusal.gate, "requires": {"cuda": found.value.value.cuda}}, subjects=refusal.subjects)
 
