@@ -20,7 +20,8 @@ QUANTITY = "new_quantity"
 def measure(views: Views, _options: Fields) -> Measurement:
     """Return the largest number of every column but the steps."""
     view: RunView = views[0]
-    return table(QUANTITY, [NewQuantity(column=name, largest=_largest(view, name)) for name in _columns(view)])
+    rows = [NewQuantity(column=name, largest=_largest(view, name)) for name in _columns(view)]
+    return table(QUANTITY, rows)
 
 
 def _columns(view: RunView) -> list[str]:
