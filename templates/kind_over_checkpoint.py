@@ -1,4 +1,4 @@
-"""new-kind: is no element of the named tensors larger in magnitude than the contract allows?
+"""new-kind: is no element of the named tensors larger than the contract allows?
 
 A whole kind, to be replaced: each limit says what it bounds and how trials break it, each clause what is promised.
 """

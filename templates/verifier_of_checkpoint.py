@@ -1,4 +1,4 @@
-"""new_quantity: the bytes of every tensor of one checkpoint that are zero. Knows no bound.
+"""new_quantity: the zero bytes of every tensor of one checkpoint. Knows no bound.
 
 A whole instrument, to be replaced: it is handed each tensor in steps, in one walk with all others that read bytes, and
 it lays a canary that it must see.
