@@ -17,6 +17,7 @@ from weighbridge.storage.local_files import exists
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
 MAX_HEAD = 1 << 20
+SHOWN = 64
 
 
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
@@ -26,6 +27,10 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
         SubjectError: `not-a-run`, `run-schema`, `log-syntax`, or what reading a file raises.
     """
     if not exists(path / STEPS):
+        ranks = sorted(entry.name for entry in path.glob("rank-*"))[:SHOWN]
+        if ranks:
+            what = f"a run of {len(ranks)} ranks: {', '.join(ranks)}"
+            raise SubjectError("not-a-run", what, where=str(path), remedy="bind one rank's directory at a time")
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
