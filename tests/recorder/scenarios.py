@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.recorder.training import SHAPE, Training, training
 from torch import nn
 
-from tests.recorder.training import SHAPE, Training, training
 from weighbridge.recorder import Recorder
 
 PASSES = 3
@@ -71,7 +71,7 @@ def loop(
     """Train as PyTorch's own recipes do; the recorder is given the raw model, or what `given` makes of the wrapped."""
     work = training()
     forward = wrap(work.model)
-    scale = torch.amp.GradScaler("cpu", enabled=scaler, init_scale=2.0**40)  # so large that first steps are skipped
+    scale = torch.amp.GradScaler("cpu", enabled=scaler, init_scale=2.0**22)  # the first steps are skipped
     update = torch.compile(work.optimizer.step, backend=compile_step) if compile_step else work.optimizer.step
     with recording(directory, work, given(forward) if given else None, **options) as rec:
         for _ in range(PASSES):

@@ -1,4 +1,4 @@
-"""Two ranks, spawned as `torch.multiprocessing` does it, with no environment; run as `-m tests.recorder.spawned DIR`."""
+"""Two ranks, spawned as torch does it, with no environment; run as `-m tests.recorder.spawned FOLDER`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import torch
-
 from tests.recorder.scenarios import digest
 from tests.recorder.training import SHAPE, Training, training
+
 from weighbridge.recorder import Recorder
 
 STEPS = 2

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # torch warns of itself whil
 compiled = partial(torch.compile, backend="aot_eager")
 
 
-class Wrapper(torch.nn.Module):  # type: ignore[misc]  # torch may be absent
+class Wrapper(torch.nn.Module):  # type: ignore[misc,name-defined]
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
@@ -39,7 +39,10 @@ def inner(model: Any) -> Any:
 
 
 def function(model: Any) -> Any:
-    return torch.compile(lambda ids: model(ids), backend="aot_eager")
+    def forward(ids: Any) -> Any:
+        return model(ids)
+
+    return torch.compile(forward, backend="aot_eager")
 
 
 def probe(path: Path) -> dict[str, Any]:

@@ -82,13 +82,13 @@ def trained(directory: Path | None, folder: Path, logged: list[dict[str, float]]
     records: list[Recorder] = []
     losses: list[Any] = []
 
-    class Watched(transformers.Trainer):  # type: ignore[misc]  # the library may be absent
+    class Watched(transformers.Trainer):  # type: ignore[misc,name-defined,unused-ignore]  # it may be absent
         def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
             loss = super().compute_loss(*args, **kwargs)
             losses.append((loss[0] if isinstance(loss, tuple) else loss).detach())
             return loss
 
-    class Record(transformers.TrainerCallback):  # type: ignore[misc]
+    class Record(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
         def on_train_begin(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
             if directory:
                 records.append(Recorder(directory, model, optimizer, on_fail="raise", seq_len=8, batch_size=4))
@@ -156,7 +156,7 @@ def lit(directory: Path | None, folder: Path, norms: list[float], *, compiled: b
     work = training()
     forward = torch.compile(work.model, backend="aot_eager") if compiled else work.model
 
-    class Module(lightning.LightningModule):  # type: ignore[misc]
+    class Module(lightning.LightningModule):  # type: ignore[misc,name-defined,unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.model = work.model
@@ -172,7 +172,7 @@ def lit(directory: Path | None, folder: Path, norms: list[float], *, compiled: b
         def on_before_optimizer_step(self, _: Any) -> None:
             norms.append(norm_of(self))
 
-    class Record(lightning.Callback):  # type: ignore[misc]
+    class Record(lightning.Callback):  # type: ignore[misc,name-defined,unused-ignore]
         rec: Recorder | None = None
 
         def on_train_start(self, trainer: Any, module: Any) -> None:
