@@ -79,7 +79,7 @@ def loop(
                 with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
                     logits = forward(batch[:, :-1])
                     loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
-                scale.scale(loss / micro_batches).backward()
+                scale.scale(loss / micro_batches).backward()  # type: ignore[no-untyped-call]
                 if number % micro_batches:
                     continue
                 if scaler:

@@ -452,7 +452,7 @@ def test_a_norm_is_taken_after_the_closure_of_its_own_step(tmp_path: Path) -> No
 def test_an_optimizer_that_cannot_be_watched_costs_its_columns_and_no_clock(tmp_path: Path) -> None:
     class Odd:
         param_groups = ({"lr": 0.5},)
-        state = types.MappingProxyType({})
+        state: types.MappingProxyType[str, Any] = types.MappingProxyType({})
 
     with pytest.warns(RuntimeWarning, match="AttributeError: 'Odd' object has no attribute 'register_step_post_hook'"):  # noqa: SIM117
         with Recorder(tmp_path / "a", training().model, Odd()) as rec:  # type: ignore[arg-type]
