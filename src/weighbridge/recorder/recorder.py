@@ -25,6 +25,7 @@ from weighbridge.recorder.optimizer import Updates, unwrapped
 from weighbridge.recorder.provenance import provenance
 from weighbridge.recorder.ranks import of_rank, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
+from weighbridge.recorder.scalars import on_host
 from weighbridge.recorder.watched_loader import Tally, WatchedLoader, draws_with_replacement, token_counter
 from weighbridge.recorder.witnesses import testimony
 
@@ -180,13 +181,13 @@ class Recorder:
             self._next_step()
 
     def _record(self, loss: torch.Tensor | float, grad_norm: torch.Tensor | float | None, tokens: int | None) -> None:
-        self._pause()
+        self._audit.pause()
         compiled = self._updates is not None and self._updates.compiled
         if compiled and self._norm is None:
             self._norm = self._gradient_norm()
         skipped = self._updates is not None and not (self._updated_once or compiled)
         norm = None if skipped else self._norm if grad_norm is None else grad_norm
-        loss_value, norm_value = _numbers((loss, norm))
+        loss_value, norm_value = on_host((loss, norm))
         watched = self._watched is not None
         drawn = self._tally.take_step() if watched else self._declared_tokens
         passes = watched and not self._sampled
@@ -225,7 +226,7 @@ class Recorder:
     @_guarded
     def fetching(self) -> None:
         """Keep the making of a batch, which happens on the host, out of the audited step."""
-        self._pause()
+        self._audit.pause()
 
     @_guarded
     def batch_drawn(self, batch: object) -> None:
@@ -283,7 +284,7 @@ class Recorder:
 
     @_guarded
     def _close(self, kind: type[BaseException] | None) -> None:
-        self._pause()
+        self._audit.pause()
         if self._updates is not None:
             self._updates.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
@@ -298,7 +299,7 @@ class Recorder:
     def _updated(self) -> None:
         """Keep what the optimizer has used: the gradients' norm, the learning rate, where the gradients are."""
         auditing = self._audit.live
-        self._pause()
+        self._audit.pause()
         self._updated_once = True
         self._norm = self._gradient_norm()
         self._lr = self._learning_rate()
@@ -326,9 +327,6 @@ class Recorder:
         if not self._unaudited:
             self._audited = True
             self._audit.resume()
-
-    def _pause(self) -> None:
-        self._audit.pause()
 
     @_guarded
     def _probe(self) -> None:
@@ -397,19 +395,6 @@ class Recorder:
 
 def _taken(directory: Path) -> FileExistsError:
     return FileExistsError(f"{directory} holds a run already; record into a new directory")
-
-
-def _numbers(values: tuple[torch.Tensor | float | None, ...]) -> list[float | None]:
-    """Bring scalars to the host, those on one device in one transfer."""
-    tensors = [value.detach().reshape(()) for value in values if isinstance(value, torch.Tensor)]
-    if len({tensor.device for tensor in tensors}) == 1:
-        wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-        found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
-    else:
-        found = iter([tensor.item() for tensor in tensors])
-    return [
-        next(found) if isinstance(value, torch.Tensor) else None if value is None else float(value) for value in values
-    ]
 
 
 def _known(facts: Mapping[str, int | None]) -> dict[str, int]:

@@ -69,8 +69,8 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
 
 def _costs_evidence(event: Fields) -> bool:
     costs = event.get("costs")
-    listed = isinstance(costs, Sequence) and not isinstance(costs, str)
-    return event.get("event") == FAILURE and (not listed or DEVICE in costs)
+    spared = isinstance(costs, Sequence) and not isinstance(costs, str) and DEVICE not in costs
+    return event.get("event") == FAILURE and not spared
 
 
 def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
