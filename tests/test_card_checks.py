@@ -37,8 +37,8 @@ def first_only(value: Any) -> Any:
             return Rows(key, rows[:1])
         case Series(step, values):
             return Series(step[:1], values[:1])
-        case Record(fields):
-            return Record(dict(list(fields.items())[:1]))
+        case Record():
+            return Record(None)
 
 
 Measure = Callable[[Views, Fields], Measurement | Unmeasured]
