@@ -196,3 +196,21 @@ def test_starting_up_imports_no_heavy_library() -> None:
     code = "import sys, weighbridge.cli, weighbridge.cli.lint, weighbridge.judging; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {name.split(".")[0] for name in done.stdout.split()} & HEAVY
+
+
+def test_every_room_is_on_the_map_and_every_name_on_it_is_there() -> None:
+    readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+    rooms = {f"{path.name}/" if path.is_dir() else path.stem for path in SOURCE.iterdir() if _is_room(path)}
+    told = [name for line in readme.splitlines() if line.startswith("| `") for name in _named(line.split("|")[1])]
+    assert sorted(told) == sorted(rooms)
+    first = [name for line in readme.splitlines() if line[:2].strip(".").isdigit() for name in _named(line)]
+    assert [name for name in first if not (SOURCE / name).is_file()] == []
+    assert len(readme.splitlines()) <= 36
+
+
+def _is_room(path: Path) -> bool:
+    return (path / "__init__.py").exists() or (path.suffix == ".py" and path.name != "__init__.py")
+
+
+def _named(text: str) -> list[str]:
+    return text.split("`")[1::2]

@@ -84,9 +84,7 @@ def rows(*views: CheckpointView) -> dict[str, Any]:
 def unlike(found: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Give the fields that can be compared and do not agree."""
     return {
-        name: (row.source, row.candidate)
-        for name, row in found.items()
-        if not row.why and row.source != row.candidate
+        name: (row.source, row.candidate) for name, row in found.items() if not row.why and row.source != row.candidate
     }
 
 
