@@ -40,7 +40,7 @@ LOCAL_FILES = "storage/local_files"  # the one module of its room that judging a
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
     {"model", "limits", "canonical", "errors", "printable"},
-    {"gates", "structure"},
+    {"quantities", "clauses", "gates", "structure"},
     {"contract", "data", LOCAL_FILES},
     {"judging"},
     {"evidence", "pseudonym"},
@@ -115,7 +115,7 @@ def test_no_two_modules_share_a_file_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", modules("gates"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", modules("gates", "clauses", "quantities"), ids=lambda path: path.stem)
 def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
     names = imported(path)
     assert not {name.split(".")[0] for name in names} & IMPURE
@@ -152,14 +152,15 @@ def test_what_measures_never_imports_a_judge(path: Path) -> None:
 
 # What measuring rests on: each room, and the rooms it may import from; single modules like `errors` are free to all.
 ALLOWED = {
+    "quantities": set(),
     "storage": set(),
     "formats": {"storage"},
-    "run_logs": {"storage", "views"},
-    "model_config": {"storage", "formats", "views"},
-    "comparison": {"formats", "storage", "model_config", "views"},
+    "run_logs": {"storage", "views", "quantities"},
+    "model_config": {"storage", "formats", "views", "quantities"},
+    "comparison": {"formats", "storage", "model_config", "views", "quantities"},
     "scheduling": {"formats", "storage", "views"},
     "views": {"storage", "formats", "run_logs"},
-    "verifiers": {"storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "views"},
+    "verifiers": {"storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "views", "quantities"},
     "recorder": set(),
     "demo": {"views", "recorder"},
 }
