@@ -37,7 +37,7 @@ def first_only(value: Any) -> Any:
             return Rows(key, rows[:1])
         case Series(step, values):
             return Series(step[:1], values[:1])
-        case Record(record):
+        case Record(record) if record is not None:
             unseen = [field.name for field in dataclasses.fields(record)[1:]]
             return Record(dataclasses.replace(record, **{name: type(getattr(record, name))() for name in unseen}))
 
