@@ -20,6 +20,7 @@ _MODULES = {
     "dtype-preservation": "dtype_preservation",
     "forward-parity": "forward_parity",
     "label-plausibility": "label_plausibility",
+    "loss-spike": "loss_spike",
     "no-silent-cpu-fallback": "no_silent_cpu_fallback",
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",
