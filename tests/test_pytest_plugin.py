@@ -38,7 +38,9 @@ def test_a_gate_that_passes_is_a_test_that_passes(tmp_path: Path) -> None:
 def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE), subject("import", BAD))
     assert code == 1
-    assert "model.norm.weight: wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16" in out
+    assert (
+        "model.norm.weight: wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16" in out
+    )
     assert "Traceback" not in out
     assert "def runtest" not in out
 
