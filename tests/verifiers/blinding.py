@@ -112,10 +112,14 @@ def of_places(what: Callable[[slice], Blinding], name: str) -> dict[str, Blindin
 
 
 def short_sighted(verifier: types.ModuleType, helper: str = "") -> Iterator[tuple[str, Verifier]]:
-    """End one loop of an instrument, or of a module that it measures with, after its first turn."""
+    """End one loop of an instrument, or of a module that it measures with, after its first turn.
+
+    `helper` may end in `:word`, so that only functions whose names begin with the word are weakened.
+    """
+    helper, _, word = helper.partition(":")
     module = importlib.import_module(f"weighbridge.{helper}") if helper else verifier
     tree = ast.parse(inspect.getsource(module))
-    names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    names = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith(word)]
     functions = names if helper else [*called_by_judge(verifier, ["measure"]), *_methods(tree)]
     seen: dict[str, int] = {}
     for index, node in enumerate(ast.walk(tree)):

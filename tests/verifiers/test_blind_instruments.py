@@ -132,7 +132,7 @@ SOURCES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "corpus_epochs": (corpus_epochs, ("",)),
     "device_evidence": (device_evidence, ("",)),
     "facts-run": (run_facts, ("",)),
-    "model_config": (model_config, ("", "model_config.vocabulary_comparison")),
+    "model_config": (model_config, ("", "model_config.vocabulary:compare")),
     "forward_errors": (forward_errors, ("",)),
 }
 TOLD = "only what is told beside the outcome changes"
@@ -182,19 +182,22 @@ HARMLESS: dict[str, dict[str, str]] = {
     "step_columns": {
         "_windowed: for end in window": UNUSED,
         "_windowed: for row, step in enumerate(steps.values) if steps.state[row] and first <= step <= last": UNUSED,
-        "measure: for key in ('samples', 'missing', 'unreadable')": SAME,
     },
     "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
-    "corpus_progress": {"_expected: for told in tokens_told(view)": SAME},
+    "corpus_progress": {
+        "measure: for told in tokens_told(view)": SAME,
+        "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",
+    },
     "corpus_epochs": {
         "_by_tokens: for row, more in enumerate(tokens):": UNUSED,
-        "_inside: for at, item in enumerate(begun) if item.step <= wrap": TOLD,
-        "_rows: for item in begun[1:]": "a table of passes and one of their ends that differ in length raise",
+        "_sort_in: for item in begun if item.step <= wrap": TOLD,
+        "_sort_in: for item in begun[1:] if abs(wrap - item.step) <= item.slack": NOT_LAID,
+        "measure: for item in begun[1:]": "a table of epochs and one of their ends that differ in length raise",
     },
     "device_evidence": {
-        "_named: for device, ops in names.items() if isinstance(ops, Mapping)": TOLD,
-        "_named: for name in ops": TOLD,
-        "_reasons: for name, reason in why.items()": TOLD,
+        "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": TOLD,
+        "_probe: for name, reason in why.items()": TOLD,
+        "measure: for event in views[0].events if _costs_evidence(event)": ONE,
     },
     "facts-run": {
         "measure: for name, (section, key) in REPORTED.items()": ABSENT,
@@ -213,17 +216,15 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_following: for said, read in side.also if said == value": SAME,
         "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
         "_row: for side in (one, other) #2": "what nobody states stays unstated here",
-        "of_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
+        "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
-        "_sides: for side in (first, second):": "a side that gives no subject raises where it is used",
-        "_tokens: for side in (reference, candidate)": NOT_LAID,
-        "_tokens: for tokens in given if tokens": NOT_LAID,
-        "_tokens: for row in stated[0]": NOT_LAID,
+        "_sides: for side in (first, second)": "a side that gives no subject raises where it is used",
+        "_sides: for tokens in given if tokens": NOT_LAID,
+        "_sides: for row in stated[0]": NOT_LAID,
         "_weights: for name in both if ours[name] != theirs[name]": TOLD,
-        "_shape: for size in item.values.shape": NOT_LAID,
-        "_inputs: for row in tokens": NOT_LAID,
-        "_inputs: for row in tokens #2": NOT_LAID,
+        "measure: for row in tokens": NOT_LAID,
+        "measure: for row in tokens #2": NOT_LAID,
     },
 }
 
@@ -240,4 +241,5 @@ def test_an_instrument_that_stops_after_its_first_turn_lets_no_pass_come_out(
             with_instrument(monkeypatch, KEYS[name], instrument)
             if not refused(case, tmp_path):
                 through.add(what)
-    assert through == set(HARMLESS[name])
+    new, gone = sorted(through - set(HARMLESS[name])), sorted(set(HARMLESS[name]) - through)
+    assert (new, gone) == ([], []), "\n".join((*new, "gone:", *gone))
