@@ -220,6 +220,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     },
     "forward_errors": {
         "_sides: for side in (first, second)": "a side that gives no subject raises where it is used",
+        "_sides: for side in (first, second):": "a side that gives no subject raises where it is used",
         "_sides: for tokens in given if tokens": NOT_LAID,
         "_sides: for row in stated[0]": NOT_LAID,
         "_weights: for name in both if ours[name] != theirs[name]": TOLD,
