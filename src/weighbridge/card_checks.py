@@ -193,7 +193,7 @@ def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -
         case Record(fields):
             found = plain(fields)
         case Rows(key, rows):
-            found = {str(row[key]): plain(row) for row in rows}
+            found = {str(getattr(row, key)): plain(row) for row in rows}
         case Series(step, value):
             found = {"step": list(step), "value": list(value)}
     yield from _subset(expects, found, "")

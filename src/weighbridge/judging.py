@@ -210,7 +210,7 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials
         return blocked("nothing-falsified", {"trials": len(trials)})
     unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
     if unseeing is not None:
-        return blocked("no-canary", {"instrument": unseeing.name})
+        return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why})
     return verdict
 
 

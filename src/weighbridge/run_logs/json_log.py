@@ -26,6 +26,9 @@ MAX_HEAD = 1 << 20
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
+# What the Trainer of Transformers writes; its default puts the mean of the other losses in the place of a NaN.
+TRAINER_STATE = {"log_history", "global_step", "max_steps"}
+TRAINER_FILTERED = frozenset({"loss", "train_loss"})
 _SOMETHING = re.compile(r"\S")
 _DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
@@ -156,7 +159,8 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
-    return Log(table.rows, table.columns, facts=facts, notes=notes)
+    filtered = TRAINER_FILTERED if TRAINER_STATE <= set(dict(top)) else frozenset()
+    return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 
 def _document(text: str, path: Path) -> tuple[int, Any]:

@@ -95,6 +95,7 @@ class Log:
     facts: Fields = field(default_factory=dict)
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
+    nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
     traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
 
 

@@ -51,6 +51,7 @@ class RunView:
     facts: Fields = field(default_factory=dict)
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
+    nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
     laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
@@ -151,7 +152,8 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
         notes["steps_are_row_numbers"] = True
     return RunView(
         rows=log.rows, cells=cells, logged_as={name: names.get(name, "") for name in cells}, facts=log.facts,
-        events=log.events, notes=notes, origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
+        events=log.events, notes=notes, nan_filtered=frozenset(n for n in cells if names.get(n) in log.nan_filtered),
+        origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
     )  # fmt: skip
 
 
