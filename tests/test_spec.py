@@ -10,7 +10,8 @@ import pytest
 
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
-from weighbridge.evidence import codec, layout, manifest, statement
+from weighbridge.evidence import codec, manifest, statement
+from weighbridge.evidence.seal import LOG_TAIL
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
@@ -78,19 +79,19 @@ def test_every_subject_kind_and_key_of_a_parameter_is_on_the_page() -> None:
 
 
 def test_every_file_of_a_bundle_is_on_its_page() -> None:
-    files = {statement.FILE, manifest.FILE, layout.CONTRACT_YAML, layout.CONTRACT_JSON, layout.VERDICTS,
-             layout.CANARIES, layout.ENVIRONMENT}  # fmt: skip
+    files = {statement.FILE, manifest.FILE, manifest.CONTRACT_YAML, manifest.CONTRACT_JSON, manifest.VERDICTS,
+             manifest.CANARIES, manifest.ENVIRONMENT}  # fmt: skip
     listed = first_column(section("bundle", "## Folder"))
     assert files <= set(listed)
     folders = {word.partition("/")[0] + "/" for word in listed if "/" in word}
-    assert folders == {layout.MEASUREMENTS, layout.LOGS, "signatures/"}
+    assert folders == {manifest.MEASUREMENTS, manifest.LOGS, "signatures/"}
 
 
 def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
     text = section("bundle", "## Folder")
     caps = (manifest.MAX_FILE >> 20, manifest.MAX_BUNDLE >> 30, f"{manifest.MAX_FILES:,}")
     assert "A file has at most {} MiB, a bundle at most {} GiB and {} files.".format(*caps) in text
-    assert f"the last {layout.LOG_TAIL >> 10} KiB" in text
+    assert f"the last {LOG_TAIL >> 10} KiB" in text
     assert manifest.MAX_DEPTH == 3
     assert "at most three parts" in text
 

@@ -42,7 +42,7 @@ def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli
     assert ended.code == 1
     said = "wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16"
     assert f"  model.norm.weight: {said}" in ended.lines
-    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 dtype (bf16-bits-as-f16)"
+    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 wrong dtype (bf16-bits-as-f16)"
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:

@@ -30,7 +30,7 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
     assert ended.code == 0
     at = ended.lines.index("  looks wrong        1")
     assert ended.lines[at - 2 :] == [
-        "  labels             mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
+        "  stored dtypes      mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
         "  looks wrong        1",
         "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "

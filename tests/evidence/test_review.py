@@ -324,7 +324,7 @@ def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
 
 def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {name: dataclasses.replace(kind, version=2) for name, kind in KINDS.items()}
-    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", kinds)
+    monkeypatch.setattr("weighbridge.evidence.review.KINDS", kinds)
     answers = verify(bundle.path, NOW)
     assert answers.rederivation.held is Held.CANNOT_SAY
     assert answers.rederivation.says == (
@@ -387,7 +387,7 @@ def test_an_array_under_another_digest_is_refused(bundle: Bundle) -> None:
 def test_judging_again_gives_the_same_bytes_under_another_locale_zone_and_hash_seed(bundle: Bundle) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from weighbridge.evidence.rejudge import rejudge\n"
+        "from weighbridge.evidence.review import rejudge\n"
         "from weighbridge.evidence.unseal import unseal\n"
         "sys.stdout.buffer.write(rejudge(unseal(Path(sys.argv[1]))))\n"
         "heavy = {'torch', 'numpy', 'gguf', 'yaml', 'weighbridge.views', 'weighbridge.verifiers'} & set(sys.modules)\n"

@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
-from weighbridge.scheduling.transfer import pack_view, unpack_view
 
 from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.model_config.sidecar_files import config_beside
+from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import USUAL

@@ -47,7 +47,7 @@ def repeating(at: int) -> Blinding:
 
 
 def _renamed(row: Any, key: str, place: str) -> Any:
-    return dataclasses.replace(row, **{key: place}) if dataclasses.is_dataclass(row) else {**row, key: place}
+    return dataclasses.replace(row, **{key: place})
 
 
 def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:

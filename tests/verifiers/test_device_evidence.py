@@ -72,7 +72,7 @@ def test_a_step_that_was_probed_twice_has_two_places(tmp_path: Path) -> None:
 
 def test_what_a_probe_does_not_tell_is_absent_and_no_number(tmp_path: Path) -> None:
     (row,) = measured(run(tmp_path, {"step": 0}))
-    assert row.parameters is row.optimizer is row.ops is row.allocated_bytes is None
+    assert (row.parameters, row.optimizer, row.ops, row.allocated_bytes) == (None, None, None, None)
     assert (row.witnesses, row.why, row.dispatch) == ((), {}, "")
 
 

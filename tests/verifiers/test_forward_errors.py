@@ -21,7 +21,7 @@ from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasu
 from weighbridge.verifiers import forward_errors  # noqa: E402
 from weighbridge.verifiers.forward_errors import ROUNDOFF, VERIFIER, measure  # noqa: E402
 from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402
-from weighbridge.views.forward_subject import open_model  # noqa: E402
+from weighbridge.views.forward_subject import ModelView  # noqa: E402
 from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 # --- The reference ----------------------------------------------------------------------------------------------------
@@ -115,9 +115,7 @@ def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -
     class OnCuda:
         make = staticmethod(lambda: TorchForward(module=nn.Identity(), taps={}, tokens=[[1, 2], [3, 4]], device="cuda"))
 
-    view = open_model("ready_made:stack")
-    view.factory = OnCuda()  # type: ignore[assignment]
-    found = measure((named("reference"), view), {})
+    found = measure((named("reference"), ModelView(OnCuda())), {})  # type: ignore[arg-type]
     assert isinstance(found, Unmeasured)
     assert found.code == "no-cuda"
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import tensor_moments, tensor_walk
+from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.tensor_moments import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -83,7 +83,7 @@ def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) 
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
-    assert damaged.tensor("b").elements == tensor_moments.ENOUGH
+    assert damaged.tensor("b").elements == tensor_walk.ENOUGH
     short = rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))

@@ -24,9 +24,10 @@ from weighbridge.comparison.mapping_plan import Pairing, Part
 from weighbridge.limits import plain
 from weighbridge.model import Measurement, Rows
 from weighbridge.quantities.tensors import FirstDifference
+from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.tensor_values import VERIFIER, batch
-from weighbridge.verifiers.verifier import Asked, Canary, Execution, NoCanary, Views
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(7)

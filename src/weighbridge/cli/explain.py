@@ -1,4 +1,4 @@
-"""`weighbridge explain`: what a word means that the tool prints or reads, from the cards."""
+"""`weighbridge explain`: explain any word that the tool prints or reads, from the cards."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ Telling: TypeAlias = Callable[[], Iterator[str]]
 
 @click.command(
     "explain",
-    short_help="Explain a word that is printed: a gate kind, a code, a term.",
+    short_help="Explain a gate kind, a code or any word in the output.",
     epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain no-pid",
 )
 @click.argument("word", nargs=-1)
 def command(word: tuple[str, ...]) -> None:
-    """Explain WORD: a gate kind, quantity, contract, code or term. Without WORD, list all of them."""
+    """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.
+
+    Without WORD, list every word that can be explained.
+    """
     wanted = " ".join(word)
     tell(_explained(wanted) if wanted else _listed())
 
@@ -63,13 +66,13 @@ def _explained(wanted: str) -> Iterator[str]:
 
 
 def _folded(word: str) -> str:
-    """Write a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
+    """Return a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
     head, colon, rest = word.casefold().partition(":")
     return head + colon + rest if f"{head}:" == BUILTIN else head
 
 
 def _index() -> Iterator[tuple[str, str, Telling]]:
-    """List every word with its group and what tells it, which reads no card before it is called."""
+    """Yield every word with its group and a function that explains it; no card is read before that is called."""
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
     for (quantity, kinds), verifier in VERIFIERS.items():

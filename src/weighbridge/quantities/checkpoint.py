@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +58,9 @@ class ConfigField:
     entries: Annotated[int | None, Doc("entries of a list", typical=None)]
     differing: Annotated[int | None, Doc("entries that differ", typical=None)]
     first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
+
+
+QUANTITIES = (
+    rows("file_structure", FileStructure),
+    rows("model_config", ConfigField),
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +17,6 @@ class Host:
     devices: Annotated[int, Doc("CUDA devices that torch sees", typical=1)]
     why: Annotated[str, Doc("why no device works, empty where one does", typical="")]
     hidden: Annotated[bool, Doc("the environment hides every device", typical=False)]
+
+
+QUANTITIES = (record("host", Host),)

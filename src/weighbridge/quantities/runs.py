@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import Form, Quantity, record, rows
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
 
@@ -218,3 +219,12 @@ class DeviceProbe:
         ),
     ]
     why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]
+
+
+QUANTITIES = (
+    rows("corpus_epochs", CorpusEpoch, key="epoch"),
+    record("corpus_progress", CorpusProgress),
+    rows("device_evidence", DeviceProbe, key="place"),
+    rows("step_columns", StepColumn, key="column"),
+    Quantity(name="step_series", form=Form.SERIES),
+)

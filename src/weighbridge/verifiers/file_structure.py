@@ -67,7 +67,7 @@ def _row(
 
 
 def _declared(view: CheckpointView, name: str) -> float | None:
-    """Take the total that an index declares; None where it declares none."""
+    """Return the total that an index declares; None where it declares none."""
     file = view.files[name]
     data: Any = strict_json(file.read(0, file.size), "index", file)
     metadata = data.get("metadata") if isinstance(data, dict) else None

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from weighbridge.contract import strict_yaml
-from weighbridge.contract.json_schema import contract_schema
+from weighbridge.contract.document import contract_schema
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
 from weighbridge.gates import KINDS

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weighbridge.printable import bare, scheme_of
 from weighbridge.storage.local_files import local_path
-from weighbridge.urls import bare, scheme_of
 
 
 @pytest.mark.parametrize(
