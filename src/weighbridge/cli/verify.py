@@ -17,7 +17,7 @@ from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding
 from weighbridge.printable import printable
-from weighbridge.report.lines import STATUS_WORDS, block, heading, tally
+from weighbridge.report.lines import STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -156,6 +156,8 @@ def _told_one(result: Result) -> Iterator[str]:
     yield from (str(warning) for warning in result.loaded.warnings)
     if not contract.gates:
         yield "no gate is declared: this contract shows nothing"
+    for item in evaluation.bound:
+        yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
     titles = {gate.id: gate.title for gate in contract.gates}
     for finding in evaluation.findings:
         at = result.loaded.gate_at(finding.gate)

@@ -1,7 +1,7 @@
 """step-metrics: does every step have every required metric, finite, in order, self-consistent, and not invented?
 
-A metric may be logged less often than the step, beside rows of evaluation and summary: what it owes is its own cadence. A
-run that was resumed logs some steps again. A metric that is not logged, or that its logger keeps free of NaN, was not
+A metric may be logged less often than the step, beside rows of evaluation and summary: it owes its own cadence. A run
+that was resumed logs some steps again. A metric that is not logged, or that its logger keeps free of NaN, was not
 looked at. A constant column is a placeholder and one indistinguishable from noise is invented, required or not, unless the
 contract allows it by name; a column derived from another is told, not failed.
 """
@@ -31,7 +31,7 @@ from weighbridge.clauses.kind import (
     with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"
@@ -167,8 +167,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         offences += _basis(row, limits)
     unseen = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
     unseen += [one for row in required.values() if row is not None for one in _filtered(row, limits)]
-    figures: Fields = {"steps": order.steps, "rows": steps.rows, "bases": _bases(rows)}
-    figures = figures | {"resumptions": order.resumptions, "times": "once" if order.resumptions == 1 else "times"}
+    figures: Fields = {
+        "steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions, "bases": _bases(rows)
+    }  # fmt: skip
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
     if offences:
         return failed([*offences, *unseen], looked=looked, unit="columns", figures=figures)
@@ -216,7 +217,11 @@ def _cells(row: StepColumn, steps: StepColumn, limits: Limits) -> Iterator[Offen
         ("repeated-steps", row is not steps and row.logged_twice > limits.max_repeated_steps, row.first_logged_twice),
     ):
         if broken:
-            more = {"unreadable": row.unreadable, "found": row.logged_twice, "limit": limits.max_repeated_steps}
+            more: dict[str, Json] = {
+                "unreadable": row.unreadable,
+                "found": row.logged_twice,
+                "limit": limits.max_repeated_steps,
+            }
             more |= {"steps": steps.order.steps if steps.order else 0, "first_step": first, "hole": hole, "most": most}
             yield Offence(place=row.column, code=code, figures={**counted, **more})
 

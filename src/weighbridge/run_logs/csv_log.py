@@ -51,7 +51,7 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
     if not table.rows:
         raise no_rows(path)
-    notes = ({} if headed else {"header": False}) | ({"torn_last_line": torn} if torn else {})
+    notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
     return Log(table.rows, table.columns, notes=notes if lines.terminated else {**notes, "unterminated": True})
 
 

@@ -106,12 +106,13 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
-    events = _events(path / EVENTS, digests) if exists(path / EVENTS) else ()
+    events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
+    notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
     # Provenance is complete where schema, process, host, device and commit are all there.
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     traced = complete and head.get("schema") == SCHEMA
-    return dataclasses.replace(log, facts=head, events=events, traced=traced)
+    return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
 
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:
@@ -129,17 +130,22 @@ def _head(path: Path, digests: dict[str, str]) -> Fields:
     return head
 
 
-def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
-    """Read a log of events, one JSON object a line; an empty one is no event."""
+def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], int]:
+    """Return the events of a log, and the number of a torn last line, or 0; an empty log holds none."""
+    events: list[dict[str, Any]] = []
+    torn = 0
     try:
-        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
+        for batch in batches(path, digests):
+            rows = mappings(batch, path)
+            torn = 0 if rows or batch.terminated else batch.first
+            events += rows
     except SubjectError as problem:
         if problem.code != "empty-file":
             raise
-        return ()
+        return (), 0
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events)
+    return tuple(events), torn
 
 
 # --- A report with rows inside ----------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
     notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
-    filtered = TRAINER_FILTERED if TRAINER_STATE <= set(dict(top)) else frozenset()
+    filtered = TRAINER_FILTERED if set(dict(top)) >= TRAINER_STATE else frozenset()
     return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 

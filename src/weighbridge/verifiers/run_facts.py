@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.run_logs.column_statistics import dense, distinct
+from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
+from weighbridge.run_logs.run_end import run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -50,12 +51,28 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     facts += [
         _fact("rows", view.rows, Basis.MEASURED),
-        _fact("steps", distinct(dense(view, STEP)), Basis.MEASURED),
+        *_steps_and_end(view),
+        *(_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()),
         *_tokens_per_step(view),
     ]
     return Measurement(
-        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/1", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/2", examined=view.rows, total=view.rows
     )
+
+
+def _steps_and_end(view: RunView) -> Iterator[Fact]:
+    """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
+    steps = dense(view, STEP)
+    held, count = steps.values[steps.known], distinct(steps)
+    end = run_end(view.facts, view.events, count)
+    yield _fact("steps", count, Basis.MEASURED)
+    if len(held) and float(held.max()).is_integer() and abs(held.max()) <= LARGEST_STEP:
+        yield _fact("last_step", int(held.max()), Basis.MEASURED)
+    if end.requested_steps is not None:
+        yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
+    yield _fact("ended", end.ended, Basis.REPORTED, end.contradicted_by)
+    if end.by:
+        yield _fact("ended_by", end.by, Basis.REPORTED)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:

@@ -150,6 +150,8 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
         counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
         cells = {STEP: counted, **cells}
         notes["steps_are_row_numbers"] = True
+    if "no_header" in notes and not set(names.values()).isdisjoint((columns or {}).values()):
+        notes["mapped_by_place"] = notes.pop("no_header")
     return RunView(
         rows=log.rows, cells=cells, logged_as={name: names.get(name, "") for name in cells}, facts=log.facts,
         events=log.events, notes=notes, nan_filtered=frozenset(n for n in cells if names.get(n) in log.nan_filtered),
