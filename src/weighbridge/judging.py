@@ -388,7 +388,7 @@ def _unfit_run(gate: GateDecl, facts: Fields) -> Verdict | None:
     counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
     if counted or (found == ENDED and not ended["contradicted_by"]):
         return None
-    told = {name: _value(facts, name) for name in ("ended_by", "requested_steps", "steps")}
+    told = {name: _value(facts, name) for name in ("ended_by", "requested_steps", "steps", "last_step")}
     return blocked("not-ended", {"ended": found, **told, "contradicted_by": ended["contradicted_by"] if ended else []})
 
 

@@ -217,12 +217,9 @@ def _cells(row: StepColumn, steps: StepColumn, limits: Limits) -> Iterator[Offen
         ("repeated-steps", row is not steps and row.logged_twice > limits.max_repeated_steps, row.first_logged_twice),
     ):
         if broken:
-            more: dict[str, Json] = {
-                "unreadable": row.unreadable,
-                "found": row.logged_twice,
-                "limit": limits.max_repeated_steps,
-            }
-            more |= {"steps": steps.order.steps if steps.order else 0, "first_step": first, "hole": hole, "most": most}
+            more: dict[str, Json] = {"unreadable": row.unreadable, "found": row.logged_twice, "first_step": first}
+            more |= {"limit": limits.max_repeated_steps, "steps": steps.order.steps if steps.order else 0}
+            more |= {"hole": hole, "most": most}
             yield Offence(place=row.column, code=code, figures={**counted, **more})
 
 

@@ -162,7 +162,8 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("no-rows", what, where=str(path), remedy=remedy)
     table = TableBuilder(str(path))
     table.add_mappings(rows)
-    notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
+    banner = text.count("\n", 0, start)
+    notes: Fields = {"rows_at": at, **({"banner_lines": banner} if banner else {})}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
     filtered = TRAINER_FILTERED if set(dict(top)) >= TRAINER_STATE else frozenset()

@@ -162,9 +162,37 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    # By content: JSONL has an object in line one and begins one in line two.
+    return SUFFIXES.get(path.suffix, _by_content)
+
+
+FORMATS = (
+    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), and a JSON report (.json; "
+    "trainer_state.json too)"
+)
+NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
+
+
+def _by_content(path: Path, digests: dict[str, str]) -> Log:
+    """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
+    read = _likely(path)
+    try:
+        log = read(path, digests)
+    except SubjectError as problem:
+        if path.suffix == ".json" or problem.code not in NOT_THIS:
+            raise
+        raise _unknown(path, f"{problem.what} at {problem.where}") from None
+    if not any(NUMBER in cells.state for cells in log.columns.values()):
+        raise _unknown(path, "no column of it holds a number")
+    return log
+
+
+def _unknown(path: Path, why: str) -> SubjectError:
+    what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
+    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
+
+
+def _likely(path: Path) -> Callable[[Path, dict[str, str]], Log]:
+    # JSONL has an object in line one and begins one in line two.
     with open_regular(path) as file:
         head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
     lines = [line for line in head.split("\n") if line.strip()]
