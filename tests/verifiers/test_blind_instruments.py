@@ -189,7 +189,6 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_windowed: for row, step in enumerate(steps.values) if steps.state[row] and first <= step <= last": UNUSED,
         "measure: for key in ('samples', 'missing', 'unreadable')": SAME,
     },
-    "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
     "corpus_progress": {"_expected: for told in tokens_told(view)": SAME},
     "corpus_epochs": {
         "_by_tokens: for row, more in enumerate(tokens):": UNUSED,

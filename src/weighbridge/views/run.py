@@ -16,6 +16,7 @@ from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
+from weighbridge.run_logs.units import PLAIN, factor
 from weighbridge.storage.local_files import is_folder, local_path
 
 STEP = "step"
@@ -128,8 +129,12 @@ def _whole(steps: Cells) -> bytes:
 # --- Opening ----------------------------------------------------------------------------------------------------------
 
 
-def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
-    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV; `columns` maps standard names to logged ones.
+def open_run(
+    target: str | Path, columns: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
+) -> RunView:
+    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV.
+
+    `columns` maps standard names to logged ones, and `units` to the units in which they are logged.
 
     Raises:
         SubjectError: what cannot be read, where, and what to do.
@@ -141,7 +146,7 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})
-    logged_cells = {name: log.columns[logged] for name, logged in names.items()}
+    logged_cells = {name: _in_its_unit(name, logged, log, columns or {}, units or {}) for name, logged in names.items()}
     # A column of texts holds no number; one of numbers may lack some of them.
     cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
     notes = dict(log.notes)
@@ -159,6 +164,18 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
     )  # fmt: skip
 
 
+def _in_its_unit(name: str, logged: str, log: Log, columns: Mapping[str, str], units: Mapping[str, str]) -> Cells:
+    """Return a column in the unit that its standard name promises; refuse with `unit` what contradicts it."""
+    cells = log.columns[logged]
+    if name in PLAIN:
+        return cells.plain() if cells.units else cells
+    header, said = log.units.get(logged, ""), cells.units_said()
+    if header:  # it speaks for the cells that say none
+        said = (said - {""}) | {header}
+    times = factor(name, logged, units.get(name, ""), said, mapped=name in columns and columns[name] != name)
+    return cells if times == 1.0 else cells.times(times)
+
+
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
@@ -166,8 +183,8 @@ def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
 
 
 FORMATS = (
-    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), and a JSON report (.json; "
-    "trainer_state.json too)"
+    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
+    "and a JSON report (.json; trainer_state.json too)"
 )
 NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
 
