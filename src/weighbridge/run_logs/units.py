@@ -38,11 +38,11 @@ def promised_unit(standard: str) -> str:
     return next((unit for ending, unit in PROMISED.items() if standard.endswith(ending)), "")
 
 
-def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool) -> float:
+def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool, where: str) -> float:
     """Return what a logged number is multiplied by to be of the unit that its standard name promises.
 
     `said` are the units in the header and the cells, "" among them where some cells say none; `mapped` says that the
-    contract gave the column this name.
+    contract gave the column this name, and `where` is the log.
 
     Raises:
         SubjectError: `unit`, where two of these contradict each other, or where nothing tells the unit.
@@ -51,22 +51,29 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
     inside = said - {"", DATE}
     if len(inside) > 1 or (inside and "" in said):
         told = ", ".join(sorted(one or "none" for one in said))
-        raise _refused(logged, f"its cells are of several units: {told}", "log it in one unit")
+        raise _refused(where, logged, f"its cells are of several units: {told}", "log it in one unit")
     told_units = {one for one in (*inside, declared, named) if one}
     if (promised or declared) and len({_same(one) for one in told_units}) > 1:
-        raise _refused(logged, f"{' and '.join(sorted(told_units))} contradict each other", "declare the unit it has")
+        raise _refused(
+            where,
+            logged,
+            f"{' and '.join(sorted(told_units))} contradict each other",
+            "declare the unit that it has, and name it so",
+        )
     unit = declared or next(iter(inside), "") or named
     if not promised or not (unit or mapped):
         return 1.0
     if not unit:
         what = f"{standard} is in {promised}, and nothing tells the unit of {logged!r}"
-        raise _refused(logged, what, f"declare it: columns: {{{standard}: {{from: {logged}, unit: {promised}}}}}")
+        raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: …}}")
     scale = next((scale for scale in SCALES.values() if promised in scale), {})
     if unit not in scale:
-        raise _refused(logged, f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}", "map another")
+        raise _refused(
+            where, logged, f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}", "map another"
+        )
     if scale[unit] != scale[promised] and not declared:
         what = f"{standard} is in {promised}, and {logged!r} in {unit}"
-        raise _refused(logged, what, f"declare it: columns: {{{standard}: {{from: {logged}, unit: {unit}}}}}")
+        raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")
     return scale[unit] / scale[promised]
 
 
@@ -75,5 +82,5 @@ def _same(unit: str) -> float | str:
     return next((f"{kind} {scale[unit]}" for kind, scale in SCALES.items() if unit in scale), unit)
 
 
-def _refused(logged: str, what: str, remedy: str) -> SubjectError:
-    return SubjectError("unit", f"the column {logged[:60]!r}: {what}", remedy=remedy)
+def _refused(where: str, logged: str, what: str, remedy: str) -> SubjectError:
+    return SubjectError("unit", f"the column {logged[:60]!r}: {what}", where=where, remedy=remedy)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from pathlib import Path
 
@@ -146,7 +148,13 @@ def open_run(
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})
-    logged_cells = {name: _in_its_unit(name, logged, log, columns or {}, units or {}) for name, logged in names.items()}
+    logged_cells = {
+        name: _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, partial(
+            factor, name, logged, (units or {}).get(name, ""),
+            mapped=(columns or {}).get(name, name) != name, where=str(path),
+        ))
+        for name, logged in names.items()
+    }  # fmt: skip
     # A column of texts holds no number; one of numbers may lack some of them.
     cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
     notes = dict(log.notes)
@@ -164,16 +172,15 @@ def open_run(
     )  # fmt: skip
 
 
-def _in_its_unit(name: str, logged: str, log: Log, columns: Mapping[str, str], units: Mapping[str, str]) -> Cells:
-    """Return a column in the unit that its standard name promises; refuse with `unit` what contradicts it."""
-    cells = log.columns[logged]
+def _in_its_unit(
+    name: str, cells: Cells, header: AbstractSet[str], times: Callable[[AbstractSet[str]], float]
+) -> Cells:
+    """Return a column in the unit that its standard name promises; the header speaks for the cells that say none."""
     if name in PLAIN:
         return cells.plain() if cells.units else cells
-    header, said = log.units.get(logged, ""), cells.units_said()
-    if header:  # it speaks for the cells that say none
-        said = (said - {""}) | {header}
-    times = factor(name, logged, units.get(name, ""), said, mapped=name in columns and columns[name] != name)
-    return cells if times == 1.0 else cells.times(times)
+    said = cells.units_said()
+    by = times((said - {""}) | header if "" in said or header != {""} else said)
+    return cells if by == 1.0 else cells.times(by)
 
 
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
