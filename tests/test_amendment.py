@@ -85,7 +85,7 @@ def test_a_draft_has_all_its_parts_and_no_number(tmp_path: Path) -> None:
 def test_a_fail_on_a_fixture_says_what_it_is_not(tmp_path: Path) -> None:
     text = draft(sealed(tmp_path, bad=True, origin=Origin.FIXTURE), GATE)
     assert "- Live evidence: import[default] is a fixture subject." in text
-    assert "- A pass on default: it is FAIL (label)." in text
+    assert "- A pass on default: it is FAIL (dtype)." in text
     assert "expect: FAIL}" in text
 
 

@@ -54,12 +54,8 @@ def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *,
         raise _refused(where, logged, f"its cells are of several units: {told}", "log it in one unit")
     told_units = {one for one in (*inside, declared, named) if one}
     if (promised or declared) and len({_same(one) for one in told_units}) > 1:
-        raise _refused(
-            where,
-            logged,
-            f"{' and '.join(sorted(told_units))} contradict each other",
-            "declare the unit that it has, and name it so",
-        )
+        what = f"{' and '.join(sorted(told_units))} contradict each other"
+        raise _refused(where, logged, what, "declare the unit that it has, and name it so")
     unit = declared or next(iter(inside), "") or named
     if not promised or not (unit or mapped):
         return 1.0

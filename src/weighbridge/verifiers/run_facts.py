@@ -6,6 +6,7 @@ A rate times a time counts as a whole number of tokens where it rounds to the sa
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -164,7 +165,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay another step over the last of a few rows, and a number that the others do not hold over what tells of tokens.
+    """Lay another step over the last of a few rows, another number over what tells of tokens, and two notes beside.
 
     There is then one step more, and what a step's tokens are is told otherwise.
     """
@@ -172,7 +173,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = _telling(few)
-    laid = few.overlaid(last, STEP, stranger(few, STEP))
+    noted = {**few.notes, "canary": 1, "another canary": 2}
+    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
@@ -184,6 +186,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         told = [fact for name, fact in facts.items() if name == "tokens_per_step"]
         values = [facts[name].value for name in ("rows", "steps") if name in facts]
         otherwise = told != before and varying in str(told)
+        if any(name not in facts or facts[name].value != value for name, value in noted.items()):
+            return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 
     return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)
