@@ -30,10 +30,11 @@ def trainer_state(path: Path, *, every: int = 1, evaluate: int = 0, reached: int
     return path
 
 
-def weighed(run: Path, folder: Path, kind: str = "step-metrics", columns: Any = None, **gate: Any) -> Finding:
-    """Return the finding of one gate of a kind on a run."""
+def weighed(run: Path, folder: Path, **gate: Any) -> Finding:
+    """Return the finding of one gate on a run, of step-metrics unless it names another kind."""
+    columns = gate.pop("columns", None)
     subject = {"kind": "run", **({"columns": columns} if columns else {})}
-    one = {"id": "G-1", "title": "t", "kind": kind, "subjects": {"run": "run"}, **gate}
+    one = {"id": "G-1", "title": "t", "kind": "step-metrics", "subjects": {"run": "run"}, **gate}
     contract = {"weighbridge": "contract/v0", "id": "c", "version": "1.0.0", "title": "t", "owner": "o"}
     path = folder / "c.yaml"
     path.write_text(json.dumps({**contract, "subjects": {"run": subject}, "gates": [one]}))

@@ -229,7 +229,7 @@ def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_
         "".join(json.dumps({"step": s, "time": 2.5 + s % 7 / 9}) + "\n" for s in range(60))
     )
     finding = weighed(
-        tmp_path / "a.jsonl", tmp_path, "wall-time-budget", {"wall_ms": {"from": "time", "unit": unit}},
+        tmp_path / "a.jsonl", tmp_path, kind="wall-time-budget", columns={"wall_ms": {"from": "time", "unit": unit}},
         **{"with": {"steps": [20, 49], "below_ms": 1000}, "where": {"steps": 60}},
     )  # fmt: skip
     assert finding.verdict.outcome is outcome
