@@ -144,7 +144,7 @@ def test_a_gate_over_a_whole_run_waits_until_it_ended_as_asked(end: dict[str, An
 def test_a_contract_may_say_how_far_a_log_goes_or_how_a_run_is_meant_to_end(tmp_path: Path) -> None:
     gate = {"with": {"required": ["loss"]}}
     shutil.copy(RUNS / "wrapped" / "steps.jsonl", tmp_path / "a.jsonl")
-    said = {"steps": 60}, {"last_step": 59}, {"ended": "unknown"}, {"steps": 61}, {}
+    said: tuple[dict[str, Any], ...] = {"steps": 60}, {"last_step": 59}, {"ended": "unknown"}, {"steps": 61}, {}
     codes = [came_to(weighed(tmp_path / "a.jsonl", tmp_path, where=where, **gate))[1] for where in said]
     assert codes == ["pass", "pass", "pass", "where-false", "not-ended"]
     raised = ended(tmp_path, by="RuntimeError", steps=60)
