@@ -34,6 +34,7 @@ class Bound:
     target: str
     by_hand: bool
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    units: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def open(self) -> Any:
         """Open the view of this subject.
@@ -49,7 +50,7 @@ class Bound:
             case SubjectKind.RUN:
                 from weighbridge.views.run import open_run
 
-                return open_run(self.target, self.columns)
+                return open_run(self.target, self.columns, self.units)
             case SubjectKind.COMMAND:
                 from weighbridge.views.command import open_command
 
@@ -134,7 +135,7 @@ def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:
         if names.count(instance) > 1:
             raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
         said = {"subject": name, "instance": instance, "target": str(path)}
-        yield Bound(**said, kind=declared.kind, columns=declared.columns, by_hand=False)
+        yield Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
 
 
 def instance_name(path: Path) -> str:
@@ -152,7 +153,7 @@ def _by_hand(contract: Contract, argument: str) -> Bound:
     if declared is None:
         raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
     said = {"subject": name, "instance": instance, "target": match["target"]}
-    return Bound(**said, kind=declared.kind, columns=declared.columns, by_hand=True)
+    return Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=True)
 
 
 def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:

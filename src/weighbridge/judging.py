@@ -30,6 +30,7 @@ from weighbridge.model import (
     Rows,
     Scalar,
     Series,
+    SubjectKind,
     Trial,
     TrialResult,
     Unmeasured,
@@ -71,11 +72,11 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
 
 
 def facts_request(gate: GateDecl, instance: str) -> Request | None:
-    """Return the facts that a gate's `where:` is about: those of its first role, or None without conditions."""
-    if not gate.where:
+    """Return the facts that a gate stands on: those of its first role, or None without conditions on what is no run."""
+    role, kind = next(iter(KINDS[gate.kind].roles.items()))
+    if not gate.where and kind is not SubjectKind.RUN:
         return None
-    first = gate.subjects[next(iter(KINDS[gate.kind].roles))]
-    return Request(quantity="facts", subjects=(first,), instance=instance, options="{}")
+    return Request(quantity="facts", subjects=(gate.subjects[role],), instance=instance, options="{}")
 
 
 def host_request(gate: GateDecl) -> Request | None:
@@ -116,6 +117,8 @@ def judge_gate(
     )
     verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
     held_back = _conditions(gate, facts, measured)
+    if held_back is None and verdict.outcome is Outcome.PASS and _is_of_run(gate):
+        held_back = _unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
     uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
     if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
         held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
@@ -126,7 +129,7 @@ def judge_gate(
         kind_version=kind.version,
         severity=gate.severity,
         verdict=held_back or verdict,
-        facts={name: facts.get(name) for name in gate.where},
+        facts={**{name: facts.get(name) for name in gate.where}, **_told_of_run(gate, facts)},
         trials=trials,
         uncounted=uncounted,
     )
@@ -210,7 +213,7 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials
         return blocked("nothing-falsified", {"trials": len(trials)})
     unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
     if unseeing is not None:
-        return blocked("no-canary", {"instrument": unseeing.name})
+        return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why})
     return verdict
 
 
@@ -348,6 +351,50 @@ def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured])
         if problem is not None:
             return problem
     return None
+
+
+# --- What is asked of every run, unless the gate's `where:` says otherwise by name ------------------------------------
+
+ENDED = "ended"
+COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
+OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
+OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
+OF_WHOLE = ("torn_last_line", "torn_last_event")  # and of the whole run
+NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines")
+RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
+EVENTS_ALONE = "device_evidence"  # the quantity of a run that no row of its log is read for
+
+
+def _is_of_run(gate: GateDecl) -> bool:
+    return SubjectKind.RUN in KINDS[gate.kind].roles.values()
+
+
+def _told_of_run(gate: GateDecl, facts: Fields) -> Fields:
+    return {name: facts[name] for name in RUN_FACTS if name in facts} if _is_of_run(gate) else {}
+
+
+def _unfit_run(gate: GateDecl, facts: Fields) -> Verdict | None:
+    """Hold back a gate that stands on what the reader noted, or on a whole run that is not known to have ended."""
+    whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
+    rows = any(need.quantity != EVENTS_ALONE for need in KINDS[gate.kind].needs.values())
+    noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
+    for name in noted:
+        if name in facts and name not in gate.where:
+            return blocked("reader-noted", {"fact": name, "found": _value(facts, name)})
+    ended: Any = facts.get(ENDED)
+    if not whole or ENDED in gate.where:
+        return None
+    found = ended["value"] if ended else None
+    counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
+    if counted or (found == ENDED and not ended["contradicted_by"]):
+        return None
+    told = {name: _value(facts, name) for name in ("ended_by", "requested_steps", "steps", "last_step")}
+    return blocked("not-ended", {"ended": found, **told, "contradicted_by": ended["contradicted_by"] if ended else []})
+
+
+def _value(facts: Fields, name: str) -> Json:
+    fact = facts.get(name)
+    return fact["value"] if isinstance(fact, Mapping) else None
 
 
 def _unmet(name: str, needed: Scalar, fact: Json) -> Verdict | None:

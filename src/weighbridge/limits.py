@@ -1,8 +1,8 @@
 """Typed limits: one frozen dataclass gives the reader, the JSON Schema and the direction in which a limit tightens.
 
 A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an enum, another such dataclass,
-`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars, and object for anything at all. A
-field without a default is required.
+`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars or of one and such a dataclass, and
+object for anything at all. A field without a default is required.
 """
 
 from __future__ import annotations
@@ -194,6 +194,8 @@ def _read_union(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading:
     kinds = [kind for kind in args if kind is not type(None)]
     if data is None and len(kinds) < len(args):
         return None
+    if len(kinds) > 1 and any(map(dataclasses.is_dataclass, kinds)):
+        kinds = [kind for kind in kinds if dataclasses.is_dataclass(kind) is isinstance(data, Mapping)]
     if len(kinds) == 1:
         return _read(kinds[0], doc, data, path, reading)
     if not all(kind in _NAMES for kind in kinds):
@@ -324,10 +326,10 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if origin in (typing.Union, types.UnionType):
         kinds = [kind for kind in args if kind is not type(None)]
         null = ["null"] if len(kinds) < len(args) else []
-        if len(kinds) > 1:
+        if len(kinds) > 1 and all(kind in _JSON_TYPES for kind in kinds):
             return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
-        inner = _schema(kinds[0], doc)
-        return {"anyOf": [inner, {"type": "null"}]} if null else inner
+        several = [_schema(one, doc) for one in kinds] + [{"type": one} for one in null]
+        return {"anyOf": several} if len(several) > 1 else several[0]
     if origin is tuple:
         count = {"minItems": doc.min_items} if doc.min_items else {}
         count = count if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}

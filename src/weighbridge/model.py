@@ -231,13 +231,15 @@ class SubjectDecl:
     """A subject as a contract declares it; `path` is relative to the contract's folder.
 
     `for_each` is a glob beside the contract instead of a path: each file that it finds is an instance.
-    `columns` maps a column's standard name (`loss`, `wall_ms`) to its name in the log.
+    `columns` maps a column's standard name (`loss`, `wall_ms`) to its name in the log, and
+    `units` to the unit that it is logged in.
     """
 
     kind: SubjectKind
     path: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
     for_each: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,7 +138,8 @@ class Session:
         for name in item.subjects:
             if find(self.bound, name, item.instance) is None:
                 why = f"the subject {name!r} is not bound"
-                return Unmeasured(code="unbound", why=why, remedy=f"bind it: --subject {name}=…")
+                remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
+                return Unmeasured(code="unbound", why=why, remedy=remedy)
         return None
 
     def prefetch(self, items: Iterable[Request]) -> None:

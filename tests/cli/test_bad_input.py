@@ -365,6 +365,7 @@ def test_what_no_bundle_can_hold_breaks_its_own_gate_alone(
     (workplace / "run/events.jsonl").write_text(
         '{"event": "device", "step": 0, "ops": {"cpu": 1}, "optimizer": {"cpu": 1}, "dispatch": "audited", '
         f'"witnesses": [], "why": {{}}, "allocated_bytes": 0, "parameters": {parameters}}}\n'
+        '{"event": "end", "step": 12, "steps": 12, "by": ""}\n'
     )
     ended = cli("verify", "c.yaml", "--subject", "run=run")
     assert ended.code == 4

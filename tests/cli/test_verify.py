@@ -59,7 +59,7 @@ def test_an_unbound_subject_is_blocked_and_3(cli: Cli) -> None:
     ended = cli("verify", IMPORT, "--subject", f"source={SOURCE}")
     assert ended.code == 3
     assert "    the subject 'import' is not bound (unbound)" in ended.lines
-    assert "    bind it: --subject import=…" in ended.lines
+    assert "    bind it: --subject import=… (under pytest --gate-subject import=…)" in ended.lines
 
 
 def test_an_unreadable_subject_is_4_and_says_where(cli: Cli, workplace: Path) -> None:

@@ -16,7 +16,7 @@ from weighbridge.exit_code import exit_code
 from weighbridge.judging import DEFAULT, all_requests, judge_gate
 from weighbridge.model import Finding, GateDecl, Measurement, Outcome
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import command_outcome, device_evidence
+from weighbridge.verifiers import VERIFIERS, command_outcome, device_evidence
 from weighbridge.verifiers.verifier import Verifier
 from weighbridge.views.command import CommandView
 from weighbridge.views.run import open_run
@@ -89,13 +89,15 @@ def findings(requested: str, trainer: str) -> Sequence[Finding]:
 
 def finding(gate: GateDecl, verifier: Verifier, view: Any) -> Finding:
     """Measure, lay the canary, and judge what the sealed bytes decode to, with all trials."""
-    (item,) = all_requests(gate, DEFAULT)
-    options = loads(item.options)
-    measured = verifier.measure((view,), options)
-    assert isinstance(measured, Measurement)
-    canary = lay_canary(verifier, (view,), options, measured)
-    sealed = decode_measured(*encode_measured(measured))
-    return judge_gate(gate, DEFAULT, {item.key: sealed}, {item.key: canary})
+    sealed, canaries = {}, {}
+    for item in all_requests(gate, DEFAULT):
+        by = verifier if item.quantity == verifier.quantity else VERIFIERS[item.quantity, verifier.kinds]
+        options = loads(item.options)
+        measured = by.measure((view,), options)
+        assert isinstance(measured, Measurement)
+        canaries[item.key] = lay_canary(by, (view,), options, measured)
+        sealed[item.key] = decode_measured(*encode_measured(measured))
+    return judge_gate(gate, DEFAULT, sealed, canaries)
 
 
 @pytest.mark.usefixtures("workplace")

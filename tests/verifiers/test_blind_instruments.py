@@ -183,7 +183,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_windowed: for end in window": UNUSED,
         "_windowed: for row, step in enumerate(steps.values) if steps.state[row] and first <= step <= last": UNUSED,
     },
-    "step_series": {"unit_of: for ending, unit in UNITS.items() if column.endswith(ending)": TOLD},
+    "step_series": {},
     "corpus_progress": {
         "measure: for told in tokens_told(view)": SAME,
         "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",

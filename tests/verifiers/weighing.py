@@ -53,6 +53,7 @@ def recorded(folder: Path) -> Path:
         })  # fmt: skip
     events = [{"event": "device", "step": step, **DEVICE} for step in (0, 60, 119)]
     events.insert(1, {"event": "wrap", "step": 80, "wraps": 1, "corpus_position": TOKENS})
+    events.append({"event": "end", "step": STEPS, "steps": STEPS, "by": ""})
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps(RUN))
     (folder / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -15,9 +15,9 @@ from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
-from weighbridge.model import Finding
+from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
-from weighbridge.report.lines import STATUS_WORDS, block, heading, tally
+from weighbridge.report.lines import INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -156,10 +156,16 @@ def _told_one(result: Result) -> Iterator[str]:
     yield from (str(warning) for warning in result.loaded.warnings)
     if not contract.gates:
         yield "no gate is declared: this contract shows nothing"
+    for item in evaluation.bound:
+        yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
     titles = {gate.id: gate.title for gate in contract.gates}
+    refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is told once, not once a gate
     for finding in evaluation.findings:
         at = result.loaded.gate_at(finding.gate)
-        yield from block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
+        first, *rest = block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
+        said = tuple(rest[:-1]) if finding.verdict.outcome is Outcome.ERROR else ()
+        yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+        refused |= {said} if said else set()
     yield ""
 
 

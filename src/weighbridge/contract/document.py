@@ -24,6 +24,11 @@ PARAMETER: Final = r"[a-z][a-z0-9_]{0,63}"
 GATE_ID: Final = r"(?!.{81})[A-Za-z0-9]+([._-][A-Za-z0-9]+)*"
 AGE: Final = r"[1-9][0-9]{0,3}d"
 
+UNITS: Final = (
+    "ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1",
+    "B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB",
+)  # fmt: skip
+
 Plain: TypeAlias = str | int | float | bool
 
 
@@ -47,14 +52,23 @@ class ParamDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDocument:
+    """A logged column and the unit that it is logged in."""
+
+    logged: Annotated[str, Doc("its name in the log", name="from")]
+    unit: Annotated[str, Doc("its unit in the log", choices=UNITS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectDocument:
     """One thing to measure."""
 
     kind: Annotated[SubjectKind, Doc("what it is")]
     path: Annotated[str, Doc("where it is, relative to this file, unless --subject binds it")] = ""
-    columns: Annotated[Mapping[str, str], Doc("standard column name to the name in the log")] = field(
-        default_factory=dict
-    )
+    columns: Annotated[
+        Mapping[str, str | ColumnDocument],
+        Doc("standard column name to the name in the log, with its unit where that name does not end in it"),
+    ] = field(default_factory=dict)
     for_each: Annotated[str, Doc("glob, relative to this file: every file that it finds is an instance")] = ""
 
 

@@ -172,9 +172,13 @@ def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
 
 def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
     subjects = {
-        name: SubjectDecl(kind=body.kind, path=body.path, columns=body.columns, for_each=body.for_each)
+        name: SubjectDecl(
+            kind=body.kind, path=body.path, for_each=body.for_each,
+            columns={key: one if isinstance(one, str) else one.logged for key, one in body.columns.items()},
+            units={key: one.unit for key, one in body.columns.items() if not isinstance(one, str)},
+        )
         for name, body in document.subjects.items()
-    }
+    }  # fmt: skip
     return Contract(
         id=document.id, version=document.version, title=document.title, owner=document.owner, subjects=subjects,
         gates=tuple(map(_gate, document.gates)), params=parameters.values, overridden=tuple(sorted(overrides)),

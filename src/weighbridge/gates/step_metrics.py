@@ -1,5 +1,7 @@
 """step-metrics: does every step have every required metric, finite, in order, self-consistent, and not invented?
 
+A metric may be logged less often than the step, beside rows of evaluation and summary: it owes its own cadence. A run
+that was resumed logs some steps again. A metric that is not logged, or that its logger keeps free of NaN, was not seen.
 A constant column is a placeholder and one indistinguishable from noise is invented, required or not, unless the
 contract allows it by name; a column derived from another is told, not failed.
 """
@@ -29,7 +31,7 @@ from weighbridge.clauses.kind import (
     with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"
@@ -53,6 +55,27 @@ class OrderFault:
 
 def _reordered(row: StepColumn, **changed: Any) -> StepColumn:
     return row if row.order is None else replace(row, order=replace(row.order, **changed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredFault:
+    """Fault of a bound on a figure of each required column; `of_step` bounds the same of the step's order."""
+
+    code: str
+    field: str
+    of_step: OrderFault | None = None
+
+    def inject(
+        self, evidence: Evidence, held: Any, limits: Any, value: Any, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the columns with this figure of each required one moved, and the step's."""
+        rows = rows_of(evidence, NEED, StepColumn)
+        mine = set(_promised(rows, limits).values()).intersection(places) - {STEP}
+        moved = [replace(row, **{self.field: value}) if row.column in mine else row for row in rows]
+        if mine:
+            yield Injected("beyond", self.code, with_rows(evidence, NEED, moved), frozenset(mine))
+        if self.of_step is not None:
+            yield from self.of_step.inject(evidence, held, limits, value, places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +122,22 @@ class Limits:
     ] = 2  # fmt: skip
     max_repeated_steps: Annotated[
         int,
-        Doc("how many steps may be logged more than once", ge=0, tight="down", must="at most",
-            fault=OrderFault(code="repeated-steps", field="repeated_steps")),
+        Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, tight="down",
+            must="at most", fault=RequiredFault(code="repeated-steps", field="logged_twice")),
     ] = 0  # fmt: skip
     max_backward_steps: Annotated[
         int,
-        Doc("how often the step may fall", ge=0, tight="down", must="at most",
+        Doc("how often the step may fall, resumptions apart", ge=0, tight="down", must="at most",
             fault=OrderFault(code="backward-steps", field="backward_steps")),
     ] = 0  # fmt: skip
     max_gap: Annotated[
-        int,
-        Doc("largest distance from one logged step to the next", ge=1, tight="down", must="at most",
-            fault=OrderFault(code="gap", field="largest_gap")),
-    ] = 1  # fmt: skip
+        int | None,
+        Doc("most steps from one number of a metric to the next; less than two of its own intervals without it", ge=1,
+            tight="down", must="at most",
+            fault=RequiredFault(code="missing", field="largest_hole",
+                                of_step=OrderFault(code="gap", field="largest_gap"))),
+    ] = None  # fmt: skip
+    allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
     rate_tolerance: Annotated[
         float,
         Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
@@ -134,16 +160,21 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if steps is None or order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
     required = {name: _find(name, rows) for name in limits.required}
-    offences = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
-    offences += _order(order, limits)
+    offences = list(_order(order, steps, limits))
     for row in rows.values():
         if row is steps or row in required.values():
-            offences += _cells(row, order)
+            offences += _cells(row, steps, limits)
         offences += _basis(row, limits)
-    figures: Fields = {"steps": order.steps, "rows": steps.rows, "bases": _bases(rows)}
+    unseen = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
+    unseen += [one for row in required.values() if row is not None for one in _filtered(row, limits)]
+    figures: Fields = {
+        "steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions, "bases": _bases(rows)
+    }  # fmt: skip
     looked = list(dict.fromkeys([STEP, *(row.column if row else name for name, row in required.items()), *rows]))
     if offences:
-        return failed(offences, looked=looked, unit="columns", figures=figures)
+        return failed([*offences, *unseen], looked=looked, unit="columns", figures=figures)
+    if unseen:
+        return blocked(unseen[0].code, figures, offences=unseen, of=len(looked), unit="columns")
     return passed(looked=looked, unit="columns", figures=figures)
 
 
@@ -152,28 +183,49 @@ def _find(name: str, rows: Mapping[str, StepColumn]) -> StepColumn | None:
     return rows.get(name) or next((row for row in rows.values() if row.logged_as == name), None)
 
 
-def _order(order: StepOrder, limits: Limits) -> Iterator[Offence]:
+def _order(order: StepOrder, steps: StepColumn, limits: Limits) -> Iterator[Offence]:
     for code, found, limit, step in (
-        ("repeated-steps", order.repeated_steps, limits.max_repeated_steps, order.first_repeated_step),
         ("backward-steps", order.backward_steps, limits.max_backward_steps, order.first_backward_step),
-        ("gap", order.largest_gap, limits.max_gap, order.largest_gap_after_step),
+        ("gap", order.largest_gap, _most(steps, steps, limits), order.largest_gap_after_step),
         ("fractional-steps", order.fractional, 0, order.first_step),
     ):
         if found > limit:
             yield Offence(place=STEP, code=code, figures={"found": found, "limit": limit, "step": step})
 
 
-def _cells(row: StepColumn, order: StepOrder) -> Iterator[Offence]:
-    """Yield what keeps a column from having a finite number on every step."""
-    counted = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "unreadable", "nan", "infinite")}
-    missing = row.steps_missing or (row.missing if row.column == STEP else 0)
+def _most(row: StepColumn, steps: StepColumn, limits: Limits) -> float:
+    """Return the most steps that a column may be without a number: as declared, or what leaves out none of its own."""
+    if limits.max_gap is not None:
+        return limits.max_gap
+    interval = row.interval if row.interval is not None and row.samples >= REGULAR else steps.interval
+    return math.ceil(2 * (interval or 1)) - 1
+
+
+REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step
+
+
+def _cells(row: StepColumn, steps: StepColumn, limits: Limits) -> Iterator[Offence]:
+    """Yield what keeps a column from having one finite number wherever it owes one."""
+    counted: Fields = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "nan", "infinite")}
+    most, hole = _most(row, steps, limits), row.largest_hole
+    lost = steps.largest_hole > _most(steps, steps, limits) and row.hole_after_step == steps.hole_after_step  # a gap
     for code, broken, first in (
         ("unreadable", row.unreadable, row.first_unreadable_step),
-        ("missing", missing, row.first_missing_step),
+        ("no-step", row is steps and row.missing, None),
+        ("missing", row is not steps and hole > most and not lost, row.hole_after_step),
         ("non-finite", row.nan or row.infinite, row.first_non_finite_step),
+        ("repeated-steps", row is not steps and row.logged_twice > limits.max_repeated_steps, row.first_logged_twice),
     ):
         if broken:
-            yield Offence(place=row.column, code=code, figures={**counted, "steps": order.steps, "first_step": first})
+            more: dict[str, Json] = {"unreadable": row.unreadable, "found": row.logged_twice, "first_step": first}
+            more |= {"limit": limits.max_repeated_steps, "steps": steps.order.steps if steps.order else 0}
+            more |= {"hole": hole, "most": most}
+            yield Offence(place=row.column, code=code, figures={**counted, **more})
+
+
+def _filtered(row: StepColumn, limits: Limits) -> Iterator[Offence]:
+    if row.nan_filtered and not any(listed(name, limits.allow_filtered) for name in (row.column, row.logged_as)):
+        yield Offence(place=row.column, code="nan-filtered", figures={"logged_as": row.logged_as, "finite": row.finite})
 
 
 def _basis(row: StepColumn, limits: Limits) -> Iterator[Offence]:
@@ -202,7 +254,9 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
             ColumnBasis.UNTESTED: f"measured, too few samples to tell from noise ({row.finite})",
         }
         if name != STEP:
-            told[name] = words.get(found.basis, str(found.basis))
+            often = f", every {row.interval:g} steps" if row.interval is not None and row.interval > 1 else ""
+            reported = ", as its logger lets through what is finite" if row.nan_filtered else ""
+            told[name] = words.get(found.basis, str(found.basis)) + often + reported
     return told
 
 
@@ -234,6 +288,35 @@ def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
     return Damage(with_rows(evidence, NEED, left), frozenset(gone)) if gone else NotApplicable("not required")
 
 
+def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Leave one number out of each required column: twice its interval, or twice the step's where it has too few."""
+    rows = rows_of(evidence, NEED, StepColumn)
+    mine = set(_promised(rows, limits).values()).intersection(places) - {STEP}
+    of_step = next((row.interval for row in rows if row.column == STEP), None)
+    if limits.max_gap is not None or not mine:
+        return NotApplicable("max_gap is declared" if mine else "not required")
+    moved = [
+        replace(row, largest_hole=2 * ((row.interval if row.samples > 2 else None) or of_step or 1))
+        if row.column in mine else row
+        for row in rows
+    ]  # fmt: skip
+    return Damage(with_rows(evidence, NEED, moved), frozenset(mine))
+
+
+def _row_lost(row: StepColumn, limits: Limits) -> StepColumn | None:
+    lost = limits.max_gap is None and row.order is not None
+    return _reordered(row, largest_gap=2 * (row.interval or 1)) if lost else None
+
+
+def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    rows = rows_of(evidence, NEED, StepColumn)
+    mine = set(_promised(rows, limits).values()).intersection(places)
+    mine -= {row.column for row in rows if any(listed(n, limits.allow_filtered) for n in (row.column, row.logged_as))}
+    moved = [replace(row, nan_filtered=True) if row.column in mine else row for row in rows]
+    why = "not required, or allowed by the contract"
+    return Damage(with_rows(evidence, NEED, moved), frozenset(mine)) if mine else NotApplicable(why)
+
+
 def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
     def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
         allowed = any(listed(name, getattr(limits, globs)) for name in (row.column, row.logged_as))
@@ -251,14 +334,16 @@ def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn]) -
 
 KIND = Kind(
     name="step-metrics",
-    version=2,
+    version=3,
     roles={"run": SubjectKind.RUN},
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,
     measure=Measure,
     codes={
-        "absent": Outcome.FAIL,
+        "absent": Outcome.BLOCKED,
+        "nan-filtered": Outcome.BLOCKED,
         "missing": Outcome.FAIL,
+        "no-step": Outcome.FAIL,
         "unreadable": Outcome.FAIL,
         "non-finite": Outcome.FAIL,
         "repeated-steps": Outcome.FAIL,
@@ -273,12 +358,14 @@ KIND = Kind(
     judge=judge,
     check=check,
     falsifiers=(
-        Falsifier("a required metric is not logged", "absent", _unlogged),
-        _of_required("one step without it", "missing", steps_missing=1, missing=1),
+        Falsifier("a required metric is not logged", "absent", _unlogged, Outcome.BLOCKED),
+        Falsifier("a NaN would not be logged", "nan-filtered", _filter, Outcome.BLOCKED),
+        Falsifier("one number left out", "missing", _left_out),
         _of_required("one cell is not a number", "unreadable", unreadable=1),
         _of_required("NaN at one step", "non-finite", nan=1),
         _of_required("infinite at one step", "non-finite", infinite=1),
-        _of_step("a step without a number", "missing", lambda row: replace(row, missing=1)),
+        _of_step("a row without a step", "no-step", lambda row: replace(row, missing=1)),
+        in_rows("a row lost", "gap", NEED, StepColumn, _row_lost, why="max_gap is declared, or another column"),
         _of_step("half a step", "fractional-steps", lambda row: _reordered(row, fractional=1)),
         _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),
         _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),

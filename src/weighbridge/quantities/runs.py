@@ -36,10 +36,11 @@ class StepOrder:
     fractional: Annotated[int, Doc("steps that are no whole number", unit="rows")]
     repeated_steps: Annotated[int, Doc("steps that are logged more than once")]
     first_repeated_step: Annotated[int | float | None, Doc("the least of them", unit="step")]
-    backward_steps: Annotated[int, Doc("rows whose step is less than that of the row before", unit="rows")]
+    backward_steps: Annotated[int, Doc("falls of the step that are no resumption", unit="rows")]
     first_backward_step: Annotated[int | float | None, Doc("step of the first of them", unit="step")]
     largest_gap: Annotated[int | float, Doc("largest distance from one step to the next", unit="steps")]
     largest_gap_after_step: Annotated[int | float | None, Doc("step after which it lies", unit="step")]
+    resumptions: Annotated[int, Doc("other falls: behind the first step, and on to where the log had got before")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,14 @@ class StepColumn:
     rate: Annotated[
         RateAgreement | None, Doc("of tokens_per_sec alone, where tokens and wall_ms are logged too", typical=None)
     ]
+    interval: Annotated[float | None, Doc("median distance of the steps that hold a number", unit="steps", typical=1)]
+    largest_hole: Annotated[
+        int | float, Doc("most steps from one number to the next, or to an end of the log", unit="steps", typical=1)
+    ]
+    hole_after_step: Annotated[int | float | None, Doc("step after which it lies", unit="step", typical=0)]
+    logged_twice: Annotated[int, Doc("steps with several numbers, resumptions apart", unit="steps", typical=0)]
+    first_logged_twice: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    nan_filtered: Annotated[bool, Doc("the logger leaves out what is not finite", typical=False)]
 
 
 # --- The corpus -------------------------------------------------------------------------------------------------------

@@ -15,11 +15,13 @@ import click
 from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
 from weighbridge.exit_code import ExitCode
 from weighbridge.glossary import glossary
+from weighbridge.judging import RUN_FACTS
 from weighbridge.model import (
     Contract,
     Faulted,
     Finding,
     Measured,
+    Measurement,
     Outcome,
     Severity,
     Status,
@@ -29,6 +31,8 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.printable import printable
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 
 TOLD = 8
 MECHANISMS_TOLD = 3
@@ -119,6 +123,15 @@ def heading(contract: Contract, subjects: Sequence[str]) -> str:
     """Return the line that names a contract and the subjects held against it."""
     name = click.style(f"{contract.id} {contract.version}", bold=True)
     return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
+
+
+def run_told(facts: Measured | None) -> Iterator[str]:
+    """Yield how a run ended and what the reader noted of its log; nothing of what is no run."""
+    told = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    if "ended" in told:
+        said = [f"{name}: {told[name].value}" for name in RUN_FACTS if name in told]
+        said += [f"contradicted: {why}" for why in told["ended"].contradicted_by]
+        yield f"{INDENT}{printable(', '.join(said))}"
 
 
 def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:

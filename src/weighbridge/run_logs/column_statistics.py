@@ -89,7 +89,11 @@ def order(steps: Dense) -> StepOrder:
     import numpy as np
 
     held = steps.values[steps.known]
-    backward = np.flatnonzero(np.diff(held) < 0)
+    falls = np.flatnonzero(np.diff(held) < 0) + 1
+    reached = np.maximum.accumulate(held)[falls - 1]
+    ends = np.append(falls[1:], len(held)) - 1  # a pass rises, so that its last step is its greatest
+    resumed = (held[falls] > held[:1]) & (held[ends] >= reached)
+    backward = falls[~resumed]
     every, times = np.unique(held, return_counts=True)
     gaps = np.diff(every)
     widest = slice(int(gaps.argmax()), None) if len(gaps) else slice(0)
@@ -101,10 +105,47 @@ def order(steps: Dense) -> StepOrder:
         repeated_steps=int((times > 1).sum()),
         first_repeated_step=_first(every[times > 1]),
         backward_steps=len(backward),
-        first_backward_step=_first(held[backward + 1]),
+        first_backward_step=_first(held[backward]),
         largest_gap=_first(gaps[widest]) or 0,
         largest_gap_after_step=_first(every[widest]),
+        resumptions=int(resumed.sum()),
     )
+
+
+def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
+    """Return for each column how often it holds a number, where it holds none for longest, and where several."""
+    import numpy as np
+
+    steps = columns[STEP]
+    held = steps.values[steps.known]
+    passes = np.cumsum(np.diff(held, prepend=held[:1]) < 0)
+    alike: dict[bytes, Mapping[str, Any]] = {}  # most columns hold a number in the very same rows
+    found = {}
+    for name, column in columns.items():
+        mine = (column.state == NUMBER)[steps.known]
+        marks = mine.tobytes()
+        if marks not in alike:
+            alike[marks] = _cadence(held[mine], passes[mine], held)
+        found[name] = alike[marks]
+    return found
+
+
+def _cadence(mine: Floats, passes: NDArray[np.int64], held: Floats) -> Mapping[str, Any]:
+    import numpy as np
+
+    every = np.unique(mine)
+    ends = np.concatenate(([held.min()], every, [held.max()])) if len(held) else every
+    holes = np.diff(ends)
+    widest = slice(int(holes.argmax()), None) if len(holes) else slice(0)
+    order = np.lexsort((mine, passes))
+    again = mine[order][1:][(np.diff(mine[order]) == 0) & (np.diff(passes[order]) == 0)]
+    return {
+        "interval": float(np.median(np.diff(every))) if len(every) > 1 else None,
+        "largest_hole": _first(holes[widest]) or 0,
+        "hole_after_step": _first(ends[widest]),
+        "logged_twice": len(np.unique(again)),
+        "first_logged_twice": _first(np.sort(again)),
+    }
 
 
 def shape(column: Dense) -> Mapping[str, Any]:

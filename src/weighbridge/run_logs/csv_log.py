@@ -19,7 +19,7 @@ from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell
 
 CHUNK = 8192
-_UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
+_UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
 
 
 class _Lines:
@@ -51,8 +51,10 @@ def read_csv(path: Path, digests: dict[str, str]) -> Log:
     torn = _fill(table, names, rows if headed else chain([first], rows), path, lines)
     if not table.rows:
         raise no_rows(path)
-    notes = ({} if headed else {"header": False}) | ({"torn_last_line": torn} if torn else {})
-    return Log(table.rows, table.columns, notes=notes if lines.terminated else {**notes, "unterminated": True})
+    notes = ({} if headed else {"no_header": True}) | ({"torn_last_line": torn} if torn else {})
+    notes = notes if lines.terminated else {**notes, "unterminated": True}
+    found = zip(names, map(_UNIT.search, first[1] if headed else ()), strict=False)
+    return Log(table.rows, table.columns, notes=notes, units={name: unit[1].strip() for name, unit in found if unit})
 
 
 def _rows(reader: Any, path: Path, lines: _Lines) -> Iterator[tuple[int, list[str]]]:

@@ -27,6 +27,9 @@ SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
+# What the Trainer of Transformers writes; its default puts the mean of the other losses in the place of a NaN.
+TRAINER_STATE = {"log_history", "global_step", "max_steps"}
+TRAINER_FILTERED = frozenset({"loss", "train_loss"})
 _SOMETHING = re.compile(r"\S")
 _DECODER = json.JSONDecoder(object_pairs_hook=unique)
 
@@ -108,12 +111,13 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}
     log = read_jsonl(path / STEPS, digests)
-    events = _events(path / EVENTS, digests) if exists(path / EVENTS) else ()
+    events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
+    notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
     # Provenance is complete where schema, process, host, device and commit are all there.
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
     traced = complete and head.get("schema") == SCHEMA
-    return dataclasses.replace(log, facts=head, events=events, traced=traced)
+    return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
 
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:
@@ -131,17 +135,22 @@ def _head(path: Path, digests: dict[str, str]) -> Fields:
     return head
 
 
-def _events(path: Path, digests: dict[str, str]) -> tuple[Fields, ...]:
-    """Read a log of events, one JSON object a line; an empty one is no event."""
+def _events(path: Path, digests: dict[str, str]) -> tuple[tuple[Fields, ...], int]:
+    """Return the events of a log, and the number of a torn last line, or 0; an empty log holds none."""
+    events: list[dict[str, Any]] = []
+    torn = 0
     try:
-        events = [row for batch in batches(path, digests) for row in mappings(batch, path)]
+        for batch in batches(path, digests):
+            rows = mappings(batch, path)
+            torn = 0 if rows or batch.terminated else batch.first
+            events += rows
     except SubjectError as problem:
         if problem.code != "empty-file":
             raise
-        return ()
+        return (), 0
     if len(events) > MAX_EVENTS:
         raise SubjectError("too-large", f"more than {MAX_EVENTS} events", where=str(path))
-    return tuple(events)
+    return tuple(events), torn
 
 
 # --- A report with rows inside ----------------------------------------------------------------------------------------
@@ -158,10 +167,12 @@ def read_report(path: Path, digests: dict[str, str]) -> Log:
         raise SubjectError("no-rows", what, where=str(path), remedy=remedy)
     table = TableBuilder(str(path))
     table.add_mappings(rows)
-    notes: Fields = {"banner_lines": text.count("\n", 0, start), "rows_at": at}
+    banner = text.count("\n", 0, start)
+    notes: Fields = {"rows_at": at, **({"banner_lines": banner} if banner else {})}
     top = document.items() if isinstance(document, dict) else ()
     facts = {key: item for key, item in top if isinstance(item, (str, int, float, bool))}
-    return Log(table.rows, table.columns, facts=facts, notes=notes)
+    filtered = TRAINER_FILTERED if set(dict(top)) >= TRAINER_STATE else frozenset()
+    return Log(table.rows, table.columns, facts=facts, notes=notes, nan_filtered=filtered)
 
 
 def _document(text: str, path: Path) -> tuple[int, Any]:

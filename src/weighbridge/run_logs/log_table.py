@@ -11,19 +11,26 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, compress
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
+from weighbridge.run_logs.units import DATE
 
 MISSING, NUMBER, UNREADABLE = 0, 1, 2
 
 _QUANTITY = re.compile(
-    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?:%|[KMGT]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|tok/s)?\s*", re.ASCII
+    r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
+    re.ASCII,
 )
 _TIME = re.compile(
     r"\s*(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?(Z|[+-]\d\d:\d\d)?\s*", re.ASCII
 )
+_IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
+UNITS = (
+    "", DATE, "%", "B", *(f"{size}{binary}B" for size in "KMGTk" for binary in ("i", "")), "mW", "kW", "W", "C", "KHz",
+    "MHz", "GHz", "Hz", "ns", "us", "ms", "s", "min", "h", "tok/s",
+)  # fmt: skip
 _WORDS = frozenset({"nan", "+nan", "-nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"})
 _ABSENT = frozenset({"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "null", "none"})
 _NUMBERS = frozenset({int, float})
@@ -50,11 +57,12 @@ MAX_NAME = 200
 class Cells:
     """One column `[rows]`: a float64 and a state a row; it starts with `rows` missing cells."""
 
-    __slots__ = ("state", "values")
+    __slots__ = ("state", "units", "values")
 
     def __init__(self, rows: int = 0) -> None:
         self.values = array("d", bytes(8 * rows))
         self.state = bytearray(rows)
+        self.units = bytearray()  # as far as the last cell with a unit: its place in UNITS
 
     def pad(self, rows: int) -> None:
         """Add missing cells."""
@@ -81,9 +89,32 @@ class Cells:
             else:
                 self.state.extend(b"\x01" * len(cells))
                 return
-        for state, value in map(read_cell, cells):
+        for state, value, unit in map(read_cell, cells):
             self.state.append(state)
             self.values.append(value)
+            if unit:
+                self.units.extend(bytes(len(self.state) - 1 - len(self.units)))
+                self.units.append(UNITS.index(unit))
+
+    def units_said(self) -> set[str]:
+        """Return the units of the cells that hold a number, "" among them where some say none."""
+        places = self.units + bytes(len(self.state) - len(self.units))
+        return {UNITS[place] for place in set(compress(places, self.state.translate(_IS_NUMBER)))}
+
+    def plain(self) -> Cells:
+        """Return the cells with every number that has a unit, or is a date, as unreadable."""
+        changed = Cells()
+        changed.values, changed.state = self.values, self.state[:]
+        for row, unit in enumerate(self.units):
+            if unit:
+                changed.state[row] = UNREADABLE
+        return changed
+
+    def times(self, factor: float) -> Cells:
+        """Return the cells with every number so many times as large."""
+        changed = Cells()
+        changed.values, changed.state = array("d", [factor * value for value in self.values]), self.state
+        return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +126,8 @@ class Log:
     facts: Fields = field(default_factory=dict)
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)  # by column, as its header has it
+    nan_filtered: frozenset[str] = frozenset()  # columns that the logger keeps free of NaN, whatever happened
     traced: bool = False  # whether the reader found a recorder's run.json with complete provenance
 
 
@@ -156,40 +189,40 @@ def standard_names(logged: Iterable[str], given: Mapping[str, str]) -> dict[str,
     return names
 
 
-def read_cell(cell: object) -> tuple[int, float]:
-    """Read one cell as (state, number); the number is 0.0 where there is none."""
+def read_cell(cell: object) -> tuple[int, float, str]:
+    """Read one cell as (state, number, unit); the number is 0.0 and the unit empty where there is none."""
     if cell is None:
-        return MISSING, 0.0
+        return MISSING, 0.0, ""
     if isinstance(cell, str):
         return _read_text(cell)
     if isinstance(cell, bool) or not isinstance(cell, (int, float)):
-        return UNREADABLE, 0.0
+        return UNREADABLE, 0.0, ""
     try:
-        return NUMBER, float(cell)
+        return NUMBER, float(cell), ""
     except OverflowError:
-        return UNREADABLE, 0.0
+        return UNREADABLE, 0.0, ""
 
 
-def _read_text(text: str) -> tuple[int, float]:
+def _read_text(text: str) -> tuple[int, float, str]:
     word = text.strip().lower()
     if word in _ABSENT:
-        return MISSING, 0.0
+        return MISSING, 0.0, ""
     if len(word) > _LONGEST:
-        return UNREADABLE, 0.0
+        return UNREADABLE, 0.0, ""
     if word in _WORDS:
-        return NUMBER, float(word)
+        return NUMBER, float(word), ""
     if match := _QUANTITY.fullmatch(text):
-        return NUMBER, float(match[1])
+        return NUMBER, float(match[1]), match[2] or ""
     return _read_time(text)
 
 
-def _read_time(text: str) -> tuple[int, float]:
+def _read_time(text: str) -> tuple[int, float, str]:
     match = _TIME.fullmatch(text)
     if match is None:
-        return UNREADABLE, 0.0
+        return UNREADABLE, 0.0, ""
     year, month, day, clock, fraction, zone = match.groups()
     try:
         moment = datetime.fromisoformat(f"{year}-{month}-{day}T{clock}.{(fraction or '0').ljust(6, '0')}{zone or 'Z'}")
-        return NUMBER, moment.astimezone(UTC).timestamp()
+        return NUMBER, moment.astimezone(UTC).timestamp(), DATE
     except (ValueError, OverflowError):
-        return UNREADABLE, 0.0
+        return UNREADABLE, 0.0, ""

@@ -6,14 +6,16 @@ A rate times a time counts as a whole number of tokens where it rounds to the sa
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.run_logs.column_statistics import dense, distinct
+from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
+from weighbridge.run_logs.run_end import run_end
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -50,12 +52,28 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     facts += [
         _fact("rows", view.rows, Basis.MEASURED),
-        _fact("steps", distinct(dense(view, STEP)), Basis.MEASURED),
+        *_steps_and_end(view),
+        *(_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()),
         *_tokens_per_step(view),
     ]
     return Measurement(
-        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/1", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Rows("name", tuple(facts)), by="run_facts/2", examined=view.rows, total=view.rows
     )
+
+
+def _steps_and_end(view: RunView) -> Iterator[Fact]:
+    """Yield how many steps were logged, the last of them, how many were asked for, and how the run ended."""
+    steps = dense(view, STEP)
+    held, count = steps.values[steps.known], distinct(steps)
+    end = run_end(view.facts, view.events, count)
+    yield _fact("steps", count, Basis.MEASURED)
+    if len(held) and float(held.max()).is_integer() and abs(held.max()) <= LARGEST_STEP:
+        yield _fact("last_step", int(held.max()), Basis.MEASURED)
+    if end.requested_steps is not None:
+        yield _fact("requested_steps", end.requested_steps, Basis.REPORTED)
+    yield _fact("ended", end.ended, Basis.REPORTED, end.contradicted_by)
+    if end.by:
+        yield _fact("ended_by", end.by, Basis.REPORTED)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -147,7 +165,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay another step over the last of a few rows, and a number that the others do not hold over what tells of tokens.
+    """Lay another step over the last of a few rows, another number over what tells of tokens, and two notes beside.
 
     There is then one step more, and what a step's tokens are is told otherwise.
     """
@@ -155,7 +173,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     few = view.cut([*spread(view.rows), view.rows - 1])  # the last row twice: one step fewer than rows
     last = few.rows - 1
     source = _telling(few)
-    laid = few.overlaid(last, STEP, stranger(few, STEP))
+    noted = {**few.notes, "canary": 1, "another canary": 2}
+    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
@@ -167,6 +186,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         told = [fact for name, fact in facts.items() if name == "tokens_per_step"]
         values = [facts[name].value for name in ("rows", "steps") if name in facts]
         otherwise = told != before and varying in str(told)
+        if any(name not in facts or facts[name].value != value for name, value in noted.items()):
+            return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 
     return Canary(name="another step in the last row", place="step, last row", views=(laid,), seen=seen)

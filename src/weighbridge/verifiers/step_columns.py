@@ -24,6 +24,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         )
     columns = {name: statistics.dense(view, name) for name in view.column_names}
     ranks, related = statistics.rank_correlations(columns), statistics.relations(columns)
+    cadences = statistics.cadences(columns)
     rows = tuple(
         StepColumn(
             column=name,
@@ -35,13 +36,15 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             relations=related[name],
             order=statistics.order(column) if name == STEP else None,
             rate=statistics.rate_agreement(columns) if name == "tokens_per_sec" else None,
+            **cadences[name],
+            nan_filtered=name in view.nan_filtered,
         )
         for name, column in columns.items()
     )
     return Measurement(
         quantity=QUANTITY,
         value=Rows("column", rows),
-        by="step_columns/1",
+        by="step_columns/2",
         basis=dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED),
         examined=sum(row.samples + row.missing + row.unreadable for row in rows),
         total=view.rows * len(rows),
@@ -66,8 +69,8 @@ def extent(views: Views, options: Fields) -> int:
 def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | NoCanary:
     """Lay a number that it has nowhere over the last row of the last column, of a few rows."""
     view = _windowed(views[0], options)
-    if not view.rows or view.column_names[-1] == STEP:
-        return NoCanary("no rows, or no column besides the step")
+    if not view.rows:
+        return NoCanary("the window holds no row")
     few = view.cut(spread(view.rows))
     name = few.column_names[-1]
     strange = stranger(few, name)

@@ -7,6 +7,7 @@ from array import array
 
 from weighbridge.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
 from weighbridge.run_logs.log_table import NUMBER
+from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
@@ -14,7 +15,6 @@ QUANTITY = "step_series"
 CANARY_ROWS = 8
 HUGE = 1e300
 WHOLE = 2.0**53  # beyond it a float no longer tells one step from the next
-UNITS = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
@@ -34,16 +34,11 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
         value=Series(column.step, column.value),
         by="step_series/1",
         at=standard,
-        unit=unit_of(standard),
+        unit=promised_unit(standard),
         basis={standard: Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED},
         examined=len(column.value) + column.missing + column.unreadable + column.stepless,
         total=view.rows,
     )
-
-
-def unit_of(column: str) -> str:
-    """Return the unit that a column's name ends in, or none."""
-    return next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
 
 
 def extent(views: Views, options: Fields) -> int:

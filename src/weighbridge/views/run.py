@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
+from weighbridge.run_logs.units import PLAIN, factor
 from weighbridge.storage.local_files import is_folder, local_path
 
 STEP = "step"
@@ -51,6 +54,7 @@ class RunView:
     facts: Fields = field(default_factory=dict)
     events: tuple[Fields, ...] = ()
     notes: Fields = field(default_factory=dict)
+    nan_filtered: frozenset[str] = frozenset()
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
     laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
@@ -127,8 +131,12 @@ def _whole(steps: Cells) -> bytes:
 # --- Opening ----------------------------------------------------------------------------------------------------------
 
 
-def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> RunView:
-    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV; `columns` maps standard names to logged ones.
+def open_run(
+    target: str | Path, columns: Mapping[str, str] | None = None, units: Mapping[str, str] | None = None
+) -> RunView:
+    """Open a run directory, JSON report, JSONL, CSV or nvidia-smi CSV.
+
+    `columns` maps standard names to logged ones, and `units` to the units in which they are logged.
 
     Raises:
         SubjectError: what cannot be read, where, and what to do.
@@ -140,7 +148,13 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
     digests: dict[str, str] = {}
     log = _reader(path)(path, digests)
     names = standard_names(log.columns, columns or {})
-    logged_cells = {name: log.columns[logged] for name, logged in names.items()}
+    logged_cells = {
+        name: _in_its_unit(name, log.columns[logged], {log.units.get(logged, "")}, partial(
+            factor, name, logged, (units or {}).get(name, ""),
+            mapped=(columns or {}).get(name, name) != name, where=str(path),
+        ))
+        for name, logged in names.items()
+    }  # fmt: skip
     # A column of texts holds no number; one of numbers may lack some of them.
     cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
     notes = dict(log.notes)
@@ -149,18 +163,60 @@ def open_run(target: str | Path, columns: Mapping[str, str] | None = None) -> Ru
         counted.values, counted.state = array("d", range(log.rows)), bytearray([NUMBER]) * log.rows
         cells = {STEP: counted, **cells}
         notes["steps_are_row_numbers"] = True
+    if "no_header" in notes and not set(names.values()).isdisjoint((columns or {}).values()):
+        notes["mapped_by_place"] = notes.pop("no_header")
     return RunView(
         rows=log.rows, cells=cells, logged_as={name: names.get(name, "") for name in cells}, facts=log.facts,
-        events=log.events, notes=notes, origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
+        events=log.events, notes=notes, nan_filtered=frozenset(n for n in cells if names.get(n) in log.nan_filtered),
+        origin=Origin.LIVE if log.traced else Origin.FIXTURE, digests=digests,
     )  # fmt: skip
+
+
+def _in_its_unit(
+    name: str, cells: Cells, header: AbstractSet[str], times: Callable[[AbstractSet[str]], float]
+) -> Cells:
+    """Return a column in the unit that its standard name promises; the header speaks for the cells that say none."""
+    if name in PLAIN:
+        return cells.plain() if cells.units else cells
+    said = cells.units_said()
+    by = times((said - {""}) | header if "" in said or header != {""} else said)
+    return cells if by == 1.0 else cells.times(by)
 
 
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
-    # By content: JSONL has an object in line one and begins one in line two.
+    return SUFFIXES.get(path.suffix, _by_content)
+
+
+FORMATS = (
+    "a recorder's run directory, JSONL (.jsonl, .ndjson), CSV (.csv, .tsv; nvidia-smi's too), "
+    "and a JSON report (.json; trainer_state.json too)"
+)
+NOT_THIS = ("log-syntax", "column-name", "not-utf8", "no-rows", "line-too-long")
+
+
+def _by_content(path: Path, digests: dict[str, str]) -> Log:
+    """Read a log whose name does not say what it is; refuse with `unknown-format` where it is none that is read."""
+    read = _likely(path)
+    try:
+        log = read(path, digests)
+    except SubjectError as problem:
+        if path.suffix == ".json" or problem.code not in NOT_THIS:
+            raise
+        raise _unknown(path, f"{problem.what} at {problem.where}") from None
+    if not any(NUMBER in cells.state for cells in log.columns.values()):
+        raise _unknown(path, "no column of it holds a number")
+    return log
+
+
+def _unknown(path: Path, why: str) -> SubjectError:
+    what, remedy = f"this is no log of a format that is read ({why})", f"bind one of these: {FORMATS}"
+    return SubjectError("unknown-format", what, where=str(path), remedy=remedy)
+
+
+def _likely(path: Path) -> Callable[[Path, dict[str, str]], Log]:
+    # JSONL has an object in line one and begins one in line two.
     with open_regular(path) as file:
         head = file.read(1 << 16).decode("utf-8", "replace").lstrip("\ufeff")
     lines = [line for line in head.split("\n") if line.strip()]

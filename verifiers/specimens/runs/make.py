@@ -70,6 +70,7 @@ def directory(name: str, *, corpus: int, events: list[int], dry: int | None = No
             row |= {"loss": 1.0, "grad_norm": 1.0, "wall_ms": round(0.4 + step / 1e5, 5)}
         rows.append(row)
     told = [{"event": "wrap", "step": step, "wraps": turn + 1} for turn, step in enumerate(events)]
+    told.append({"event": "end", "step": steps, "steps": steps, "by": ""})
     (folder / "run.json").write_text(json.dumps(head, indent=1) + "\n")
     (folder / "steps.jsonl").write_text(lines(rows))
     (folder / "events.jsonl").write_text(lines(told))

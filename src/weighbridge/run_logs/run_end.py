@@ -1,0 +1,74 @@
+"""How a run ended, as its log and the host tell: ended, early, raised, killed, going or unknown."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.model import Fields
+from weighbridge.pseudonym import default_key_file, pseudonym
+
+ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
+# What reports call it (`status`, `state`), in lower case.
+STATUS = {
+    **dict.fromkeys(("completed", "complete", "finished", "success", "succeeded", "done", "ok"), ENDED),
+    **dict.fromkeys(("aborted", "failed", "failure", "error", "crashed", "diverged"), RAISED),
+    **dict.fromkeys(("killed", "cancelled", "preempted"), KILLED),
+    **dict.fromkeys(("running", "started"), GOING),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended, by what, how many steps it was asked for, and what contradicts it."""
+
+    ended: str
+    by: str = ""
+    requested_steps: int | None = None
+    contradicted_by: tuple[str, ...] = ()
+
+
+def run_end(facts: Fields, events: Sequence[Fields], steps: int) -> RunEnd:
+    """Return how a run of so many recorded steps ended."""
+    asked = _count(facts.get("requested_steps", facts.get("max_steps")))
+    reached = _count(facts.get("global_step"))  # a Trainer counts them, however rarely it logs
+    end = next((event for event in reversed(events) if event.get("event") == "end"), None)
+    if end is not None:
+        by, told = str(end.get("by") or ""), _count(end.get("steps"))
+        other = () if told in (None, steps) else (f"its end tells of {told} steps, the log of {steps}",)
+        ended = RAISED if by else ENDED if asked is None or steps >= asked else EARLY
+        return RunEnd(ended=ended, by=by, requested_steps=asked, contradicted_by=other)
+    if asked is not None and reached is not None:
+        return RunEnd(ended=ENDED if reached >= asked else UNKNOWN, requested_steps=asked)
+    status = str(facts.get("status", facts.get("state", "")))
+    if status.lower() in STATUS:
+        return RunEnd(ended=STATUS[status.lower()], by=status, requested_steps=asked)
+    return RunEnd(ended=_process(facts.get("pid"), facts.get("host")), requested_steps=asked)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _process(pid: object, host: object) -> str:
+    """Return what a process that told no end has come to; of one on another host nothing is known."""
+    if type(pid) is not int or pid <= 0 or not host or host != _this_host():
+        return UNKNOWN
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return KILLED
+    except (OSError, OverflowError):
+        return GOING
+    return GOING
+
+
+def _this_host() -> str:
+    key = default_key_file(Path.cwd(), os.environ)
+    try:
+        return pseudonym("host", socket.gethostname(), key) if key.exists() else ""
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,82 @@
+"""Units of logged columns: what a standard name promises, what the log says, and the factor from one to the other.
+
+A unit is converted only where the contract declares it. A log that contradicts the name, the contract or itself is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from weighbridge.errors import SubjectError
+
+SCALES: Mapping[str, Mapping[str, float]] = {
+    "time": {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6},
+    "rate": {"1/s": 1.0, "tok/s": 1.0, "1/ms": 1e3},
+    "share": {"%": 1.0, "1": 100.0},
+    "memory": {"B": 2.0**-20, "KiB": 2.0**-10, "MiB": 1.0, "GiB": 2.0**10, "kB": 1e3 / 2**20, "KB": 1e3 / 2**20,
+               "MB": 1e6 / 2**20, "GB": 1e9 / 2**20},
+}  # fmt: skip
+PROMISED = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
+SUFFIXES = {
+    **PROMISED, "_s": "s", "_sec": "s", "_secs": "s", "_seconds": "s", "_us": "us", "_ns": "ns",
+    "_hours": "h", "_gib": "GiB", "_gb": "GB", "_mb": "MB", "_bytes": "B", "_percent": "%",
+}  # fmt: skip
+DATE = "date"
+# Standard columns that are plain numbers: 3 % of a loss, or a day, is none.
+PLAIN = frozenset({"step", "loss", "lr", "grad_norm", "tokens", "tokens_seen", "epoch", "wraps", "corpus_position"})
+
+
+def named_unit(name: str) -> str:
+    """Return the unit that a column's name ends in, or none."""
+    return next((unit for ending, unit in SUFFIXES.items() if name.lower().endswith(ending) and name != ending), "")
+
+
+def promised_unit(standard: str) -> str:
+    """Return the unit that a standard name promises, or none."""
+    return next((unit for ending, unit in PROMISED.items() if standard.endswith(ending)), "")
+
+
+def factor(standard: str, logged: str, declared: str, said: AbstractSet[str], *, mapped: bool, where: str) -> float:
+    """Return what a logged number is multiplied by to be of the unit that its standard name promises.
+
+    `said` are the units in the header and the cells, "" among them where some cells say none; `mapped` says that the
+    contract gave the column this name, and `where` is the log.
+
+    Raises:
+        SubjectError: `unit`, where two of these contradict each other, or where nothing tells the unit.
+    """
+    promised, named = promised_unit(standard), named_unit(logged)
+    inside = said - {"", DATE}
+    if len(inside) > 1 or (inside and "" in said):
+        told = ", ".join(sorted(one or "none" for one in said))
+        raise _refused(where, logged, f"its cells are of several units: {told}", "log it in one unit")
+    told_units = {one for one in (*inside, declared, named) if one}
+    if (promised or declared) and len({_same(one) for one in told_units}) > 1:
+        what = f"{' and '.join(sorted(told_units))} contradict each other"
+        raise _refused(where, logged, what, "declare the unit that it has, and name it so")
+    unit = declared or next(iter(inside), "") or named
+    if not promised or not (unit or mapped):
+        return 1.0
+    if not unit:
+        what = f"{standard} is in {promised}, and nothing tells the unit of {logged!r}"
+        raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: …}}")
+    scale = next((scale for scale in SCALES.values() if promised in scale), {})
+    if unit not in scale:
+        raise _refused(
+            where, logged, f"{standard} is in {promised}, and {unit} is none of {', '.join(scale)}", "map another"
+        )
+    if scale[unit] != scale[promised] and not declared:
+        what = f"{standard} is in {promised}, and {logged!r} in {unit}"
+        raise _refused(where, logged, what, f"declare it: {standard}: {{from: {logged}, unit: {unit}}}")
+    return scale[unit] / scale[promised]
+
+
+def _same(unit: str) -> float | str:
+    """Return what two spellings of one unit share."""
+    return next((f"{kind} {scale[unit]}" for kind, scale in SCALES.items() if unit in scale), unit)
+
+
+def _refused(where: str, logged: str, what: str, remedy: str) -> SubjectError:
+    return SubjectError("unit", f"the column {logged[:60]!r}: {what}", where=where, remedy=remedy)

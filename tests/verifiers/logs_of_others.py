@@ -1,0 +1,45 @@
+"""Logs as other people's tools write them, and what a contract comes to on one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from weighbridge.binding import bind, instances
+from weighbridge.contract.load import load_contract
+from weighbridge.model import Finding
+from weighbridge.runner import judge, measure, seal
+
+
+def trainer_state(path: Path, *, every: int = 1, evaluate: int = 0, reached: int = 120, asked: int = 120) -> Path:
+    """Write what the Trainer of Transformers writes: keys in order of the alphabet, summary and evaluation as rows."""
+    history: list[dict[str, Any]] = []
+    for step in range(1, reached + 1):
+        stamp = {"epoch": step / 120, "step": step}
+        if step % every == 0:
+            noise = (step * 37 % 101) / 1000
+            rate = 0.001 * (1 - step / 200)
+            history.append({"grad_norm": 2 - noise, "learning_rate": rate, "loss": 3 - step / 100 + noise, **stamp})
+        if evaluate and step % evaluate == 0:
+            history.append({"eval_loss": 3 - step / 90, "eval_runtime": 0.2 + step / 1e4, **stamp})
+    if reached >= asked:
+        history.append({"step": reached, "total_flos": 0.0, "train_loss": 2.4, "train_runtime": 1.5})
+    state = {"global_step": reached, "max_steps": asked, "log_history": history, "epoch": reached / 120}
+    path.write_text(json.dumps(state, indent=2, sort_keys=True))
+    return path
+
+
+def weighed(run: Path, folder: Path, **gate: Any) -> Finding:
+    """Return the finding of one gate on a run, of step-metrics unless it names another kind."""
+    columns = gate.pop("columns", None)
+    subject = {"kind": "run", **({"columns": columns} if columns else {})}
+    one = {"id": "G-1", "title": "t", "kind": "step-metrics", "subjects": {"run": "run"}, **gate}
+    contract = {"weighbridge": "contract/v0", "id": "c", "version": "1.0.0", "title": "t", "owner": "o"}
+    path = folder / "c.yaml"
+    path.write_text(json.dumps({**contract, "subjects": {"run": subject}, "gates": [one]}))
+    loaded = load_contract(str(path)).contract
+    bound = bind(loaded, folder, [f"run={run}"])
+    on = {item.id: instances(item, bound) for item in loaded.gates}
+    (finding,) = judge(seal(measure(loaded, bound, on), None)).findings
+    return finding
