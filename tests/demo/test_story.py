@@ -37,7 +37,7 @@ def step(told: str, begins: str) -> str:
 def test_every_step_ends_as_it_must(told: str) -> None:
     exits = re.findall(r"^\[exit (.*)\]$", told, re.MULTILINE)
     assert exits == ["0", "0", "0", "1", "0", "1", "0", "1", "0", "0", "0"]
-    assert told.rstrip().splitlines()[-1] == "every step ended as it must"
+    assert told.rstrip().splitlines()[-1] == "every step ended as expected"
 
 
 def test_the_corpus_is_wrapped_once_and_that_is_told(told: str) -> None:

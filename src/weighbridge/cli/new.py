@@ -42,18 +42,18 @@ def command() -> None:
     help="What it judges: a column of a run, or the tensors of a checkpoint.",
 )  # fmt: skip
 def kind(name: str, over: str) -> None:
-    """Write the gate kind NAME (in kebab-case): its module, its card, and its lines in the table of kinds."""
+    """Write the gate kind NAME (in kebab-case): its module, its card, and its line in the table of kinds."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
         _refuse("name-form", f"{name!r} is no name of a kind", f"write kebab-case, as in loss-floor; {SHORT}")
     root, module = _checkout(), name.replace("-", "_")
     _require_free(root, module, Path("gates", f"{name}.yaml"))
     words = {"new-kind": name, "new_kind": module}
     table = PACKAGE / "gates" / "__init__.py"
-    listed = _listed((root / table).read_text("utf-8"), r"^    (\w+),$", module, f"    {module},")
+    line = f'    "{name}": "{module}",'
     files = {
         PACKAGE / "gates" / f"{module}.py": _template(root, f"kind_over_{over}.py", words),
         Path("gates", f"{name}.yaml"): _template(root, f"kind_over_{over}.yaml", words),
-        table: _listed(listed, r"^        (\w+)\.KIND,$", module, f"        {module}.KIND,"),
+        table: _listed((root / table).read_text("utf-8"), r'^    "([\w-]+)": "\w+",$', name, line),
     }
     _write(root, files, "Add a kind")
 
