@@ -109,6 +109,12 @@ class CheckpointView:
         files = {**self.sidecars.files, **{Path(name).name: file for name, file in self.files.items()}}
         return {name: sha256(file) for name, file in sorted(files.items())}
 
+    def lies_in(self, other: CheckpointView) -> bool:
+        """Return whether all bytes of this one's tensors lie in files of another, under whatever names and links."""
+        mine, theirs = ({view.files[stored.file].identity for one in view.tensors.values() for stored in one.stored}
+                        for view in (self, other))  # fmt: skip
+        return bool(mine) and mine <= theirs
+
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.
 
