@@ -266,7 +266,7 @@ def measure(
     """
     session = Session(contract, bound, on, execution=execution, progress=progress, debug=debug)
     session.views |= opened
-    for gate, one in ((gate, one) for gate in contract.gates for one in on[gate.id] if not with_itself):
+    for gate, one in [] if with_itself else [(each, one) for each in contract.gates for one in on[each.id]]:
         session.require_two(gate, one)
     session.prefetch(
         item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
