@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.damages import permuted
 from tests.formats.files import safetensors
 
+from weighbridge.clauses.kind import Kind
 from weighbridge.gates.value_preservation import KIND
 from weighbridge.limits import read
 from weighbridge.model import Fields, Measurement, Rows, Verdict
@@ -132,7 +133,7 @@ def gguf_file(
 
 
 def weighed(
-    source: Path, candidate: Path, policy: str = "lossless", **options: Any
+    source: Path, candidate: Path, policy: str = "lossless", *, kind: Kind[Any] = KIND, **options: Any
 ) -> tuple[dict[str, Fields], Verdict]:
     """Measure and judge a pair: the rows by name, and the verdict."""
     views = open_checkpoint(source), open_checkpoint(candidate)
@@ -140,6 +141,6 @@ def weighed(
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
     assert found.total == VERIFIER.extent(views, options)
-    return {str(row["name"]): row for row in found.value.rows}, KIND.judge(
-        {"pairs": found}, read(KIND.limits, {"policy": policy})
+    return {str(row["name"]): row for row in found.value.rows}, kind.judge(
+        {"pairs": found}, read(kind.limits, {"policy": policy})
     )
