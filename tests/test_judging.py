@@ -26,7 +26,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.quantities.tensors import TensorPair
 
 KEY = "tensor_values.a.b.default"

@@ -37,7 +37,8 @@ CONSOLE = [line for block in blocks("console") for line in block.splitlines()]
 COMMANDS = [line.removeprefix("$ ").partition("  #")[0].rstrip() for line in CONSOLE if line.startswith("$ ")]
 TYPED = [command for command in COMMANDS if not command.startswith("make ")]
 ENDS = {"compare": ExitCode.FAILED, "verify builtin:checkpoint-import": ExitCode.PASSED,
-        "verify builtin:training-run": ExitCode.BLOCKED, "evidence": ExitCode.PASSED, "amend": ExitCode.PASSED}  # fmt: skip
+        "verify builtin:training-run": ExitCode.BLOCKED,
+        "evidence": ExitCode.PASSED, "amend": ExitCode.PASSED}  # fmt: skip
 
 
 def shapes() -> dict[str, tuple[int, ...]]:

@@ -18,6 +18,9 @@ from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import model_defaults, model_keys
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.base import Form
+from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
 from weighbridge.verifiers import model_config
 from weighbridge.views.forward_subject import Captured, ForwardSubject
@@ -193,7 +196,7 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "a" / "run.json").read_text())
     assert set(run) <= set(first_column(section("run-directory", "## `run.json`")))
     (row,) = [json.loads(line) for line in (tmp_path / "a" / "steps.jsonl").read_text().splitlines()]
-    assert list(row) == first_column(section("run-directory", "## `steps.jsonl`"))
+    assert [*row, "skipped"] == first_column(section("run-directory", "## `steps.jsonl`"))
     probe, end = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     listed = first_column(section("run-directory", "### A probe"))
     assert set(probe) - {"event", "step"} <= set(listed)
@@ -219,3 +222,25 @@ def test_every_mechanism_is_explained_in_the_order_in_which_they_are_tried() -> 
     found = [name for name in words(section("tensor-values", "## Mechanisms")) if name not in (UNEXPLAINED, QUANTISED)]
     assert tuple(found) == MECHANISMS
     assert {UNEXPLAINED, QUANTISED} <= set(words(section("tensor-values", "## Mechanisms")))
+
+
+# --- Quantities -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_quantities_is_what_follows_from_the_dataclasses() -> None:
+    assert page("quantities") == quantities_page(), "run `make spec`"
+
+
+def test_every_quantity_and_field_is_on_the_page_of_quantities() -> None:
+    for name, quantity in QUANTITIES.items():
+        told = section("quantities", f"## {name}")
+        if quantity.form is not Form.SERIES:
+            assert first_column(told) == [item.key for item in fields(quantity.row)]
+
+
+def test_every_link_into_the_page_of_quantities_leads_to_a_heading() -> None:
+    headings = {heading.lower() for heading in re.findall(r"^## (\w+)$", page("quantities"), re.MULTILINE)}
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "spec").glob("*.md"))
+    anchors = re.findall(r"\]\((?:quantities\.md)?#([a-z_]+)\)", pages)
+    assert set(anchors) <= headings
+    assert len(anchors) > 10

@@ -35,7 +35,7 @@ from weighbridge.model import (
     Unmeasured,
 )
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS

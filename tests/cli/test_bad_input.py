@@ -448,7 +448,7 @@ def test_colour_and_progress_are_for_terminals_that_want_them(workplace: Path) -
 def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> None:
     ended = cli("ledger", "check", "--ledger", workplace / "typo")
     assert ended.code == 2
-    assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger to be checked")
+    assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger here")
 
 
 def test_a_line_is_broken_between_words_only_and_its_rest_is_indented() -> None:

@@ -16,7 +16,7 @@ from weighbridge.gates import KINDS
 SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
     "status why", "ledger check", "ledger reconcile", "evidence verify", "evidence show", "evidence rejudge",
-    "amend draft",
+    "amend draft", "new kind", "new verifier",
 )  # fmt: skip
 
 

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
 
-from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.model_config.sidecar_files import config_beside
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.mapped_file import locate
@@ -504,8 +505,10 @@ def test_a_flipped_bit_elsewhere_is_found_where_it_is(site: Site, tmp_path: Path
     site.files["/m/big.safetensors"] = bytes(damaged)
     (tmp_path / "a.safetensors").write_bytes(BIG)
     views = open_checkpoint(tmp_path / "a.safetensors"), open_checkpoint(f"{site.url}/big.safetensors")
-    found = bytewise.compare(*views, "a", 1)
-    assert (found.differing_bytes, found.first, found.equal_units) == (1, 2 * LARGE + 5, len(DATA) - 1)
+    row = rows_of(tensor_values.measure(views, {}), TensorPair)[0]
+    assert row.first_difference is not None
+    assert (row.name, row.differing_bytes, row.first_difference.offset) == ("a", 1, 2 * LARGE + 5)
+    assert row.reproduced["identical"] == len(DATA) - 1
 
 
 def test_comparing_elsewhere_gives_the_rows_that_comparing_here_gives(site: Site, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
     match found.value:
         case Rows(key, rows):
             kept = change(rows)
-            same = kept if isinstance(kept, tuple) else tuple(_renamed(kept, key, row[key]) for row in rows)
+            same = kept if isinstance(kept, tuple) else tuple(_renamed(kept, key, getattr(row, key)) for row in rows)
             return dataclasses.replace(found, value=Rows(key, same))
         case Series(step, values):
             less = change(values)

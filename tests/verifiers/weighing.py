@@ -17,7 +17,7 @@ from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Outcome, Record
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.verifiers import host
 

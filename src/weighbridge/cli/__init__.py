@@ -18,7 +18,7 @@ from weighbridge.printable import printable
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
-    "doctor", "demo",
+    "doctor", "demo", "new",
 )  # fmt: skip
 
 

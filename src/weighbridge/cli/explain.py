@@ -20,7 +20,7 @@ from weighbridge.gates import KINDS
 from weighbridge.glossary import Meaning, glossary
 from weighbridge.limits import fields
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers import MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
@@ -75,8 +75,8 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     """Yield every word with its group and a function that explains it; no card is read before that is called."""
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
-    for (quantity, kinds), verifier in VERIFIERS.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, verifier.measure.__module__)
+    for (quantity, kinds), module in MODULES.items():
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, module)
     for name in builtin_names():
         yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
@@ -122,6 +122,8 @@ def _kind(name: str) -> Iterator[str]:
         yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
+    if not kind.falsifiers or any(item.doc.must for item in fields(kind.limits)):
+        yield "  each limit, at the nearest value beyond it"
 
 
 def _keys(keys: type) -> Iterator[str]:
@@ -137,7 +139,7 @@ def _keys(keys: type) -> Iterator[str]:
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
-    card = verifier_words(module.rpartition(".")[2])
+    card = verifier_words(module)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     for pitfall in card.pitfalls:

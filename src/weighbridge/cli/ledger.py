@@ -56,7 +56,8 @@ def check_ledger(folder: Path, base: str | None) -> None:
 @command.command(
     "reconcile",
     short_help="Join the newest entries of a gate after a merge.",
-    epilog="\b\nExample: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'a merge'",
+    epilog="\b\nExample: weighbridge ledger reconcile my-import GATE-DTYPE \\\n"
+    "           --reason 'both branches recorded a PASS'",
 )
 @LEDGER
 @click.argument("contract")

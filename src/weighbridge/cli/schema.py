@@ -1,4 +1,4 @@
-"""`weighbridge schema`: print the JSON Schema of contracts, generated from the gate kinds' limits."""
+"""`weighbridge schema`: print the JSON Schema of contracts, and the page of quantities, from what the code holds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from weighbridge.contract.document import contract_schema
     short_help="Print the JSON Schema of contracts.",
     epilog="\b\nExample: weighbridge schema > contract.schema.json",
 )
-def command() -> None:
+@click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
+def command(*, quantities: bool) -> None:
     """Print the JSON Schema (2020-12) of contracts, for editors and validators."""
-    tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)
+    if quantities:
+        from weighbridge.quantities.page import page
+
+        tell(page().splitlines(), whole=True)
+    else:
+        tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)

@@ -53,7 +53,7 @@ def expert(name: str) -> Expert | None:
 
 
 def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """Say, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
+    """Return, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
     found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
     return {name: why for name, why in found if why != MASK or _masks(shapes[name])}
 

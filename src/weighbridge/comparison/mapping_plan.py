@@ -98,7 +98,7 @@ EMBEDDINGS = (
 
 
 def ties(names: Collection[str]) -> dict[str, str]:
-    """Name, for each head, the embedding that it may be tied to, and for a lone embedding its head."""
+    """Return, for each head, the embedding that it may be tied to, and for a lone embedding its head."""
     embedding = next((name for name in EMBEDDINGS if name in names), None)
     return {} if embedding is None else {name: embedding for name in HEADS if name in names and name != embedding}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weighbridge.quantities import checkpoint, commands, facts, forward, host, runs, tensors
+from weighbridge.quantities import checkpoints, commands, facts, forward, hosts, runs, tensors
 from weighbridge.quantities.base import Quantity
 
 QUANTITIES: Mapping[str, Quantity] = {
     quantity.name: quantity
-    for room in (checkpoint, commands, facts, forward, host, runs, tensors)
+    for room in (checkpoints, commands, facts, forward, hosts, runs, tensors)
     for quantity in room.QUANTITIES
 }

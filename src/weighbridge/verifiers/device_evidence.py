@@ -18,6 +18,7 @@ from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 
 DEVICE = "device"
+FAILURE = "recorder-failure"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
 NO_PROBE = "run"  # the place of a run that was never probed
 CANARY_PROBES = 3
@@ -38,6 +39,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
             why="the log carries no process id, so no outside witness can be bound to it",
             remedy="record the run with weighbridge.recorder",
         )
+    failure = next((event for event in views[0].events if _costs_evidence(event)), None)
+    if failure is not None:
+        return Unmeasured(
+            code="recorder-failed",
+            why=f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}",
+            remedy="mend what the recorder-failure event in events.jsonl names, and record the run again",
+        )
     seen: Counter[str] = Counter()
     rows = []
     for event in events or [{}]:
@@ -57,6 +65,12 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 def _probes(events: Sequence[Fields]) -> list[Fields]:
     return [event for event in events if event.get("event") == DEVICE]
+
+
+def _costs_evidence(event: Fields) -> bool:
+    costs = event.get("costs")
+    spared = isinstance(costs, Sequence) and not isinstance(costs, str) and DEVICE not in costs
+    return event.get("event") == FAILURE and not spared
 
 
 def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:

@@ -18,7 +18,7 @@ from weighbridge.model_config.model_description import ModelDescription, describ
 from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoint import ConfigField
+from weighbridge.quantities.checkpoints import ConfigField
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 
 QUANTITY = "model_config"
