@@ -59,6 +59,10 @@ class CheckpointView:
         """Return the names of all tensors, sorted."""
         return tuple(sorted(self.tensors))
 
+    def weights(self) -> tuple[str, ...]:
+        """Return the names of the model's tensors, sorted: without those of an optimizer or a callback beside it."""
+        return tuple(name for name in self.names() if self.tensors[name].weight)
+
     @property
     def size(self) -> int:
         """Return how many bytes all files have."""
