@@ -32,6 +32,9 @@ class Rename:
     replacement: Annotated[str, Doc("what takes its place", name="to")]
 
 
+TABLE = ("map", "table")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is looked at."""
@@ -40,8 +43,12 @@ class Look:
     map: Annotated[str, Doc("how names map: auto tells it from both sides", choices=("auto", "identity", "table"))] = (
         "auto"
     )
-    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's")] = field(default_factory=dict)
-    rename: Annotated[tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn")] = ()
+    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's", only_with=TABLE)] = field(
+        default_factory=dict
+    )
+    rename: Annotated[
+        tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn", only_with=TABLE)
+    ] = ()
 
 
 PAIRS = Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))

@@ -31,7 +31,7 @@ class FileStructure:
     declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes", typical=None)]
     other_tensors: Annotated[
         int,
-        Doc("tensors that are no weights: of an optimizer, a scheduler or a callback; nobody judges them", typical=0),
+        Doc("tensors of an optimizer, a scheduler or a callback: no weights, not judged", typical=0),
     ]
     checksums: Annotated[int, Doc("checksums that the file holds", typical=0)]
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
