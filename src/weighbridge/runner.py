@@ -60,6 +60,7 @@ class Sealed:
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
+    starts: Mapping[tuple[str, str], str]
     started: dt.datetime
 
 
@@ -300,6 +301,7 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
             key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
         },
         digests=digests,
+        starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
         started=session.started,
     )

@@ -358,6 +358,8 @@ HEAD = {
     "pid": 12,
     "host": "host-aaaaaaaaaaaa",
     "commit": "abc",
+    "dirty": False,
+    "started": "2026-01-02T03:04:05.000Z",
 }
 DEVICE = """
 weighbridge: contract/v0
