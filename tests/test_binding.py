@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from weighbridge.binding import Bound, bind, find, instances
+from weighbridge.binding import Bound, bind, find, instances, origin
 from weighbridge.errors import UsageError
-from weighbridge.model import Contract, GateDecl, SubjectDecl, SubjectKind
+from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
 
 CHECKPOINT = SubjectDecl(kind=SubjectKind.CHECKPOINT)
 GATE = GateDecl(id="G", kind="byte-identity", title="t", subjects={"source": "source", "candidate": "import"})
@@ -83,3 +84,9 @@ def test_binding_twice_is_refused() -> None:
 def test_an_unknown_subject_is_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="c has no subject 'sourc'; did you mean 'source'"):
         bound("sourc=a")
+
+
+@pytest.mark.parametrize(("by_hand", "found"), [(True, Origin.LIVE), (False, Origin.FIXTURE)])
+def test_what_a_contract_names_by_itself_is_never_live(by_hand: bool, found: Origin) -> None:
+    item = Bound(subject="a", instance="default", kind=SubjectKind.RUN, target="a", by_hand=by_hand)
+    assert origin(item, SimpleNamespace(origin=Origin.LIVE)) is found

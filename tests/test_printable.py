@@ -70,3 +70,11 @@ def test_a_colon_in_a_path_is_only_a_colon(workplace: Path) -> None:
 @pytest.mark.parametrize("scheme", ["file", "FILE", "local"])
 def test_a_url_of_this_machine_is_its_path(scheme: str) -> None:
     assert local_path(f"{scheme}:///models/a b.gguf") == Path("/models/a b.gguf")
+
+
+@pytest.mark.parametrize("user", ["anne", "anne@example.org", ""])
+@given(password=st.text("aZ09-._~!$&'()*+,;=:%", max_size=12))
+def test_no_legal_password_of_a_url_is_shown(user: str, password: str) -> None:
+    for text in (f"https://{user}:{password}SECRET@host/m", f"see 'https://{user}:{password}SECRET@host/m?token=1'"):
+        assert "SECRET" not in bare(text)
+        assert bare(bare(text)) == bare(text)

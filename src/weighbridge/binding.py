@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError, UsageError
 from weighbridge.judging import DEFAULT
@@ -114,8 +114,13 @@ def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
         files = [item for item in found if item is not None and item.kind not in EXECUTED]
         for one, other in itertools.combinations(files, 2):
             if one_file(one.target, other.target):
-                what = f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}"
-                raise UsageError("same-subject", what, remedy="bind the two that are to be compared")
+                refuse(gate, one, other)
+
+
+def refuse(gate: GateDecl, one: Bound, other: Bound) -> NoReturn:
+    """Raise `same-subject`: a gate would compare a file with itself."""
+    what = f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}"
+    raise UsageError("same-subject", what, remedy="bind the two that are to be compared")
 
 
 def one_file(one: str, other: str) -> bool:

@@ -52,6 +52,7 @@ class Doc:
     must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
     fault: Any = None  # how trials move that figure (`weighbridge.clauses.faults.Fault`)
     comes_to: str = "FAIL"  # what a figure beyond the limit comes to
+    only_with: tuple[str, str] | None = None  # the key, and its value, without which this one would be ignored
     typical: Any = None  # of a quantity's field: what examples have where they name no value
 
 
@@ -148,7 +149,19 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
             values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), reading)
         elif (item.required or reading.exact) and item.key not in near:
             reading.note("missing-key", f"missing key {item.key!r}", path)
+    if not reading.exact:
+        _note_ignored(known, values, path, reading)
     return None if reading.problems else cls(**values)
+
+
+def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: Path, reading: _Reading) -> None:
+    for item in (
+        one for one in known.values() if one.doc.only_with and values.get(one.name, one.default) != one.default
+    ):
+        other, needed = item.doc.only_with or ("", "")
+        if values.get(other, known[other].default) != needed:
+            what = f"{item.key} is ignored without {other}: {needed}"
+            reading.note("ignored-key", what, (*path, item.key), at_key=True)
 
 
 def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:

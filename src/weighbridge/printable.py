@@ -27,7 +27,7 @@ def quoted(name: str) -> str:
 
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,31})://")
-_IN_TEXT = re.compile(rf"({URL.pattern})([^\s\"'<>\\]*)")
+_IN_TEXT = re.compile(rf"({URL.pattern})([^\s\"<>\\]*)")
 # All up to an "@" before the path; and after a user and ":" up to the last "@" of all, for a password may hold strokes
 # that should have been escaped. What looks like a port begins no password.
 _USER = re.compile(r"(?!\[)[^/?#@:]*:(?!\d{1,5}(?:[/?#]|$)).*@|[^/?#]*@", re.DOTALL)
@@ -42,7 +42,11 @@ def bare(text: str) -> str:
 def _shown(rest: str) -> str:
     while match := _USER.match(rest):  # what a user is taken from may look like another: "@@", "a@b:c@d"
         rest = rest[match.end() :]
-    return _INNER_USER.sub("://", re.split("[?#]", rest, maxsplit=1)[0])
+    kept = re.split("[?#]", rest, maxsplit=1)[0]
+    closing = (
+        "'" if kept != rest and rest.endswith("'") else ""
+    )  # of a URL in quotes; inside, a quote is one of its signs
+    return _INNER_USER.sub("://", kept) + closing
 
 
 def scheme_of(target: str) -> str:

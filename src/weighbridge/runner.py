@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.binding import Bound, find, origin
+from weighbridge.binding import Bound, find, origin, refuse
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -59,6 +60,7 @@ class Sealed:
     origins: Mapping[tuple[str, str], Origin]
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
+    starts: Mapping[tuple[str, str], str]
     started: dt.datetime
 
 
@@ -108,6 +110,22 @@ class Session:
                 self.broken[key] = error
                 raise
         return self.views[key]
+
+    def require_two(self, gate: GateDecl, instance: str) -> None:
+        """Raise `same-subject` where a gate would compare one checkpoint with itself."""
+        found = [one for name in gate.subjects.values() if (one := find(self.bound, name, instance)) is not None]
+        checkpoints = [one for one in found if one.kind is SubjectKind.CHECKPOINT]
+        for one, other in itertools.combinations(checkpoints, 2):
+            if self.is_one(one, other):
+                refuse(gate, one, other)
+
+    def is_one(self, one: Bound, other: Bound) -> bool:
+        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is told later."""
+        try:
+            here, there = self.view(one), self.view(other)
+        except SubjectError:
+            return False
+        return bool(here.lies_in(there) or there.lies_in(here))
 
     def measure_gate(self, gate: GateDecl, instance: str) -> None:
         """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
@@ -239,13 +257,19 @@ def measure(
     execution: Execution = HERE,
     progress: Progress = lambda _text: None,
     debug: bool = False,
+    with_itself: bool = False,
 ) -> Session:
     """Measure what the gates of a contract need, each on the instances that `on` names for it.
 
-    `opened` are views that were opened already, by subject and instance.
+    `opened` are views that were opened already, by subject and instance; `with_itself` compares a file with itself.
+
+    Raises:
+        UsageError: `same-subject`, before anything is measured.
     """
     session = Session(contract, bound, on, execution=execution, progress=progress, debug=debug)
     session.views |= opened
+    for gate, one in [] if with_itself else [(each, one) for each in contract.gates for one in on[each.id]]:
+        session.require_two(gate, one)
     session.prefetch(
         item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
     )
@@ -278,6 +302,7 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
             key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
         },
         digests=digests,
+        starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
         started=session.started,
     )

@@ -177,6 +177,7 @@ def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSu
         path=redactor.text(item.target),
         origin=evaluation.origins.get(key, Origin.FIXTURE),
         digests={redactor.text(name): digest for name, digest in found.items()},
+        started=evaluation.starts.get(key, ""),
         size=evaluation.sizes.get(key) or _size(item, found),
     )
 

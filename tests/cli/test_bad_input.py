@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,6 +161,39 @@ def test_a_file_is_not_held_against_itself(cli: Cli, workplace: Path, other: str
     assert ended.code == 2
     assert ended.err.startswith("same-subject GATE-IMPORT-001 would compare a.safetensors with itself")
     assert not Path(".weighbridge/bundles").exists()
+
+
+def linked(folder: Path, way: str) -> tuple[Path, Path]:
+    """Return a checkpoint in shards, and another way to the same ones."""
+    source, other = folder / "source", folder / "other"
+    shutil.copytree(data_path("verifiers") / "specimens" / "checkpoints" / "sharded", source)
+    if way in ("shard", "index"):
+        return source, next(source.glob("*-00001-*" if way == "shard" else "*.index.json"))
+    other.mkdir()
+    for file in source.iterdir():
+        link = {"hard links": os.link, "links": os.symlink, "linked shards": os.symlink}[way]
+        (shutil.copy if way == "linked shards" and file.suffix == ".json" else link)(file, other / file.name)
+    return source, other
+
+
+@pytest.mark.parametrize("way", ["shard", "index", "links", "hard links", "linked shards"])
+def test_the_same_tensors_under_two_names_are_not_held_against_themselves(cli: Cli, workplace: Path, way: str) -> None:
+    source, other = linked(workplace, way)
+    for one, two in ((source, other), (other, source)):
+        ended = cli("verify", IMPORT, "--subject", f"source={one}", "--subject", f"import={two}")
+        assert ended.code == 2
+        assert ended.err.startswith("same-subject GATE-IMPORT-001 would compare ")
+        assert "  both paths are the same file, so nothing can differ" in cli("compare", one, two).lines
+    assert not Path(".weighbridge/bundles").exists()
+
+
+def test_a_copy_of_the_same_tensors_is_no_such_thing(cli: Cli, workplace: Path) -> None:
+    source, other = linked(workplace, "linked shards")
+    for shard in other.glob("*.safetensors"):
+        whole = shard.read_bytes()
+        shard.unlink()
+        shard.write_bytes(whole)
+    assert cli("verify", IMPORT, "--subject", f"source={source}", "--subject", f"import={other}").code == 0
 
 
 def test_compare_says_that_both_names_lead_to_one_file(cli: Cli) -> None:
@@ -324,6 +358,8 @@ HEAD = {
     "pid": 12,
     "host": "host-aaaaaaaaaaaa",
     "commit": "abc",
+    "dirty": False,
+    "started": "2026-01-02T03:04:05.000Z",
 }
 DEVICE = """
 weighbridge: contract/v0

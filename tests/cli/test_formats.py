@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tests.cli.conftest import Cli
 from tests.formats.files import safetensors
 from tests.formats.quantised import QUANTISED, VALUES
@@ -57,3 +59,31 @@ def test_a_damaged_file_of_any_format_is_unreadable_with_place_and_reason(cli: C
         ended = cli(*verb)
         assert ended.code == 4, ended.out
         assert "Traceback" not in ended.out + ended.err
+
+
+def lightning(weight: Any) -> dict[str, Any]:
+    """Return what Lightning saves by default: weights, and beside them a k-th value of infinity and Adam's state."""
+    kept = {"monitor": None, "kth_value": torch.tensor(torch.inf), "best_k_models": {}}
+    adam = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(32, 32), "exp_avg_sq": torch.zeros(32, 32)}
+    return {
+        "epoch": 0, "pytorch-lightning_version": "2.6.6", "state_dict": {"net.weight": weight},
+        "callbacks": {"ModelCheckpoint{'monitor': None}": kept}, "optimizer_states": [{"state": {0: adam}}],
+    }  # fmt: skip
+
+
+def test_what_a_trainer_saves_beside_the_weights_is_counted_not_judged(cli: Cli, workplace: Path) -> None:
+    weight = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
+    torch.save(lightning(weight), workplace / "last.ckpt")
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=last.ckpt")
+    assert ended.code == 0
+    assert "1 tensors in 1 files are in order" in ended.out
+    assert "not judged: 4 that are no weights" in ended.out
+    weight[3, 3] = torch.nan
+    torch.save(lightning(weight), workplace / "last.ckpt")
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=last.ckpt")
+    assert (ended.code, "state_dict.net.weight: 1 NaN" in ended.out) == (1, True)
+
+
+def test_a_state_dict_of_layers_called_like_training_state_is_judged(cli: Cli, workplace: Path) -> None:
+    torch.save({"optimizer.weight": torch.full((4, 4), torch.nan)}, workplace / "flat.pt")
+    assert cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=flat.pt").code == 1

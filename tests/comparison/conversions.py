@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.damages import permuted
 from tests.formats.files import safetensors
 
+from weighbridge.clauses.kind import Kind
 from weighbridge.gates.value_preservation import KIND
 from weighbridge.limits import read
 from weighbridge.model import Measurement, Verdict
@@ -134,12 +135,12 @@ def gguf_file(
 
 
 def weighed(
-    source: Path, candidate: Path, policy: str = "lossless", **options: Any
+    source: Path, candidate: Path, policy: str = "lossless", *, kind: Kind[Any] = KIND, **options: Any
 ) -> tuple[dict[str, TensorPair], Verdict]:
     """Measure and judge a pair: the rows by name, and the verdict."""
     views = open_checkpoint(source), open_checkpoint(candidate)
     found = VERIFIER.measure(views, options)
     assert isinstance(found, Measurement)
     assert found.total == VERIFIER.extent(views, options)
-    verdict = KIND.judge({"pairs": found}, read(KIND.limits, {"policy": policy}))
+    verdict = kind.judge({"pairs": found}, read(kind.limits, {"policy": policy}))
     return {row.name: row for row in rows_of(found, TensorPair)}, verdict

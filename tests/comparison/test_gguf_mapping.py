@@ -21,6 +21,7 @@ from tests.comparison.conversions import (
 )
 
 from weighbridge.comparison.gguf_mapping import Shape, Sides, plan
+from weighbridge.gates import KINDS
 from weighbridge.gates.value_preservation import class_of
 from weighbridge.model import Outcome
 
@@ -44,6 +45,9 @@ def test_a_conversion_is_what_was_meant(tmp_path: Path, architecture: str, dtype
     rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf", policy)
     assert verdict.offences == ()
     assert verdict.outcome == "PASS"
+    if policy == "lossless":  # every kind of two checkpoints has one mapping, and one mind about what may go
+        _, verdict = weighed(tmp_path / "hf", tmp_path / "m.gguf", kind=KINDS["dtype-preservation"])
+        assert (verdict.outcome, verdict.offences) == ("PASS", ())
     if architecture == "llama":
         assert rows[K].transform == f"rope permutation of {KV} heads"
     if architecture == "gemma":
@@ -134,6 +138,14 @@ def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> 
     rows, verdict = weighed(hf, gguf_file(tmp_path / "m.gguf", arrays, "llama"))
     assert verdict.outcome == "PASS"
     assert str(class_of(rows["rope_freqs.weight"])) == "GENERATED"
+    assert weighed(hf, tmp_path / "m.gguf", kind=KINDS["dtype-preservation"])[1].outcome == "PASS"
+    good = arrays["rope_freqs.weight"]
+    for wrong in (np.where(good == good[-1], np.float32(np.nan), good), good[:-1], np.append(good, good[-1])):
+        made = gguf_file(tmp_path / "o.gguf", {**arrays, "rope_freqs.weight": wrong}, "llama")
+        for kind in (KINDS["value-preservation"], KINDS["dtype-preservation"]):
+            assert [(one.place, one.code) for one in weighed(hf, made, kind=kind)[1].offences] == [
+                ("rope_freqs.weight", "extra")
+            ]
     arrays["rope_freqs.weight"] = arrays["rope_freqs.weight"] * np.float32(1.00001)
     rows, verdict = weighed(hf, gguf_file(tmp_path / "n.gguf", arrays, "llama"))
     assert [(offence.place, offence.code) for offence in verdict.offences] == [("rope_freqs.weight", "extra")]

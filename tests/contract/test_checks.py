@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
 from weighbridge.errors import ContractError
+from weighbridge.limits import fields
+from weighbridge.quantities.hosts import Host
 
 HEAD = """\
 weighbridge: contract/v0
@@ -204,3 +208,23 @@ def test_a_time_wants_a_shape_where_it_is_recorded_and_none_where_a_command_is_r
     loaded = load_contract("builtin:gpu-training-backend")
     assert "device-refusal" in {gate.kind for gate in loaded.contract.gates if not gate.where}
     assert [found for found in loaded.warnings if found.code == "time-without-where"] == []
+
+
+@pytest.mark.parametrize(
+    ("measure", "column", "message"),
+    [
+        ("{rename: [{from: a, to: b}]}", 15, "rename is ignored without map: table"),
+        ("{map: identity, names: {a: b}}", 30, "names is ignored without map: table"),
+    ],
+)
+def test_a_key_that_would_be_ignored_is_an_error(tmp_path: Path, measure: str, column: int, message: str) -> None:
+    text = HEAD + TIME + SAME + f"    measure: {measure}\n"
+    assert told(tmp_path, text) == [f"c.yaml:21:{column}: ignored-key {message}"]
+    assert told(tmp_path, text.replace("measure: {", "measure: {map: table, ").replace("map: identity, ", "")) == []
+
+
+def test_what_no_host_is_asked_for_cannot_be_required(tmp_path: Path) -> None:
+    text = HEAD + TIME + SAME.replace("title: t", "title: t\n    requires: {nonsense: true}")
+    assert "bad-form" in [line.split(" ", 2)[1] for line in told(tmp_path, text)]
+    asked = {item.name for item in fields(Host) if item.type is bool}
+    assert asked == {name for name in ("cuda", "hidden", "devices", "why") if re.match(REQUIREMENT, name)}

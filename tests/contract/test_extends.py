@@ -83,6 +83,7 @@ gates:
         ("measure: {column: step_ms}", "7:23: loosened G-1: measure column was wall_ms, is step_ms"),
         ("severity: advisory", "7:15: loosened G-1: was required, is advisory"),
         ("max_age: 31d", "7:14: loosened G-1: was 30 days, is 31 days"),
+        ("max_age: null", "7:14: loosened G-1: was 30 days, is unlimited"),
     ],
 )
 def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, message: str) -> None:
@@ -90,6 +91,36 @@ def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, me
     remedy = "\n  keep the tighter value, or give the reason in relax:"
     assert refusal(tmp_path, child) == [f"child.yaml:{message}{remedy}"]
     assert loaded(tmp_path, child + "    relax: the new fleet is slower\n").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("subject", "message"),
+    [
+        ("columns: {wall_ms: fast_ms}", "5:27: loosened G-1: columns of run were {}, are {wall_ms: fast_ms}"),
+        ("path: runs/fast", "5:24: loosened G-1: run was {path: runs/a}, is {path: runs/fast}"),
+        ("path: '', for_each: fast-*", "5:38: loosened G-1: run was {path: runs/a}, is {for_each: fast-*}"),
+    ],
+)
+def test_a_gate_that_looks_elsewhere_needs_a_reason(tmp_path: Path, subject: str, message: str) -> None:
+    child = CHILD + f"subjects: {{run: {{{subject}}}}}\n"
+    remedy = "\n  keep the tighter value, or give the reason in relax:"
+    assert refusal(tmp_path, child) == [f"child.yaml:{message}{remedy}"]
+    relaxed = child + "gates:\n  - id: G-1\n    relax: the new logger has another name for it\n"
+    assert loaded(tmp_path, relaxed).warnings == ()
+
+
+def test_the_same_path_from_another_folder_is_no_other(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "base.yaml").write_text(BASE)
+    for path in ("", "path: ../runs/a"):
+        child = CHILD.replace("base.yaml", "../base.yaml") + f"subjects: {{run: {{{path}}}}}\n"
+        (tmp_path / "deep" / "c.yaml").write_text(child)
+        assert load_contract(tmp_path / "deep" / "c.yaml").contract.subjects["run"].path == "../runs/a"
+
+
+def test_a_first_path_only_spares_a_binding(tmp_path: Path) -> None:
+    base = BASE.replace(", path: runs/a", "")
+    assert loaded(tmp_path, CHILD + "subjects: {run: {path: runs/a}}\n", base).contract.subjects["run"].path
 
 
 def test_a_parameter_that_loosens_is_told_where_the_limit_is_written(tmp_path: Path) -> None:

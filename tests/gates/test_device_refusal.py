@@ -14,6 +14,7 @@ from weighbridge.model import Measurement, Outcome, Record, Verdict
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 REFUSED = CommandOutcome(
+    outlived=0, watched=(".", "~"),
     exit_code=3, timed_out=False, timeout_s=30.0, wall_seconds=2.0, stdout="", stderr="DEVICE_UNAVAILABLE: no cuda\n",
     stdout_bytes=0, stderr_bytes=28, left=(), left_total=0, hidden=(),
 )  # fmt: skip
@@ -35,13 +36,14 @@ def test_a_command_whose_time_is_not_known_or_that_was_stopped_is_too_late(chang
     assert offences(judged(**changes)) == [("time", "too-late")]
 
 
-def test_all_four_things_are_told_at_once() -> None:
+def test_all_five_things_are_told_at_once() -> None:
     left = (Leftover(path="r", what="run-directory"),)
-    verdict = judged(exit_code=0, wall_seconds=9.0, stderr="", left=left)
+    verdict = judged(exit_code=0, wall_seconds=9.0, stderr="", left=left, outlived=2)
     assert offences(verdict) == [
-        ("exit", "exits-zero"), ("time", "too-late"), ("output", "says-nothing"), ("leftovers", "left-behind"),
+        ("exit", "exits-zero"), ("time", "too-late"), ("output", "says-nothing"),
+        ("processes", "left-running"), ("leftovers", "left-behind"),
     ]  # fmt: skip
-    assert (verdict.outcome, verdict.counted, verdict.of) == (Outcome.FAIL, 0, 4)
+    assert (verdict.outcome, verdict.counted, verdict.of) == (Outcome.FAIL, 0, 5)
 
 
 def test_a_word_counts_in_either_stream_and_only_as_it_is_written() -> None:

@@ -11,7 +11,7 @@ from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sea
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.seal import seal
-from weighbridge.evidence.statement import Tool
+from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
@@ -191,3 +191,20 @@ def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledg
     recorded(ledger, sealed(tmp_path))
     with pytest.raises(LedgerError, match=r"not-diverged .* has 1 newest entries, nothing to join"):
         reconcile(ledger, PLACE, reason=REASON, now=NOW)
+
+
+def of_run(began: int) -> dict[str, Any]:
+    """Return the subjects of a bundle whose candidate is a run that began so many hours after noon."""
+    start = utc(drafts.NOON + timedelta(hours=began))
+    return {"subjects": (drafts.bound("source"), dataclasses.replace(drafts.bound("import"), started=start))}
+
+
+def test_a_run_that_began_before_the_failing_one_heals_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    recorded(ledger, sealed(tmp_path, bad=True, hours=5, **of_run(3)))
+    (older,) = recorded(ledger, sealed(tmp_path, hours=9, **of_run(2)))
+    assert (older.code, status(ledger)) == ("older-than-fail", REGRESSED)
+    (same,) = recorded(ledger, sealed(tmp_path, hours=10, **of_run(3)))
+    assert (same.code, status(ledger)) == ("older-than-fail", REGRESSED)
+    (newer,) = recorded(ledger, sealed(tmp_path, hours=11, **of_run(4)))
+    assert (newer.code, status(ledger)) == ("", ACTIVE)
+    assert ledger.problems() == ()

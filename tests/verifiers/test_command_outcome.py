@@ -209,7 +209,7 @@ def test_folders_nested_too_deep_to_look_into_are_no_clean_leaving(tmp_path: Pat
     folder = tmp_path.joinpath(*["d"] * 18)
     folder.mkdir(parents=True)
     with pytest.raises(SubjectError, match="folders nested deeper than 16") as caught:
-        list(left_behind(tmp_path))
+        list(left_behind(tmp_path, tmp_path))
     assert caught.value.code == "left-unlisted"
 
 
@@ -225,4 +225,43 @@ def test_a_folder_that_its_maker_closed_is_looked_into(tmp_path: Path, monkeypat
         return listed(path)
 
     monkeypatch.setattr(Path, "iterdir", refusing)
-    assert Leftover(path="closed/run", what="run-directory") in list(left_behind(tmp_path))
+    assert Leftover(path="closed/run", what="run-directory") in list(left_behind(tmp_path, tmp_path))
+
+
+DETACHED = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True, env={},
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid, flush=True)
+"""
+
+
+def test_a_child_in_a_session_of_its_own_is_counted_and_ended() -> None:
+    seen = python(DETACHED)
+    assert (seen.exit_code, seen.outlived) == (0, 1)
+    assert gone(int(seen.stdout))
+
+
+def test_what_ends_by_itself_in_a_moment_did_not_outlive_the_command() -> None:
+    assert outcome("sh", "-c", "setsid sleep 0.2 & exit 3").outlived == 0
+
+
+RUN = "import os, pathlib; at = pathlib.Path({place}) / 'new'; at.mkdir(parents=True); (at / 'run.json').touch()"
+
+
+@pytest.mark.parametrize(
+    "place", ["os.environ['TMPDIR']", "'..'", "os.environ['HOME']", "os.environ['RUNS'] + '/deep/er'"]
+)
+def test_a_run_elsewhere_is_found_and_one_from_before_is_not(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    for name, variable in (("home", "HOME"), ("runs", "RUNS")):
+        (workplace / name / "old").mkdir(parents=True)
+        (workplace / name / "old" / "steps.jsonl").write_text("{}\n")
+        monkeypatch.setenv(variable, str(workplace / name))
+    roots = (str(workplace / "runs"),)
+    assert python("pass", run_roots=roots).left == ()
+    (left,) = {Path(item.path).name for item in python(RUN.format(place=place), run_roots=roots).left}
+    assert left == "new"
+    again = "import os; open(os.environ['RUNS'] + '/old/steps.jsonl', 'a').write('{}')"
+    assert [Path(item.path).name for item in python(again, run_roots=roots).left] == ["old"]

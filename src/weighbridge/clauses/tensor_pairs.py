@@ -7,6 +7,7 @@ code for each pair, and how trials break a pair.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -31,6 +32,9 @@ class Rename:
     replacement: Annotated[str, Doc("what takes its place", name="to")]
 
 
+TABLE = ("map", "table")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is looked at."""
@@ -39,8 +43,12 @@ class Look:
     map: Annotated[str, Doc("how names map: auto tells it from both sides", choices=("auto", "identity", "table"))] = (
         "auto"
     )
-    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's")] = field(default_factory=dict)
-    rename: Annotated[tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn")] = ()
+    names: Annotated[Mapping[str, str], Doc("the source's name by the candidate's", only_with=TABLE)] = field(
+        default_factory=dict
+    )
+    rename: Annotated[
+        tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn", only_with=TABLE)
+    ] = ()
 
 
 PAIRS = Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
@@ -91,6 +99,27 @@ LOSSLESS: Mapping[str, tuple[str, ...]] = {
 def is_exact(pair: TensorPair) -> bool:
     """Return whether the candidate's dtype holds every value of the source's."""
     return pair.candidate_dtype in (pair.source_dtype, *LOSSLESS.get(pair.source_dtype, ()))
+
+
+EXPONENTIAL, EXPONENTIAL_ULPS = "-exp", 1  # NumPy's and PyTorch's exponentials differ by one unit of the last place
+GENERATED_ERROR = 1e-6  # relative; a table computed in float32, held against one computed in float64
+
+
+def is_exponential(pair: TensorPair) -> bool:
+    """Return whether a tensor is the exponential of its source's, as near as two libraries compute it."""
+    return pair.transform == EXPONENTIAL and pair.max_ulps is not None and pair.max_ulps <= EXPONENTIAL_ULPS
+
+
+def may_go(pair: TensorPair) -> bool:
+    """Return whether a tensor of the source alone is proven to be no loss: repeated, left out by rule, a zero bias."""
+    only_zeros = not pair.nonzero and pair.name.endswith("bias")
+    return pair.identical_to is not None or bool(pair.drop_rule) or only_zeros
+
+
+def may_come(pair: TensorPair) -> bool:
+    """Return whether a tensor of the candidate alone is what its configuration gives, or repeats another one."""
+    computed = pair.generated_error is not None and pair.generated_error <= GENERATED_ERROR
+    return computed or pair.identical_to is not None
 
 
 # --- Mechanisms -------------------------------------------------------------------------------------------------------
@@ -255,9 +284,19 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier
         breaks("one longer", "shape", lambda pair, _: longer(pair), "no tensor of both sides has a dimension"),
         in_rows("dropped", "missing", "pairs", TensorPair, dropped, why="every tensor may be missing"),
         in_rows("added", "extra", "pairs", TensorPair, added, why="every tensor may be extra"),
+        in_rows("dropped as zeros", "missing", "pairs", TensorPair, _dropped_zeros, why="every tensor may be missing"),
+        in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
         breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
     )
+
+
+def _dropped_zeros(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    return None if pair.name.endswith("bias") else dropped(pair, limits, nonzero=False)
+
+
+def _miscomputed(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    return added(pair, limits, error=math.nextafter(1e-6, 1))
 
 
 def _unread(pair: TensorPair, _limits: Meant) -> TensorPair:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.binding import Bound, one_file
+from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
@@ -102,7 +102,7 @@ def command(
         )
         chosen = {name: given or _declared(views.get(name)) for name in paths}
         gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-        together = _evaluate({"source": source, **paths}, gates, views, engine, debug=debug)
+        together, itself = _evaluate({"source": source, **paths}, gates, views, engine, debug=debug)
     answers = [(path, chosen[name], _alone(together, gates[name])) for name, path in paths.items()]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
@@ -112,7 +112,7 @@ def command(
             display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
             policy_of = printable(f"   policy: {held_to.told}{held_to.why}")
             tell([click.style(printable(f"{source} -> {path}"), bold=True) + policy_of])
-            tell(["  both paths are the same file, so nothing can differ"] if one_file(source, path) else ())
+            tell(["  both paths are the same file, so nothing can differ"] if path in itself else ())
             tell(comparison.comparison_lines(evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
@@ -194,8 +194,11 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
 def _evaluate(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     engine: Engine | None, *, debug: bool,
-) -> Evaluation:  # fmt: skip
-    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already."""
+) -> tuple[Evaluation, frozenset[str]]:  # fmt: skip
+    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already.
+
+    Beside it, the targets that are the source itself.
+    """
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
     kind = SubjectKind.CHECKPOINT
@@ -212,9 +215,12 @@ def _evaluate(
     execution = Execution(engine=engine, on_progress=_rate())
     try:
         said = progress()
-        session = measure(contract, bound, on, opened=opened, execution=execution, progress=said, debug=debug)
+        how: Any = {"execution": execution, "progress": said, "debug": debug}
+        session = measure(contract, bound, on, opened=opened, with_itself=True, **how)
         said("judging")
-        return judge(seal(session, None))
+        source, *imports = bound
+        itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
+        return judge(seal(session, None)), itself
     finally:
         end_progress()
 

@@ -7,6 +7,7 @@ what it loosens needs a reason.
 from __future__ import annotations
 
 import graphlib
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
 from weighbridge.limits import LimitsError, Problem, fields, loosened, nearest, read, show
-from weighbridge.model import Contract, GateDecl, Severity, SubjectKind
+from weighbridge.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 
 EXECUTED: Final = (SubjectKind.COMMAND, SubjectKind.MODEL)
 TIMES: Final = ("s", "ms")
@@ -184,10 +185,17 @@ def _list(data: object, key: str) -> Sequence[Any]:
 def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Found]:
     """Find the gates that are looser than in the base: an error without `relax:`; and reasons given for nothing."""
     before = {gate.id: gate for gate in base.gates}
+    extends = str(layered.data.get("extends", ""))
+    folder = "" if extends.startswith("builtin:") else posixpath.dirname(extends)
     for index, gate in enumerate(child.gates):
         path = ("gates", index)
         old = before.get(gate.id)
-        looser = dict(_looser(old, gate)) if old is not None else {}
+        looser: dict[Path, str] = {}
+        if old is not None:
+            looser = {(*path, *place): what for place, what in _looser(old, gate)}
+            for name in {*gate.subjects.values()} & base.subjects.keys() & child.subjects.keys():
+                elsewhere = _elsewhere(name, base.subjects[name], child.subjects[name], folder)
+                looser |= {("subjects", name, key): what for key, what in elsewhere}
         relax = layered.data["gates"][index].get("relax")
         if relax and not looser:
             what = f"{gate.id} is no looser than in what it extends"
@@ -195,7 +203,18 @@ def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Fo
         elif not relax:
             for place, what in looser.items():
                 remedy = "keep the tighter value, or give the reason in relax:"
-                yield layered.found((*path, *place), "loosened", f"{gate.id}: {what}", remedy)
+                yield layered.found(place, "loosened", f"{gate.id}: {what}", remedy)
+
+
+def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> Iterator[tuple[str, str]]:
+    """Yield what makes a gate look at other columns or files; a first path only spares the person a binding."""
+    if old.columns != new.columns:
+        yield "columns", f"columns of {name} were {_shown(old.columns)}, are {_shown(new.columns)}"
+    was, now = ({"path": one.path, "for_each": one.for_each} for one in (old, new))
+    was = {key: posixpath.normpath(posixpath.join(folder, path)) for key, path in was.items() if path}
+    now = {key: posixpath.normpath(path) for key, path in now.items() if path}
+    if was and was != now:
+        yield next(iter(now), "path"), f"{name} was {_shown(was)}, is {_shown(now)}"
 
 
 def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -216,7 +235,8 @@ def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str
     if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
     if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
-        yield ("max_age",), f"was {old.max_age_days:g} days, is {new.max_age_days:g} days"
+        age = "unlimited" if new.max_age_days is None else f"{new.max_age_days:g} days"
+        yield ("max_age",), f"was {old.max_age_days:g} days, is {age}"
 
 
 def _shown(value: Any) -> str:

@@ -23,6 +23,7 @@ NAME: Final = r"[a-z][a-z0-9_-]{0,63}"
 PARAMETER: Final = r"[a-z][a-z0-9_]{0,63}"
 GATE_ID: Final = r"(?!.{81})[A-Za-z0-9]+([._-][A-Za-z0-9]+)*"
 AGE: Final = r"[1-9][0-9]{0,3}d"
+REQUIREMENT: Final = r"^(cuda|hidden)$"  # what the instrument `host` tells with yes or no
 
 UNITS: Final = (
     "ns", "us", "ms", "s", "min", "h", "1/s", "1/ms", "tok/s", "%", "1",
@@ -86,9 +87,12 @@ class GateDocument:
     where: Annotated[Mapping[str, Plain], Doc("facts of the subject that must hold, or the gate is BLOCKED")] = field(
         default_factory=dict
     )
-    requires: Annotated[Mapping[str, bool], Doc("what this host must have, or the gate is BLOCKED")] = field(
-        default_factory=dict
-    )
+    requires: Annotated[
+        Mapping[str, bool],
+        Doc(
+            "what this host must have, or the gate is BLOCKED", keys=REQUIREMENT, form="what a host is asked for: cuda"
+        ),
+    ] = field(default_factory=dict)
     severity: Annotated[Severity, Doc("whether the outcome sets the exit code")] = Severity.REQUIRED
     binds: Annotated[tuple[str, ...], Doc("acceptance criteria that this gate proves")] = ()
     depends_on: Annotated[tuple[str, ...], Doc("gates that this one builds on")] = ()

@@ -125,11 +125,16 @@ class Redactor:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]
         if _may_hold_path(text):
-            text = ABSOLUTE.sub(lambda at: "${ELSEWHERE}/" + re.split(r"[/\\]", at[0].rstrip("/\\"))[-1], text)
+            text = ABSOLUTE.sub(self._elsewhere, text)
         for name, word in self.names:
             if name in text:
                 text = _name_pattern(name).sub(word, text)
         return text
+
+    def _elsewhere(self, at: re.Match[str]) -> str:
+        """Name a path by its last part and a pseudonym of its folder, so that two of them stay different."""
+        *folder, name = re.split(r"[/\\]", at[0].rstrip("/\\"))
+        return f"${{ELSEWHERE}}/{keyed('dir', '/'.join(folder), self.key)}/{name}"
 
     def log(self, text: str) -> str:
         """Replace what `text` does, and network addresses, which elsewhere look like version numbers."""
@@ -177,7 +182,11 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     own = {form: word for path, word in ((home, "${HOME}"), (run, "${RUN}")) for form in _forms(path)}
     paths = (local_path(word.rpartition("=")[2]) for word in named)
     folders_named = {path.parent for path in paths if path is not None and path.is_absolute()}
-    elsewhere = {form: "${ELSEWHERE}" for folder in folders_named for form in _forms(folder)}
+    elsewhere = {
+        form: f"${{ELSEWHERE}}/{keyed('dir', os.path.realpath(folder), key)}"
+        for folder in folders_named
+        for form in _forms(folder)
+    }
     folders = {form: word for form, word in elsewhere.items() if not form.startswith(tuple(own))} | own
     return Redactor(
         paths=tuple(sorted(folders.items(), key=_longest_first)),

@@ -37,6 +37,7 @@ class BoundSubject:
     origin: Origin
     digests: Mapping[str, str] = field(default_factory=dict)
     size: int = 0
+    started: str = ""  # when a recorded run began
     tensor_root: str = ""
 
 

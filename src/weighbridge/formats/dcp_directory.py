@@ -40,6 +40,10 @@ class _Excerpt:
     def version(self) -> str:
         return self.whole.version
 
+    @property
+    def identity(self) -> str:
+        return self.whole.identity
+
     def read(self, start: int, stop: int) -> memoryview:
         return self.whole.read(self._start + start, self._start + min(stop, self.size))
 

@@ -108,7 +108,7 @@ class Tensor:
 
     `nbytes` counts its elements; they lie together from `offset` on, in order, unless `strides` or `pieces` says
     otherwise; `file` and `offset` are then the first piece's. `name` and `file` are data from the outside: escape them
-    when shown, never use them as a path.
+    when shown, never use them as a path. One that is no `weight` was saved beside the model.
     """
 
     name: str
@@ -119,6 +119,7 @@ class Tensor:
     file: str
     strides: Strides | None = None
     pieces: Pieces | None = None
+    weight: bool = True
 
     @property
     def elements(self) -> int:

@@ -58,6 +58,13 @@ VOCABULARY = Vocabulary(
 )  # fmt: skip
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
 
+# What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key.
+TRAINING_STATE = frozenset((
+    "amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer",
+    "optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states",
+    "scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict",
+))  # fmt: skip
+
 
 class Storage(NamedTuple):
     """Where a storage lies: its first byte in the file, and how many there are."""
@@ -259,8 +266,9 @@ class _Walk:
         name = self._named(path)
         offset = storage.start + (first * size if nbytes else 0)
         return Tensor(
-            name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name, strides=strides
-        )
+            name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name, strides=strides,
+            weight=len(path) < 2 or path[0] not in TRAINING_STATE,
+        )  # fmt: skip
 
 
 def in_values(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -123,6 +123,7 @@ def figures(evidence: Evidence, _limits: Limits) -> Fields:
         "tensors": len(tensors),
         "files": sum(row.role != "beside" for row in files),
         "bytes": sum(row.bytes for row in tensors),
+        "others": sum(row.other_tensors for row in files),
         "checksums": sum(row.checksums for row in files),
         "finite_unknown": sum(row.nan is None for row in tensors),
         "all_zero": sum(row.all_zero for row in tensors),
@@ -186,7 +187,7 @@ WRONG = WrongChecksum(place="data", stored="0x00000000", computed="0x00000001")
 
 KIND = Kind(
     name="checkpoint-integrity",
-    version=2,
+    version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={
         "tensors": Need("tensor_health", of=("candidate",)),

@@ -41,6 +41,9 @@ class Measure:
     """How the command is run."""
 
     timeout_s: Annotated[float, Doc("when the command is stopped", unit="s", gt=0, le=3600)] = 30.0
+    run_roots: Annotated[
+        tuple[str, ...], Doc("where the trainer writes its runs: absolute, or from where the person stands")
+    ] = ()
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
@@ -48,9 +51,14 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     seen = record_of(evidence, "outcome", CommandOutcome)
     if seen is None:
         return blocked("not-run")
-    looked = ["exit", "time", "output", *(["leftovers"] if limits.leaves_no else [])]
+    looked = ["exit", "time", "output", "processes", *(["leftovers"] if limits.leaves_no else [])]
     broken = [Offence(place=place, code=code, figures=figures) for place, code, figures in _broken(seen, limits)]
-    figures: Fields = {"exit_code": seen.exit_code, "seconds": seen.wall_seconds, "names": limits.names}
+    figures: Fields = {
+        "exit_code": seen.exit_code,
+        "seconds": seen.wall_seconds,
+        "names": limits.names,
+        "watched": seen.watched,
+    }
     shown = {"measured": seen.wall_seconds, "limit": limits.within_s, "unit": "s", "figures": figures}
     return failed(broken, looked=looked, **shown) if broken else passed(looked=looked, **shown)
 
@@ -69,6 +77,8 @@ def _broken(seen: CommandOutcome, limits: Limits) -> Iterator[tuple[str, str, Fi
     if missing:
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         yield "output", "says-nothing", {"missing": missing, "said": lines[-1][:200] if lines else "nothing"}
+    if seen.outlived:
+        yield "processes", "left-running", {"processes": seen.outlived}
     left = [item.path for item in seen.left if item.what in limits.leaves_no]
     if left:
         yield "leftovers", "left-behind", {"left": left}
@@ -121,13 +131,14 @@ def _leaving(seen: CommandOutcome, limits: Limits) -> CommandOutcome | None:
 
 KIND = Kind(
     name="device-refusal",
-    version=2,
+    version=3,
     roles={"command": SubjectKind.COMMAND},
-    needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s",))},
+    needs={"outcome": Need("command_outcome", of=("command",), options=("timeout_s", "run_roots"))},
     limits=Limits,
     measure=Measure,
     codes={
-        **dict.fromkeys(("exits-zero", "wrong-exit", "too-late", "says-nothing", "left-behind"), Outcome.FAIL),
+        **dict.fromkeys(("exits-zero", "wrong-exit", "too-late", "says-nothing"), Outcome.FAIL),
+        **dict.fromkeys(("left-behind", "left-running"), Outcome.FAIL),
         "not-run": Outcome.BLOCKED,
     },
     judge=judge,
@@ -153,6 +164,7 @@ KIND = Kind(
             _said(lambda text, limits: text.replace(limits.names[0], "")),
         ),
         _breaks("says it in other letters", "output", "says-nothing", _said(_in_other_letters), "it has no letters"),
+        _breaks("leaves a process", "processes", "left-running", lambda seen, _: replace(seen, outlived=1)),
         _breaks("leaves something behind", "leftovers", "left-behind", _leaving, "it may leave anything"),
     ),
 )  # fmt: skip

@@ -22,6 +22,9 @@ from weighbridge.clauses.tensor_pairs import (
     Meant,
     breaks,
     is_exact,
+    is_exponential,
+    may_come,
+    may_go,
     mechanisms,
     of_policy,
     two_sided,
@@ -58,9 +61,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def code_of(pair: TensorPair, limits: Limits) -> str:
     """Return what is wrong with a tensor, or nothing."""
     if not pair.candidate_dtype:
-        return "" if listed(pair.name, limits.allow_missing) else "missing"
+        return "" if may_go(pair) or listed(pair.name, limits.allow_missing) else "missing"
     if not pair.source_dtype:
-        return "" if listed(pair.name, limits.allow_extra) else "extra"
+        return "" if may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
     kept = pair.source_dtype == pair.candidate_dtype
@@ -76,7 +79,7 @@ def _given(pair: TensorPair) -> int | None:
     counts = pair.reproduced
     if pair.source_dtype == pair.candidate_dtype and "identical" in counts:  # it is not where the tensor is computed
         return counts["identical"]
-    return counts.get("value-cast")
+    return pair.elements if is_exponential(pair) else counts.get("value-cast")
 
 
 def _offences(coded: Coded) -> list[Offence]:
@@ -99,16 +102,17 @@ def _one_fewer(pair: TensorPair, _limits: Limits) -> TensorPair | None:
     counts = dict.fromkeys(("identical", "value-cast"), pair.elements)
     broken = "identical" if pair.source_dtype == pair.candidate_dtype else "value-cast"
     counts[broken] -= 1
-    return dataclasses.replace(pair, reproduced=counts) if pair.elements else None
+    return dataclasses.replace(pair, reproduced=counts, max_ulps=2) if pair.elements else None
 
 
 def _one_more(pair: TensorPair, _limits: Limits) -> TensorPair:
-    return dataclasses.replace(pair, reproduced=dict.fromkeys(("identical", "value-cast"), pair.elements + 1))
+    counts = dict.fromkeys(("identical", "value-cast"), pair.elements + 1)
+    return dataclasses.replace(pair, reproduced=counts, max_ulps=None)
 
 
 KIND = Kind(
     name="dtype-preservation",
-    version=2,
+    version=3,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"pairs": PAIRS},
     limits=Limits,

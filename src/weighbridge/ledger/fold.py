@@ -61,7 +61,8 @@ class Place:
 class Entry:
     """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
 
-    `evidence_at` is when the evidence was finished, empty where there is none; `outcome` is what it came to there.
+    `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
+    there is none; `outcome` is what it came to there.
     """
 
     schema: str = SCHEMA
@@ -168,9 +169,13 @@ def advance(
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
     # Newer evidence keeps an ACTIVE gate from being STALE: under another contract, or where its age is limited.
+    other = evidence.contract_digest != standing.contract_digest
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
-    ageing = evidence.contract_digest != standing.contract_digest or evidence.max_age_days is not None
-    if status is ACTIVE and later and ageing:
+    if (
+        status is ACTIVE
+        and (later or (other and evidence.at == standing.evidence_at))
+        and (other or evidence.max_age_days is not None)
+    ):
         return Step.RENEW, ACTIVE
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 

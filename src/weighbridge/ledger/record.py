@@ -97,7 +97,7 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
         outcome=finding.verdict.outcome,
         live=is_live(gate, finding.instance, bundle.statement.subjects),
         trials=finding.trials,
-        at=moment(bundle.statement.finished),
+        at=_measured_at(gate, finding.instance, bundle),
         contract_digest=bundle.statement.contract.whole,
         dirty=bundle.statement.tool.dirty,
         overridden=bundle.statement.overridden,
@@ -105,11 +105,22 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
     )
 
 
+def _measured_at(gate: GateDecl, instance: str, bundle: Bundle) -> datetime:
+    """Return when the oldest recorded run of a gate began, or where it has none, when its evidence was finished."""
+    mine = _subjects(gate, instance, bundle.statement.subjects)
+    began = [moment(one.started) for one in mine if one is not None and one.started]
+    return min([*began, moment(bundle.statement.finished)])
+
+
+def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
+    known = {(subject.name, subject.instance): subject for subject in subjects}
+    return [known.get((name, instance), known.get((name, DEFAULT))) for name in gate.subjects.values()]
+
+
 def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
     """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
-    origins = {(subject.name, subject.instance): subject.origin for subject in subjects}
-    mine = [origins.get((name, instance), origins.get((name, DEFAULT))) for name in gate.subjects.values()]
-    return bool(mine) and all(origin is Origin.LIVE for origin in mine)
+    mine = _subjects(gate, instance, subjects)
+    return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
 def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:

@@ -29,6 +29,10 @@ class FileStructure:
         int, Doc("size of the tensors in it; of an index, of all of them", unit="bytes", typical=64)
     ]
     declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes", typical=None)]
+    other_tensors: Annotated[
+        int,
+        Doc("tensors of an optimizer, a scheduler or a callback: no weights, not judged", typical=0),
+    ]
     checksums: Annotated[int, Doc("checksums that the file holds", typical=0)]
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
 

@@ -33,6 +33,10 @@ class CommandOutcome:
     stderr_bytes: Annotated[int, Doc("length of its standard error", unit="bytes", typical=19)]
     left: Annotated[tuple[Leftover, ...], Doc("what it left, run directories first, at most 1000", typical=())]
     left_total: Annotated[int, Doc("number of things that it left", typical=0)]
+    outlived: Annotated[int, Doc("processes that it left running, in whatever session; they were ended", typical=0)]
+    watched: Annotated[
+        tuple[str, ...], Doc("folders where new runs were looked for, beside its own", typical=(".", "~"))
+    ]
     hidden: Annotated[
         tuple[str, ...],
         Doc(

@@ -26,6 +26,7 @@ def provenance() -> dict[str, Any]:
         "pid": os.getpid(),
         "host": host(),
         "commit": commit(),
+        "dirty": is_dirty(),
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "versions": versions(),
     }
@@ -40,16 +41,27 @@ def host() -> str:
 
 def commit() -> str:
     """Return the commit that is checked out where the process runs, or "" outside a repository."""
+    return (_git("rev-parse", "HEAD") or "").strip()
+
+
+def is_dirty() -> bool | None:
+    """Return whether a tracked file differs from the commit, or Python lies beside it untracked; None if unknown."""
+    changed = _git("status", "--porcelain", "--", ":/")
+    if changed is None:
+        return None
+    return any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in changed.splitlines())
+
+
+def _git(*words: str) -> str | None:
+    """Return what git answers where the process runs; None without git, without a repository, or when it is slow."""
     git = shutil.which("git")
     if git is None:
-        return ""
+        return None
     try:
-        asked = subprocess.run(
-            [git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=GIT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return asked.stdout.strip() if asked.returncode == 0 else ""
+        asked = subprocess.run([git, *words], capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout if asked.returncode == 0 else None
 
 
 def versions() -> dict[str, str]:

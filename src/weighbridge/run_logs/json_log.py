@@ -7,6 +7,7 @@ torn, as a killed run leaves it; that is told, and the rows before it stand.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -113,11 +114,21 @@ def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     log = read_jsonl(path / STEPS, digests)
     events, torn = _events(path / EVENTS, digests) if exists(path / EVENTS) else ((), 0)
     notes = {**log.notes, "torn_last_event": torn} if torn else log.notes
-    # Provenance is complete where schema, process, host, device and commit are all there.
+    # Provenance is complete where schema, process, host, device, commit and start are all there, and the commit is all
+    # that ran.
     pid, words = head.get("pid"), (head.get("host"), head.get("resolved_device"), head.get("commit"))
     complete = type(pid) is int and pid > 0 and all(isinstance(word, str) and word for word in words)
+    complete = complete and head.get("dirty") is False and _is_moment(head.get("started"))
     traced = complete and head.get("schema") == SCHEMA
     return dataclasses.replace(log, facts=head, events=events, notes=notes, traced=traced)
+
+
+def _is_moment(text: object) -> bool:
+    """Return whether a text tells a time and its zone."""
+    try:
+        return isinstance(text, str) and dt.datetime.fromisoformat(text).utcoffset() is not None
+    except ValueError:
+        return False
 
 
 def _head(path: Path, digests: dict[str, str]) -> Fields:

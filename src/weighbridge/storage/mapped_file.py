@@ -66,6 +66,11 @@ class MappedFile:
         seconds, ns = divmod(self._identity[3], 10**9)
         return f"changed at {seconds}.{ns:09d} s"
 
+    @property
+    def identity(self) -> str:
+        """Return its device and inode."""
+        return f"{self._identity[0]}:{self._identity[1]}"
+
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)

@@ -31,6 +31,10 @@ class ReadableFile(Protocol):
     def version(self) -> str:
         """Return what differs between this file and a later one of its name."""
 
+    @property
+    def identity(self) -> str:
+        """Return what no other file has in common with it, whatever path or link led to either; it is never shown."""
+
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes `start` to `stop`, of which those beyond the end are left out."""
 

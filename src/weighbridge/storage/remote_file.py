@@ -53,6 +53,11 @@ class RemoteFile:
         told = "\n".join(f"{key}={value}" for key, value in sorted(self._marks.items()))
         return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
+    @property
+    def identity(self) -> str:
+        """Return its place in the store."""
+        return self._path
+
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes `start` to `stop`, of which those beyond the end are left out."""
         stop = min(stop, self.size)

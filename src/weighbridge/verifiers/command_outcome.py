@@ -16,18 +16,21 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import CommandOutcome, Leftover
+from weighbridge.verifiers.descendants import adopted, end_all_but
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
 TAIL = 1 << 16  # bytes kept of each stream
 MAX_LEFT = 1000
 MAX_DEPTH = 16
+SHALLOW = 2  # how deep runs are looked for where the person stands and at home, which may hold anything
+MAX_FOLDERS = 100_000
 TIMEOUT_S = 30.0
 DRAIN_S = 2.0  # how long a stream may stay open after the group was killed
 RUN = "run-directory"
@@ -60,8 +63,10 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     """
     view: CommandView = views[0]
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
+    given: Any = options.get("run_roots") or ()
+    roots = {str(root): MAX_DEPTH for root in given} | {".": SHALLOW, "~": SHALLOW}
     with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
-        outcome = _run(view, Path(sandbox), timeout_s)
+        outcome = _run(view, Path(sandbox), timeout_s, roots)
     return Measurement(
         quantity="command_outcome",
         value=Record(outcome),
@@ -91,28 +96,34 @@ class _Tail:
         return bytes(self.kept).decode("utf-8", "replace")
 
 
-def _run(view: CommandView, sandbox: Path, timeout_s: float) -> CommandOutcome:
+def _run(view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str, int]) -> CommandOutcome:
     work, scratch = sandbox / "work", sandbox / "tmp"
     work.mkdir()
     scratch.mkdir()
-    argv = view.resolved()
+    argv, earlier = view.resolved(), runs_in(view.base, roots)
     started = time.monotonic()
-    process = None
-    try:
-        with _uninterrupted():
-            process = _start(argv, work, environment(os.environ, view, scratch))
-            tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
-            threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
-            for thread in threads:
-                thread.start()
-        exit_code = _wait(process, timeout_s)
-        wall_seconds = time.monotonic() - started
-    finally:
-        if process is not None:
-            _kill_group(process)
+    process, exit_code = None, None
+    with adopted() as others:
+        try:
+            with _uninterrupted():
+                process = _start(argv, work, environment(os.environ, view, scratch))
+                tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
+                threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
+                for thread in threads:
+                    thread.start()
+            exit_code = _wait(process, timeout_s)
+            wall_seconds = time.monotonic() - started
+        finally:
+            if process is not None and exit_code is None:
+                _kill_group(process)
+            outlived = end_all_but(others)
     for thread in threads:
         thread.join(DRAIN_S)
-    left = sorted(left_behind(work), key=lambda item: item.what != RUN)  # first, where the list is cut
+    beside = (item for item in left_behind(sandbox, work) if item.what == RUN)  # ".." and TMPDIR hold other files, too
+    fresh = (Leftover(path=path, what=RUN) for path, mark in runs_in(view.base, roots).items()
+             if earlier.get(path) != mark)  # fmt: skip
+    found = (*left_behind(work, work), *beside, *fresh)
+    left = sorted(dict.fromkeys(found), key=lambda item: item.what != RUN)  # first, where the list is cut
     return CommandOutcome(
         exit_code=exit_code,
         timed_out=exit_code is None,
@@ -125,6 +136,8 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float) -> CommandOutcome:
         left=tuple(left[:MAX_LEFT]),
         left_total=len(left),
         hidden=tuple(sorted(HIDDEN)),
+        outlived=outlived,
+        watched=tuple(roots),
     )
 
 
@@ -190,8 +203,31 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def left_behind(folder: Path) -> Iterator[Leftover]:
-    """List what is in a folder: run directories, other directories, and files, by relative path.
+def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the run directories under each root, so deep, each with what another run in its place would change.
+
+    Raises:
+        SubjectError: `left-unlisted`, where a root of the contract holds too much to be looked through.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    seen = set[str]()  # roots may lie in each other
+    for root, deep in roots.items():
+        top = base / Path(root).expanduser()
+        for at, (folder, folders, files) in enumerate(os.walk(top)):
+            if at > MAX_FOLDERS:
+                raise _unlisted(f"{root} holds more than {MAX_FOLDERS} folders, which are not all looked into")
+            if len(Path(folder).relative_to(top).parts) >= deep:
+                folders.clear()
+            marks = [(Path(folder) / name).stat() for name in RUN_FILES if name in files]
+            if marks and os.path.realpath(folder) not in seen:
+                seen.add(os.path.realpath(folder))
+                place = Path(root) / Path(folder).relative_to(top)
+                found[str(place)] = tuple(n for mark in marks for n in (mark.st_ino, mark.st_size, mark.st_mtime_ns))
+    return found
+
+
+def left_behind(folder: Path, origin: Path) -> Iterator[Leftover]:
+    """List what is in a folder: run directories, other directories, and files, by their path from `origin`.
 
     Raises:
         SubjectError: `left-unlisted`, where it cannot be looked at whole.
@@ -200,9 +236,9 @@ def left_behind(folder: Path) -> Iterator[Leftover]:
         what = "file"
         if path.is_dir() and not path.is_symlink():
             what = RUN if _holds_a_run(path) else "directory"
-        yield Leftover(path=path.relative_to(folder).as_posix(), what=what)
+        yield Leftover(path=os.path.relpath(path, origin), what=what)
     if _holds_a_run(folder):
-        yield Leftover(path=".", what=RUN)
+        yield Leftover(path=os.path.relpath(folder, origin), what=RUN)
 
 
 def _holds_a_run(folder: Path) -> bool:
@@ -211,15 +247,15 @@ def _holds_a_run(folder: Path) -> bool:
 
 def _inside(folder: Path, depth: int) -> Iterator[Path]:
     if depth > MAX_DEPTH:
-        raise SubjectError(
-            "left-unlisted",
-            f"the command left folders nested deeper than {MAX_DEPTH}, which are not looked into",
-            remedy="run the command by hand, and see what it writes",
-        )
+        raise _unlisted(f"the command left folders nested deeper than {MAX_DEPTH}, which are not looked into")
     for path in _entries(folder):
         yield path
         if path.is_dir() and not path.is_symlink():
             yield from _inside(path, depth + 1)
+
+
+def _unlisted(what: str) -> SubjectError:
+    return SubjectError("left-unlisted", what, remedy="run the command by hand, and see what it writes")
 
 
 def _entries(folder: Path) -> list[Path]:

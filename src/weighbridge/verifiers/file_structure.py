@@ -41,11 +41,12 @@ def _own(view: CheckpointView, name: str) -> FileStructure:
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=_declared(view, name))
     if path.name == METADATA:
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes)
-    stored = (part for tensor in view.tensors.values() for part in tensor.stored)
-    held = sum(part.nbytes for part in stored if part.file == name)
+    stored = [part for tensor in view.tensors.values() for part in tensor.stored if part.file == name]
+    held, others = sum(part.nbytes for part in stored), sum(not part.weight for part in stored)
     own = [checksum for checksum in view.checksums if checksum.file == name]
     wrong = tuple(told for checksum in own if (told := _wrong(view, checksum)))
-    return _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong=wrong)
+    row = _row(path, role="weights", nbytes=nbytes, tensor_bytes=held, checksums=len(own), wrong=wrong)
+    return dataclasses.replace(row, other_tensors=others)
 
 
 def _wrong(view: CheckpointView, checksum: Checksum) -> WrongChecksum | None:
@@ -62,7 +63,7 @@ def _row(
 ) -> FileStructure:  # fmt: skip
     return FileStructure(
         name=f"file {path.name}", role=role, bytes=nbytes, tensor_bytes=tensor_bytes, declared_bytes=declared_bytes,
-        checksums=checksums, wrong_checksums=wrong
+        other_tensors=0, checksums=checksums, wrong_checksums=wrong
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ ONES: Mapping[str, tuple[int, int]] = {
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Overlay the last of two tensors with ones, and its last word with minus the next number after one."""
     view: CheckpointView = views[0]
-    names = [name for name in view.names() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
+    names = [name for name in view.weights() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
     kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
     if not kept:
         return NoCanary("no tensor holds floating words")

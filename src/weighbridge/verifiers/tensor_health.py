@@ -213,7 +213,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
 def _chosen(view: CheckpointView) -> tuple[str, ...]:
     """Choose the largest tensor that is cheap, and before it in order another, of its size where there is one."""
-    names = [name for name in view.names() if _units(view.tensor(name)) > ZEROS + BODY]
+    names = [name for name in view.weights() if _units(view.tensor(name)) > ZEROS + BODY]
     cut = view.cut(names, ENOUGH)
     kept = two_of(names, lambda name: cut.tensor(name).elements)
     earlier = names[: names.index(kept[-1])] if kept else []

@@ -88,7 +88,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     view: CheckpointView = views[0]
     dtypes = {name: tensor.dtype for name, tensor in view.tensors.items() if tensor.elements}
     # E8M0 has no zero to lay down.
-    names = [one for one in view.names() if numpy_dtype(dtypes.get(one, "")) is not None and dtypes[one] != "F8_E8M0"]
+    names = [one for one in view.weights() if numpy_dtype(dtypes.get(one, "")) is not None and dtypes[one] != "F8_E8M0"]
     kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
     if not kept:
         return NoCanary("no tensor has single values")

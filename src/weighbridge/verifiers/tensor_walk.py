@@ -35,14 +35,14 @@ Begin: TypeAlias = Callable[[CheckpointView], Callable[[Tensor], Reading]]  # a 
 
 
 def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple[Measurement, ...]:
-    """Read every tensor once, and return each quantity's table.
+    """Read every tensor of the model once, and return each quantity's table.
 
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
     begun = [begin(view) for _, begin in quantities]
     rows: list[list[Any]] = [[] for _ in quantities]
-    for name in view.names():
+    for name in view.weights():
         tensor = view.tensor(name)
         readings = [begin(tensor) for begin in begun]
         taking = [reading for reading in readings if reading.reads]
@@ -75,5 +75,5 @@ def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tu
 
 
 def extent(views: Views, _options: Fields) -> int:
-    """Count the tensors."""
-    return len(views[0].names())
+    """Count the model's tensors."""
+    return len(views[0].weights())

@@ -59,6 +59,10 @@ class CheckpointView:
         """Return the names of all tensors, sorted."""
         return tuple(sorted(self.tensors))
 
+    def weights(self) -> tuple[str, ...]:
+        """Return the names of the model's tensors, sorted: without those of an optimizer or a callback beside it."""
+        return tuple(name for name in self.names() if self.tensors[name].weight)
+
     @property
     def size(self) -> int:
         """Return how many bytes all files have."""
@@ -108,6 +112,12 @@ class CheckpointView:
         """Return the digest of every file, those beside it that were used included: `{file name: sha256}`."""
         files = {**self.sidecars.files, **{Path(name).name: file for name, file in self.files.items()}}
         return {name: sha256(file) for name, file in sorted(files.items())}
+
+    def lies_in(self, other: CheckpointView) -> bool:
+        """Return whether all bytes of this one's tensors lie in files of another, under whatever names and links."""
+        mine, theirs = ({view.files[stored.file].identity for one in view.tensors.values() for stored in one.stored}
+                        for view in (self, other))  # fmt: skip
+        return bool(mine) and mine <= theirs
 
     def cut(self, names: Iterable[str], elements: int | None = None) -> CheckpointView:
         """Keep only these tensors; one of more than `elements` is seen as its last `elements`, in one dimension.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -58,6 +59,14 @@ class RunView:
     origin: Origin = Origin.FIXTURE
     digests: Mapping[str, str] = field(default_factory=dict)
     laid: Mapping[tuple[int, str], float | None] = field(default_factory=dict)
+
+    @property
+    def started(self) -> str:
+        """Return when it began, in UTC, as a run of complete provenance tells; empty where that is not known."""
+        if self.origin is not Origin.LIVE:
+            return ""
+        began = dt.datetime.fromisoformat(str(self.facts["started"])).astimezone(dt.UTC)
+        return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     @property
     def column_names(self) -> tuple[str, ...]:
