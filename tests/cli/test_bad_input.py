@@ -171,8 +171,12 @@ def linked(folder: Path, way: str) -> tuple[Path, Path]:
         return source, next(source.glob("*-00001-*" if way == "shard" else "*.index.json"))
     other.mkdir()
     for file in source.iterdir():
-        link = {"hard links": os.link, "links": os.symlink, "linked shards": os.symlink}[way]
-        (shutil.copy if way == "linked shards" and file.suffix == ".json" else link)(file, other / file.name)
+        if way == "linked shards" and file.suffix == ".json":
+            shutil.copy(file, other / file.name)
+        elif way == "hard links":
+            os.link(file, other / file.name)
+        else:
+            (other / file.name).symlink_to(file)
     return source, other
 
 

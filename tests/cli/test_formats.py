@@ -63,7 +63,7 @@ def test_a_damaged_file_of_any_format_is_unreadable_with_place_and_reason(cli: C
 
 def lightning(weight: Any) -> dict[str, Any]:
     """Return what Lightning saves by default: weights, and beside them a k-th value of infinity and Adam's state."""
-    kept = {"monitor": None, "kth_value": torch.tensor(torch.inf), "best_k_models": {}}
+    kept: dict[str, Any] = {"monitor": None, "kth_value": torch.tensor(torch.inf), "best_k_models": {}}
     adam = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(32, 32), "exp_avg_sq": torch.zeros(32, 32)}
     return {
         "epoch": 0, "pytorch-lightning_version": "2.6.6", "state_dict": {"net.weight": weight},
