@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.cli.conftest import Cli
 from tests.formats.files import safetensors
 from tests.formats.quantised import QUANTISED, VALUES
@@ -63,6 +62,8 @@ def test_a_damaged_file_of_any_format_is_unreadable_with_place_and_reason(cli: C
 
 def lightning(weight: Any) -> dict[str, Any]:
     """Return what Lightning saves by default: weights, and beside them a k-th value of infinity and Adam's state."""
+    import torch
+
     kept: dict[str, Any] = {"monitor": None, "kth_value": torch.tensor(torch.inf), "best_k_models": {}}
     adam = {"step": torch.tensor(0.0), "exp_avg": torch.zeros(32, 32), "exp_avg_sq": torch.zeros(32, 32)}
     return {
@@ -72,6 +73,7 @@ def lightning(weight: Any) -> dict[str, Any]:
 
 
 def test_what_a_trainer_saves_beside_the_weights_is_counted_not_judged(cli: Cli, workplace: Path) -> None:
+    torch = pytest.importorskip("torch")
     weight = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
     torch.save(lightning(weight), workplace / "last.ckpt")
     ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=last.ckpt")
