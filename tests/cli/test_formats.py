@@ -87,5 +87,6 @@ def test_what_a_trainer_saves_beside_the_weights_is_counted_not_judged(cli: Cli,
 
 
 def test_a_state_dict_of_layers_called_like_training_state_is_judged(cli: Cli, workplace: Path) -> None:
+    torch = pytest.importorskip("torch")
     torch.save({"optimizer.weight": torch.full((4, 4), torch.nan)}, workplace / "flat.pt")
     assert cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=flat.pt").code == 1
