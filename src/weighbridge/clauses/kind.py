@@ -13,13 +13,13 @@ from weighbridge.model import (
     Measurement,
     Offence,
     Outcome,
-    Record,
     Rows,
     Series,
     SubjectKind,
     Value,
     Verdict,
 )
+from weighbridge.quantities import base
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -118,28 +118,18 @@ def blocked(code: str, figures: Fields = EMPTY, *, offences: Sequence[Offence] =
 
 
 def table_of(evidence: Evidence, need: str, row: type[R]) -> Rows[R]:
-    """Return the table of a need, whose rows are of one dataclass of `weighbridge.quantities`.
-
-    Raises:
-        TypeError: where it is no such table: a fault of the tool, never of a subject.
-    """
-    value = evidence[need].value
-    if not isinstance(value, Rows) or not all(isinstance(one, row) for one in value.rows):
-        raise TypeError(f"{need} is not a table of {row.__name__}")
-    return value
+    """Return the table of a need, whose rows are of one dataclass of `weighbridge.quantities`."""
+    return base.table_of(evidence[need], row)
 
 
 def rows_of(evidence: Evidence, need: str, row: type[R]) -> tuple[R, ...]:
-    """Return the rows of a need; raises as `table_of` does."""
-    return table_of(evidence, need, row).rows
+    """Return the rows of a need."""
+    return base.rows_of(evidence[need], row)
 
 
 def record_of(evidence: Evidence, need: str, record: type[R]) -> R | None:
-    """Return the record of a need, None where a trial took it away; raises TypeError where it is another."""
-    value = evidence[need].value
-    if not isinstance(value, Record) or not (value.value is None or isinstance(value.value, record)):
-        raise TypeError(f"{need} is not a record of {record.__name__}")
-    return value.value
+    """Return the record of a need, None where a trial took it away."""
+    return base.record_of(evidence[need], record)
 
 
 def series_of(evidence: Evidence, need: str) -> Series:

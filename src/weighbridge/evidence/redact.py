@@ -132,7 +132,7 @@ class Redactor:
         return text
 
     def _elsewhere(self, at: re.Match[str]) -> str:
-        """Name a path by its last part and a pseudonym of its folder, so that two of them stay different."""
+        """Return a path as its last part and a pseudonym of its folder, so that two of them stay different."""
         *folder, name = re.split(r"[/\\]", at[0].rstrip("/\\"))
         return f"${{ELSEWHERE}}/{keyed('dir', '/'.join(folder), self.key)}/{name}"
 

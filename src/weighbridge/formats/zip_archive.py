@@ -168,18 +168,6 @@ def _wide(narrow: tuple[int, int, int], extra: bytes, file: ReadableFile, at: in
     return [next(values) if value == FULL else value for value in narrow]
 
 
-def _content_at(file: ReadableFile, header: int, directory: int, raw: bytes, name: str) -> int:
-    """Find a member's content behind its local header, which must bear the same name."""
-    name_at = header + LOCAL.size
-    if name_at > directory or bytes(file.read(header, header + 4)) != MAGICS[0]:
-        refuse("header", f"no local header of {quoted(name)} at byte {header}", file, header)
-    *_, method, _, _, _, _, _, name_size, extra_size = LOCAL.unpack(file.read(header, name_at))
-    if method or bytes(file.read(name_at, name_at + name_size)) != raw:
-        refuse("header", f"the local header is of another member than {quoted(name)}", file, header)
-    start: int = name_at + name_size + extra_size
-    return start
-
-
 def refuse(code: str, what: str, file: ReadableFile, at: int) -> NoReturn:
     """Refuse an archive with `zip-…` and the byte."""
     remedy = STORE if code == "compressed" else BIND_DIRECTORY if file.name.endswith(".distcp") else WRITE_AGAIN

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from weighbridge.limits import fields
-from weighbridge.model import Measurement, Record, Rows, Series
+from weighbridge.model import Measurement, Record, Rows
 
 T = TypeVar("T")
 
@@ -47,36 +47,26 @@ def record(name: str, row: type[Any]) -> Quantity:
     return Quantity(name=name, form=Form.RECORD, row=row)
 
 
-def rows_of(measured: object, row: type[T]) -> tuple[T, ...]:
-    """Return the rows of a measurement whose value is a table of `row`.
+def table_of(measured: object, row: type[T]) -> Rows[T]:
+    """Return the table of a measurement, whose rows are of one dataclass.
 
     Raises:
-        TypeError: where it is none, which is a fault of the tool.
+        TypeError: where it is no such table: a fault of the tool, never of a subject.
     """
-    value = getattr(measured, "value", None) if isinstance(measured, Measurement) else None
+    value = measured.value if isinstance(measured, Measurement) else None
     if not isinstance(value, Rows) or not all(isinstance(one, row) for one in value.rows):
         raise TypeError(f"not a table of {row.__name__}")
-    return value.rows
+    return value
+
+
+def rows_of(measured: object, row: type[T]) -> tuple[T, ...]:
+    """Return the rows of a measurement whose value is a table; raises as `table_of` does."""
+    return table_of(measured, row).rows
 
 
 def record_of(measured: object, row: type[T]) -> T | None:
-    """Return the record of a measurement, None where a trial took it away.
-
-    Raises:
-        TypeError: where it is none, which is a fault of the tool.
-    """
+    """Return the record of a measurement, None where a trial took it away; raises TypeError where it is another."""
     value = measured.value if isinstance(measured, Measurement) else None
     if not isinstance(value, Record) or not (value.value is None or isinstance(value.value, row)):
         raise TypeError(f"not a record of {row.__name__}")
     return value.value
-
-
-def series_of(measured: object) -> Series:
-    """Return the series of a measurement whose value is one column of a run.
-
-    Raises:
-        TypeError: where it is none, which is a fault of the tool.
-    """
-    if not isinstance(measured, Measurement) or not isinstance(measured.value, Series):
-        raise TypeError("not a series")
-    return measured.value
