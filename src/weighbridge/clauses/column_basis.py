@@ -110,9 +110,12 @@ def _is_rounding(one: Stretch, row: StepColumn) -> bool:
     return is_rounding(one.length, min(one.jump, moves), row.finite)
 
 
-def is_rounding(length: int, moves: float, samples: int) -> bool:
-    """Return whether numbers that move by so many units of their resolution may repeat so often among so many."""
-    return moves <= MOST_ROUNDED or math.log(samples) - (length - 1) * math.log1p(moves) >= math.log(BY_CHANCE)
+def is_rounding(length: int, moves: float, samples: int, chance: float = BY_CHANCE) -> bool:
+    """Return whether numbers that move by so many units of their resolution may repeat so often among so many.
+
+    `chance` is how often they may be expected to, at least, in all of the samples.
+    """
+    return moves <= MOST_ROUNDED or math.log(max(samples, 1)) - (length - 1) * math.log1p(moves) >= math.log(chance)
 
 
 def too_quick(row: StepColumn, share: float = QUICK_SHARE) -> QuickSteps | None:

@@ -196,7 +196,7 @@ class CorpusEpoch:
 
     epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
     number: Annotated[int, Doc("its number, from 1", typical=1)]
-    by: Annotated[str, Doc("what tells where epochs begin: corpus_position or tokens", typical="corpus_position")]
+    by: Annotated[str, Doc("what tells where epochs begin: corpus_position, tokens, or sampled where none do", typical="corpus_position")]
     first_step: Annotated[int, Doc("step of its first row, -1 where that has none", unit="step", typical=0)]
     last_step: Annotated[int, Doc("step of its last row, -1 where that has none", unit="step", typical=39)]
     complete: Annotated[bool, Doc("another epoch follows", typical=True)]

@@ -151,7 +151,7 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
         "negative": int((held < 0).sum()),
         "zeros": int((held == 0).sum()),
         "first_not_positive_step": _first(steps.values[not_positive]),
-        "stretches": stretches(column, steps),
+        "stretches": tuple(one for _, one in stretches_at(column, steps)),
     }
 
 
@@ -166,8 +166,11 @@ def resolution(values: Floats) -> float:
     return max(decimal, binary) or scale * 2.0**-53
 
 
-def stretches(column: Dense, steps: Dense) -> tuple[Stretch, ...]:
-    """Return the runs of equal samples that rounding explains worst, at most 8; missing cells do not end a run."""
+def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
+    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among the samples.
+
+    Missing cells do not end a run.
+    """
     import numpy as np
 
     rows = np.flatnonzero(column.known)
@@ -180,13 +183,12 @@ def stretches(column: Dense, steps: Dense) -> tuple[Stretch, ...]:
         if end - begin > 1:
             first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
             jump, moves, changes = _distances(held, begin, end, begins)
-            found.append(
-                Stretch(
-                    first_step=first, last_step=last, length=end - begin, value=float(held[begin]), jump=jump,
-                    moves=moves, changes=changes,
-                )
+            one = Stretch(
+                first_step=first, last_step=last, length=end - begin, value=float(held[begin]), jump=jump,
+                moves=moves, changes=changes,
             )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (1 - one.length) * math.log1p(min(one.jump, one.changes))))[
+            found.append((begin, one))
+    return sorted(found, key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))[
         :LISTED_STRETCHES
     ]
 
