@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
-.PHONY: demo test test-fast lint bench clean
+.PHONY: demo test test-fast lint spec bench clean
 
 # The stamp depends on pyproject.toml, so that a changed dependency installs itself.
 $(VENV)/.ready: pyproject.toml
@@ -30,6 +30,10 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/weighbridge lint
+
+# The page of spec/ that follows from the code.
+spec: $(VENV)/.ready
+	$(BIN)/weighbridge schema --quantities > spec/quantities.md
 
 bench: $(VENV)/.ready
 	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %tensors.py,$(wildcard benchmarks/*.py)); do \

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "spec" / "conversions.md"
-TEXT = """# Conversions that were weighed
+TEXT = """# Conversions that were compared
 
-Real conversions, held against their sources by `weighbridge compare`. Written by `benchmarks/conversions_page.py` from
+Real conversions, compared with their sources by `weighbridge compare`. Written by `benchmarks/conversions_page.py` from
 what `conversions.py`, `quantised_conversions.py` and `damaged_conversions.py` beside it printed.
 
 Made with {made_with}.
@@ -48,8 +48,8 @@ The real model:
 
 ## Damaged
 
-Every conversion is damaged in one way and weighed. `right` names what was done; `honest` says no more than different
-content; `unseen` stays within the error of its block type, where no more can be told.
+Every conversion is damaged in one way and compared. `right` names what was done; `honest` says no more than different
+content; `unseen` stays within the error of its block type, where more cannot be detected.
 
 {damaged}
 """

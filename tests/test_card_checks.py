@@ -37,8 +37,9 @@ def first_only(value: Any) -> Any:
             return Rows(key, rows[:1])
         case Series(step, values):
             return Series(step[:1], values[:1])
-        case Record(fields):
-            return Record(dict(list(fields.items())[:1]))
+        case Record(record):
+            unseen = [field.name for field in dataclasses.fields(record)[1:]]
+            return Record(dataclasses.replace(record, **{name: type(getattr(record, name))() for name in unseen}))
 
 
 Measure = Callable[[Views, Fields], Measurement | Unmeasured]

@@ -26,7 +26,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.quantities.tensors import TensorPair
 
 KEY = "tensor_values.a.b.default"
@@ -37,7 +37,8 @@ GATE = GateDecl(id="G", kind="byte-identity", title="t", subjects={"source": "a"
 def row(name: str, **more: Any) -> TensorPair:
     same = {"source_dtype": "F32", "candidate_dtype": "F32", "source_shape": [4], "candidate_shape": [4], "elements": 4}
     size = {"source_bytes": 16, "candidate_bytes": 16, "differing_bytes": 0, "first_difference": None, "nonzero": True}
-    return typed("tensor_values", {"name": name, **same, **size, "reproduced": {"identical": 4}, **more})
+    row: TensorPair = typed("tensor_values", {"name": name, **same, **size, "reproduced": {"identical": 4}, **more})
+    return row
 
 
 def pairs(*rows: TensorPair, total: int | None = None) -> Measurement:

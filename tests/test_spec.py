@@ -10,13 +10,17 @@ import pytest
 
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
-from weighbridge.evidence import codec, layout, manifest, statement
+from weighbridge.evidence import codec, manifest, statement
+from weighbridge.evidence.seal import LOG_TAIL
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields
 from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import model_defaults, model_keys
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.base import Form
+from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
 from weighbridge.verifiers import model_config
 from weighbridge.views.forward_subject import Captured, ForwardSubject
@@ -78,19 +82,19 @@ def test_every_subject_kind_and_key_of_a_parameter_is_on_the_page() -> None:
 
 
 def test_every_file_of_a_bundle_is_on_its_page() -> None:
-    files = {statement.FILE, manifest.FILE, layout.CONTRACT_YAML, layout.CONTRACT_JSON, layout.VERDICTS,
-             layout.CANARIES, layout.ENVIRONMENT}  # fmt: skip
+    files = {statement.FILE, manifest.FILE, manifest.CONTRACT_YAML, manifest.CONTRACT_JSON, manifest.VERDICTS,
+             manifest.CANARIES, manifest.ENVIRONMENT}  # fmt: skip
     listed = first_column(section("bundle", "## Folder"))
     assert files <= set(listed)
     folders = {word.partition("/")[0] + "/" for word in listed if "/" in word}
-    assert folders == {layout.MEASUREMENTS, layout.LOGS, "signatures/"}
+    assert folders == {manifest.MEASUREMENTS, manifest.LOGS, "signatures/"}
 
 
 def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
     text = section("bundle", "## Folder")
     caps = (manifest.MAX_FILE >> 20, manifest.MAX_BUNDLE >> 30, f"{manifest.MAX_FILES:,}")
     assert "A file has at most {} MiB, a bundle at most {} GiB and {} files.".format(*caps) in text
-    assert f"the last {layout.LOG_TAIL >> 10} KiB" in text
+    assert f"the last {LOG_TAIL >> 10} KiB" in text
     assert manifest.MAX_DEPTH == 3
     assert "at most three parts" in text
 
@@ -192,7 +196,7 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "a" / "run.json").read_text())
     assert set(run) <= set(first_column(section("run-directory", "## `run.json`")))
     (row,) = [json.loads(line) for line in (tmp_path / "a" / "steps.jsonl").read_text().splitlines()]
-    assert list(row) == first_column(section("run-directory", "## `steps.jsonl`"))
+    assert [*row, "skipped"] == first_column(section("run-directory", "## `steps.jsonl`"))
     probe, end = [json.loads(line) for line in (tmp_path / "a" / "events.jsonl").read_text().splitlines()]
     listed = first_column(section("run-directory", "### A probe"))
     assert set(probe) - {"event", "step"} <= set(listed)
@@ -218,3 +222,25 @@ def test_every_mechanism_is_explained_in_the_order_in_which_they_are_tried() -> 
     found = [name for name in words(section("tensor-values", "## Mechanisms")) if name not in (UNEXPLAINED, QUANTISED)]
     assert tuple(found) == MECHANISMS
     assert {UNEXPLAINED, QUANTISED} <= set(words(section("tensor-values", "## Mechanisms")))
+
+
+# --- Quantities -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_quantities_is_what_follows_from_the_dataclasses() -> None:
+    assert page("quantities") == quantities_page(), "run `make spec`"
+
+
+def test_every_quantity_and_field_is_on_the_page_of_quantities() -> None:
+    for name, quantity in QUANTITIES.items():
+        told = section("quantities", f"## {name}")
+        if quantity.form is not Form.SERIES:
+            assert first_column(told) == [item.key for item in fields(quantity.row)]
+
+
+def test_every_link_into_the_page_of_quantities_leads_to_a_heading() -> None:
+    headings = {heading.lower() for heading in re.findall(r"^## (\w+)$", page("quantities"), re.MULTILINE)}
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "spec").glob("*.md"))
+    anchors = re.findall(r"\]\((?:quantities\.md)?#([a-z_]+)\)", pages)
+    assert set(anchors) <= headings
+    assert len(anchors) > 10

@@ -84,11 +84,18 @@ def check_gate_card(card: GateCard) -> Iterator[Check]:
     except (WeighbridgeError, LimitsError) as error:
         yield Check(name=card.kind, wrong=(str(error),))
         return
+    told_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
+    told_of |= {code: words.says for code, words in card.codes.items()}
+    yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(told_of)))
     yield _same(f"{card.kind}: every code has its words", set(card.codes), set(kind.codes))
     yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(kind, told)))
     yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
     for example, verdict in told:
         yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
+
+
+def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
+    return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
 
 
 def _unshown(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
@@ -138,6 +145,10 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
     if verifier is None:
         yield Check(name=card.quantity, wrong=(f"no verifier measures {card.quantity!r} of {list(card.subjects)}",))
         return
+    words = {word: getattr(card, word) for word in ("measures", "method", "pitfalls", "canary", "specimens")}
+    unwritten = tuple(_unwritten(words))
+    if unwritten:  # words alone are no check that held: a card whose specimens were all skipped showed nothing
+        yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
     for specimen in card.specimens:
         yield _measure_specimen(verifier, specimen, specimens)
 
@@ -193,7 +204,7 @@ def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -
         case Record(fields):
             found = plain(fields)
         case Rows(key, rows):
-            found = {str(row[key]): plain(row) for row in rows}
+            found = {str(getattr(row, key)): plain(row) for row in rows}
         case Series(step, value):
             found = {"step": list(step), "value": list(value)}
     yield from _subset(expects, found, "")

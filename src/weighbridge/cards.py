@@ -179,7 +179,7 @@ def fill(template: str, figures: Mapping[str, object]) -> str:
 
 
 def render(card: GateWords, verdict: Verdict) -> list[str]:
-    """Say a verdict in the card's words: a line for each offence, or one for a pass or a block."""
+    """Return a verdict in the card's words: a line for each offence, or one for a pass or a block."""
     figures = numbers(verdict)
     if verdict.outcome is Outcome.PASS:
         return [fill(card.passes, figures)]
@@ -189,12 +189,12 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
 
 
 def besides(card: GateWords, verdict: Verdict) -> str:
-    """Say what a FAIL tells besides its offences, or nothing."""
+    """Return what a FAIL tells besides its offences, empty where that is nothing."""
     return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
 
 
 def numbers(verdict: Verdict) -> dict[str, Json]:
-    """Name every number of a verdict, as a card's words call it."""
+    """Return every number of a verdict by its name, as a card's words call it."""
     named: dict[str, Json] = {
         "counted": verdict.counted, "of": verdict.of, "measured": verdict.measured, "limit": verdict.limit,
         "enough": verdict.enough, "unit": verdict.unit, "headroom": _headroom(verdict),

@@ -9,9 +9,10 @@ Examples:
         says: "…"
 
 `with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place away, and
-`"*"` stands for every place that is there. A record gives fields over the typical record. A series has its column's name
-(`at`), its `values` and their `steps` (from 0 on without them); a whole number as key is a step whose value is another,
-or is taken away with `null`. A need that is `null` has nothing in it. `says` are the exact words, demanded of one example a code.
+`"*"` stands for every place that is there. A record gives fields over the typical record. A series has the name of its
+column (`at`), its `values` and their `steps` (from 0 on without them); a whole number as key is a step whose value is
+another, or is taken away with `null`. A need that is `null` has nothing in it. `says` are the exact words, demanded of
+one example a code.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class ExitCode(enum.IntEnum):
 
 
 def expected(finding: Finding, expect_blocked: frozenset[str]) -> bool:
-    """Tell whether a finding is blocked as expected: for want of a requirement on this host, and nothing else."""
+    """Return whether a finding is blocked as expected: for want of a requirement on this host, and nothing else."""
     return (
         finding.gate in expect_blocked
         and finding.verdict.outcome is Outcome.BLOCKED

@@ -38,7 +38,7 @@ from weighbridge.model import (
 )
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 
 HOST = "host"
 DEFAULT = "default"
@@ -56,13 +56,13 @@ class Request:
 
     @property
     def key(self) -> str:
-        """Name this measurement; unique, and fit for a file name."""
+        """Return the name of this measurement: unique, and fit for a file name."""
         named = ".".join((self.quantity, *self.subjects, self.instance))
         return named if self.options == "{}" else f"{named}.{sha256(self.options.encode())[:8]}"
 
 
 def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
-    """Say which measurement a gate's need is, on one instance."""
+    """Return the measurement that a gate's need is, on one instance."""
     options: dict[str, Json] = {key: gate.measure[key] for key in need.options if key in gate.measure}
     subjects = tuple(gate.subjects[role] for role in need.of)
     return Request(
@@ -71,7 +71,7 @@ def request_for(gate: GateDecl, need: Need, instance: str) -> Request:
 
 
 def facts_request(gate: GateDecl, instance: str) -> Request | None:
-    """Say which facts a gate's `where:` is about: those of its first role, or None without conditions."""
+    """Return the facts that a gate's `where:` is about: those of its first role, or None without conditions."""
     if not gate.where:
         return None
     first = gate.subjects[next(iter(KINDS[gate.kind].roles))]
@@ -79,7 +79,7 @@ def facts_request(gate: GateDecl, instance: str) -> Request | None:
 
 
 def host_request(gate: GateDecl) -> Request | None:
-    """Say which measurement of the host a gate's `requires:` is about, or None without requirements."""
+    """Return the measurement of the host that a gate's `requires:` is about, or None without requirements."""
     return Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}") if gate.requires else None
 
 

@@ -109,7 +109,7 @@ def _field(item: dataclasses.Field[Any], hint: Any) -> Field:
 
 @dataclass(slots=True)
 class _Reading:
-    """One value being read. An exact reading converts nothing, fills in nothing, knows no bounds."""
+    """One value being read; an exact reading converts nothing, fills in nothing and knows no bounds."""
 
     exact: bool
     omitted: Omitted
@@ -128,10 +128,10 @@ def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, om
         LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
     """
     reading = _Reading(exact, omitted)
-    value = _read_class(cls, data, path, reading)
+    value = typing.cast(T, _read_class(cls, data, path, reading))
     if reading.problems:
         raise LimitsError(reading.problems)
-    return typing.cast(T, value)
+    return value
 
 
 def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> object:
@@ -162,12 +162,9 @@ def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path:
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """Return the nearest known word as `; did you mean 'x'?`, or a list of what is known when none is near."""
     candidates = list(known)
-    near = _close(word, candidates)
-    if near:
+    if near := _close(word, candidates):
         return f"; did you mean {near[0]!r}?"
-    if len(candidates) > LISTED:
-        return ""
-    return f"; known: {', '.join(sorted(candidates))}" if candidates else ""
+    return f"; known: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= LISTED else ""
 
 
 def _close(word: str, candidates: Sequence[str]) -> list[str]:
@@ -249,8 +246,7 @@ def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) 
         return data
     if doc.choices:
         return _read_choice(doc.choices, data, path, reading, str)
-    wrong = _out_of_bounds(doc, data)
-    if wrong:
+    if wrong := _out_of_bounds(doc, data):
         reading.note("bad-form" if isinstance(data, str) else "out-of-bounds", f"{show(data)} is not {wrong}", path)
     return data
 
@@ -281,13 +277,9 @@ def _out_of_bounds(doc: Doc, data: object) -> str:
         return ""
     if isinstance(data, float) and not math.isfinite(data):
         return "finite"
-    checks = (
-        (doc.gt, operator.gt, ">"),
-        (doc.ge, operator.ge, "≥"),
-        (doc.lt, operator.lt, "<"),
-        (doc.le, operator.le, "≤"),
-    )
-    broken = (f"{sign} {limit:g}" for limit, holds, sign in checks if limit is not None and not holds(data, limit))
+    above = ((doc.gt, operator.gt, ">"), (doc.ge, operator.ge, "≥"))
+    bounds = (*above, (doc.lt, operator.lt, "<"), (doc.le, operator.le, "≤"))
+    broken = (f"{sign} {limit:g}" for limit, holds, sign in bounds if limit is not None and not holds(data, limit))
     return next(broken, "")
 
 
@@ -314,13 +306,9 @@ _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "
 
 def schema(cls: type) -> dict[str, Any]:
     """Describe a limits class as a JSON Schema (2020-12) object that accepts what `read` accepts."""
-    items = fields(cls)
-    required = [item.key for item in items if item.required]
-    body: dict[str, Any] = {
-        "type": "object",
-        "properties": {item.key: _described(_schema(item.type, item.doc), item.doc) for item in items},
-        "additionalProperties": False,
-    }
+    properties = {item.key: _described(_schema(item.type, item.doc), item.doc) for item in fields(cls)}
+    required = [item.key for item in fields(cls) if item.required]
+    body: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return body | ({"required": required} if required else {})
 
 
@@ -334,34 +322,21 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if origin is Annotated:
         return _described(_schema(args[0], args[1]), args[1])
     if origin in (typing.Union, types.UnionType):
-        return _union_schema(args, doc)
+        kinds = [kind for kind in args if kind is not type(None)]
+        null = ["null"] if len(kinds) < len(args) else []
+        if len(kinds) > 1:
+            return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
+        inner = _schema(kinds[0], doc)
+        return {"anyOf": [inner, {"type": "null"}]} if null else inner
     if origin is tuple:
-        return _tuple_schema(args, doc)
+        count = {"minItems": doc.min_items} if doc.min_items else {}
+        count = count if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}
+        return {"type": "array", "items": _schema(args[0], doc), **count}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         names = {"propertyNames": {"pattern": _whole(doc.keys)}} if doc.keys else {}
         return {"type": "object", "additionalProperties": _schema(args[1], doc)} | names
     if dataclasses.is_dataclass(kind):
         return schema(typing.cast(type, kind))
-    return _scalar_schema(kind, doc)
-
-
-def _union_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
-    kinds = [kind for kind in args if kind is not type(None)]
-    null = ["null"] if len(kinds) < len(args) else []
-    if len(kinds) > 1:
-        return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
-    inner = _schema(kinds[0], doc)
-    return {"anyOf": [inner, {"type": "null"}]} if null else inner
-
-
-def _tuple_schema(args: tuple[Any, ...], doc: Doc) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": "array", "items": _schema(args[0], doc)}
-    if args[-1] is not Ellipsis:
-        return body | {"minItems": len(args), "maxItems": len(args)}
-    return body | ({"minItems": doc.min_items} if doc.min_items else {})
-
-
-def _scalar_schema(kind: Any, doc: Doc) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return {"type": "string", "enum": [str(member.value) for member in kind]}
     return _bounds_schema(doc) if kind is object else {"type": _JSON_TYPES[kind], **_bounds_schema(doc)}
@@ -392,11 +367,8 @@ def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         left_out = omitted.get(type(value), frozenset())
-        return {
-            item.key: plain(getattr(value, item.name), omitted)
-            for item in fields(type(value))
-            if item.name not in left_out
-        }
+        kept = (item for item in fields(type(value)) if item.name not in left_out)
+        return {item.key: plain(getattr(value, item.name), omitted) for item in kept}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -408,10 +380,8 @@ def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
 
 def loosened(old: Any, new: Any) -> tuple[str, ...]:
     """List the keys whose new value is not known to be as tight as the old one; both are of one limits class."""
-    cls: type = type(old)
-    return tuple(
-        item.key for item in fields(cls) if not _as_tight(item.doc, getattr(old, item.name), getattr(new, item.name))
-    )
+    pairs = ((item, getattr(old, item.name), getattr(new, item.name)) for item in fields(type(old)))
+    return tuple(item.key for item, before, after in pairs if not _as_tight(item.doc, before, after))
 
 
 def _as_tight(doc: Doc, old: Any, new: Any) -> bool:

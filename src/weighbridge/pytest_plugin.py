@@ -5,7 +5,7 @@ Loaded by every pytest on the machine, so it imports nothing of ours until a con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,15 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Take a YAML file that says it is a contract."""
-    if file_path.suffix not in {".yaml", ".yml"} or not _is_contract(file_path):
+    """Collect a YAML file that says it is a contract."""
+    if file_path.suffix not in {".yaml", ".yml"}:
         return None
-    return ContractFile.from_parent(parent, path=file_path)
-
-
-def _is_contract(path: Path) -> bool:
-    with path.open("rb") as file:
-        return any(line.startswith(MARK) for line in file.read(HEAD).splitlines())
+    with file_path.open("rb") as file:
+        is_contract = any(line.startswith(MARK) for line in file.read(HEAD).splitlines())
+    return ContractFile.from_parent(parent, path=file_path) if is_contract else None
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
@@ -70,7 +67,10 @@ class ContractFile(pytest.File):
         try:
             self._loaded = load_contract(str(self.path))
             contract = self._loaded.contract
-            mine = [text for text in self.config.getoption("--gate-subject") if _names(text, contract.subjects)]
+            given: list[str] = self.config.getoption(
+                "--gate-subject"
+            )  # of several contracts, where several are collected
+            mine = [text for text in given if text.partition("=")[0].partition("@")[0] in contract.subjects]
             self._bound = bind(contract, self.path.parent, mine)
         except WeighbridgeError as error:
             raise self.CollectError(str(error)) from None
@@ -91,11 +91,6 @@ class ContractFile(pytest.File):
         return self._evaluation
 
 
-def _names(argument: str, subjects: Iterable[str]) -> bool:
-    """Tell whether an argument binds one of these subjects; several contracts may be collected at once."""
-    return argument.partition("=")[0].partition("@")[0] in set(subjects)
-
-
 class GateItem(pytest.Item):
     """One gate on one instance."""
 
@@ -113,7 +108,7 @@ class GateItem(pytest.Item):
         self.user_properties.append((PROPERTY, str(outcome)))
         if outcome is Outcome.PASS:
             return
-        text = "\n".join(self._lines())
+        text = self._text(finding)
         if expected(finding, frozenset(self.config.getoption("--gate-expect-blocked"))):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
@@ -126,15 +121,15 @@ class GateItem(pytest.Item):
         assert isinstance(contract, ContractFile)
         return next(f for f in contract.evaluation().findings if (f.gate, f.instance) == self.key)
 
-    def _lines(self) -> Iterator[str]:
+    def _text(self, finding: Finding) -> str:
         import click
 
-        from weighbridge.report.terminal import block
+        from weighbridge.report.lines import block
 
         contract = self.parent
         assert isinstance(contract, ContractFile)
         title = next(g.title for g in contract.evaluation().contract.gates if g.id == self.key[0])
-        yield from map(click.unstyle, block(self.finding(), title, "", contract.evaluation().measured))
+        return click.unstyle("\n".join(block(finding, title, "", contract.evaluation().measured)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show what the gate found; a traceback only where something broke."""
@@ -143,7 +138,7 @@ class GateItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Name the gate in headings."""
+        """Return the gate's place and name in headings."""
         return self.path, None, self.name
 
 

@@ -34,7 +34,7 @@ from weighbridge.model import (
     Unmeasured,
 )
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
@@ -260,9 +260,12 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
     With a redactor, names and secrets are replaced and the subjects digested; without, nothing is meant to be kept.
     """
     views, canaries = session.views, session.canaries
+    digests: Mapping[tuple[str, str], Mapping[str, str]] = {}
     if redactor:
         from weighbridge.evidence.redact import redact_canary
 
+        nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}  # large ones two at a time
+        digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
         canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
     return Sealed(
         contract=session.contract,
@@ -273,7 +276,7 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
         origins={
             key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
         },
-        digests=_digests(views) if redactor else {},
+        digests=digests,
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
         started=session.started,
     )
@@ -283,12 +286,6 @@ def judge(sealed: Sealed) -> Evaluation:
     """Judge every gate on every instance that was measured; nothing but the sealed form is looked at."""
     findings = judge_contract(sealed.contract, sealed.instances, sealed.measured, sealed.canaries)
     return Evaluation(**vars(sealed), findings=findings, finished=dt.datetime.now(dt.UTC))
-
-
-def _digests(views: Mapping[tuple[str, str], Any]) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """Digest every subject, large checkpoints two at a time."""
-    sizes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}
-    return dict(zip(sizes, threads.map_in_order(lambda key: views[key].digest(), sizes), strict=True))
 
 
 def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:

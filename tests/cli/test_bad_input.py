@@ -164,7 +164,7 @@ def test_a_file_is_not_held_against_itself(cli: Cli, workplace: Path, other: str
 
 def test_compare_says_that_both_names_lead_to_one_file(cli: Cli) -> None:
     ended = cli("compare", checkpoint("a.safetensors"), "a.safetensors")
-    assert ended.lines[1] == "  both names lead to one file, which always agrees with itself"
+    assert ended.lines[1] == "  both paths are the same file, so nothing can differ"
 
 
 def test_an_empty_contract_shows_nothing_in_any_company(cli: Cli, workplace: Path) -> None:
@@ -286,7 +286,7 @@ def test_an_interrupted_weighing_leaves_nothing_behind(workplace: Path, how: sig
         time.sleep(0.05)
     process.send_signal(how)
     _, said = process.communicate(timeout=30)
-    assert (process.returncode, said.strip()) == (130, "interrupted: nothing unfinished was kept")
+    assert (process.returncode, said.strip()) == (130, "interrupted: unfinished work was discarded")
     assert not (workplace / "evidence").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((workplace / "pid").read_text()), 0)
@@ -414,7 +414,7 @@ def test_colour_and_progress_are_for_terminals_that_want_them(workplace: Path) -
 def test_a_ledger_that_is_not_there_is_not_whole(cli: Cli, workplace: Path) -> None:
     ended = cli("ledger", "check", "--ledger", workplace / "typo")
     assert ended.code == 2
-    assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger to be checked")
+    assert ended.err.startswith(f"{workplace}/typo: no-ledger there is no ledger here")
 
 
 def test_a_line_is_broken_between_words_only_and_its_rest_is_indented() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 from weighbridge.data import data_path
-from weighbridge.model import Fields
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers import tensor_values
 from weighbridge.views import checkpoint
 
@@ -42,7 +42,7 @@ def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli
     assert ended.code == 1
     said = "wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16"
     assert f"  model.norm.weight: {said}" in ended.lines
-    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 dtype (bf16-bits-as-f16)"
+    assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 wrong dtype (bf16-bits-as-f16)"
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:
@@ -55,15 +55,15 @@ def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cl
 def test_hints_follow_the_mechanisms_that_were_found_and_the_code_where_none_was(cli: Cli) -> None:
     def hints(source: str, candidate: str) -> list[str]:
         lines = cli("compare", specimen(source), specimen(candidate)).lines
-        return [line.strip() for line in lines if line.startswith(("  likely:", "  first:", "  look:"))]
+        return [line.strip() for line in lines if line.startswith(("  likely cause:", "  try first:", "  look at:"))]
 
     assert hints("values.safetensors", "swapped-and-turned.safetensors") == [
-        "likely: other-tensor: Another tensor of the source, which is named.",
-        "first: Check the converter's map of names; this tensor's place was taken by another.",
-        "likely: transposed: A matrix that is transposed, or is not, against what was meant.",
-        "first: Check the converter's rule for this tensor; Conv1D weights are stored the other way round.",
+        "likely cause: other-tensor: Another tensor of the source, which is named.",
+        "try first: Check the converter's map of names; this tensor's place was taken by another.",
+        "likely cause: transposed: A matrix that is transposed, or is not, against what was meant.",
+        "try first: Check the converter's rule for this tensor; Conv1D weights are stored the other way round.",
     ]
-    assert hints("source.safetensors", "flipped-bit.safetensors")[0] == "likely: other weights, or a damaged file"
+    assert hints("source.safetensors", "flipped-bit.safetensors")[0] == "likely cause: other weights, or a damaged file"
 
 
 def test_one_flipped_bit_is_told_with_tensor_offset_and_both_values(cli: Cli) -> None:
@@ -87,7 +87,7 @@ def test_several_imports_are_compared_tensor_by_tensor_so_that_the_source_is_rea
     read: list[str] = []
     row = tensor_values._Pair.row
 
-    def seen(pair: tensor_values._Pair, place: tensor_values.Place) -> Fields:
+    def seen(pair: tensor_values._Pair, place: tensor_values.Place) -> TensorPair:
         read.append(place[0])
         return row(pair, place)
 

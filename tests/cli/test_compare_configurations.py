@@ -41,7 +41,7 @@ def test_a_wrong_rope_base_alone_makes_the_import_different(cli: Cli, model: tup
     assert ended.code == 1
     assert ended.lines[-2:] == [
         "  configuration: rope_base: 500000 (config.json rope_theta) became 10000 (nothing said; the default)",
-        "DIFFERENT: 21 of 21 tensors are what was meant, but not 1 of 6 fields of the configuration: rope_base",
+        "DIFFERENT: 21 of 21 tensors are what was meant, but 1 of 6 configuration fields differ: rope_base",
     ]
 
 
@@ -57,13 +57,13 @@ def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tu
     rewritten(model[0], rope_theta=500000)
     ended = cli("compare", *model, "--headers")
     assert ended.code == 1
-    assert ended.lines[-1].startswith("DIFFERENT: 1 of 6 fields of the configuration: rope_base; BLOCKED: not-compared")
+    assert ended.lines[-1].startswith("DIFFERENT: 1 of 6 configuration fields differ: rope_base; BLOCKED: not-compared")
 
 
 def test_both_halves_stand_in_one_answer(cli: Cli) -> None:
     ended = cli("compare", CONFIGS / "llama", CONFIGS / "wrong-base.gguf")
     assert ended.code == 1
-    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 17 fields of the configuration: rope_base"
+    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 17 configuration fields differ: rope_base"
     assert ended.lines[-1] == answer
 
 

@@ -22,7 +22,7 @@ from weighbridge.exit_code import ExitCode
 from weighbridge.gates import KINDS
 from weighbridge.glossary import glossary
 from weighbridge.limits import fields
-from weighbridge.report.terminal import STATUS_WORDS
+from weighbridge.report.lines import STATUS_WORDS
 from weighbridge.verifiers import VERIFIERS
 
 SOURCE = Path(weighbridge.__file__).parent

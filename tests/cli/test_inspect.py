@@ -30,14 +30,14 @@ def test_says_what_looks_wrong_and_lists_those_tensors_first(cli: Cli) -> None:
     assert ended.code == 0
     at = ended.lines.index("  looks wrong        1")
     assert ended.lines[at - 2 :] == [
-        "  labels             mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
+        "  stored dtypes      mislabelled: 2 of 3 tensors decided; undecided: too few elements: 1",
         "  precision          F16 with 10 of 10 bits: 1, F32 with 0 of 23 bits: 1, F32 with 23 of 23 bits: 1",
         "  looks wrong        1",
         "    z: labelled F16, but its bits are like weights as BF16 (0.011 bits an element from the nearest law, "
         "1.304 as F16; 2000 sampled)",
         "  z                                        F16      [40, 50]  4000 bytes  10 of 10 bits used"
-        "  label mislabelled",
-        "  a                                        F32      [40, 50]  8000 bytes  23 of 23 bits used  label ok",
+        "  stored dtype mislabelled",
+        "  a                                        F32      [40, 50]  8000 bytes  23 of 23 bits used  stored dtype ok",
         "  b                                        F32      [9]  36 bytes  0 of 23 bits used",
     ]
 

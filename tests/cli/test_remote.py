@@ -41,7 +41,7 @@ def test_compare_reads_both_sides_by_url(cli: Cli, site: Site) -> None:
 
 def test_compare_says_that_both_urls_are_one(cli: Cli, site: Site) -> None:
     ended = cli("compare", f"{site.url}/one.safetensors", f"{site.url}/one.safetensors")
-    assert "  both names lead to one file, which always agrees with itself" in ended.lines
+    assert "  both paths are the same file, so nothing can differ" in ended.lines
 
 
 def test_a_damaged_import_elsewhere_differs(cli: Cli, site: Site, workplace: Path) -> None:

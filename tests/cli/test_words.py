@@ -16,7 +16,7 @@ from weighbridge.gates import KINDS
 SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
     "status why", "ledger check", "ledger reconcile", "evidence verify", "evidence show", "evidence rejudge",
-    "amend draft",
+    "amend draft", "new kind", "new verifier",
 )  # fmt: skip
 
 
@@ -33,7 +33,11 @@ def test_every_example_can_be_pasted(cli: Cli, verb: str) -> None:
     assert examples
     for example in examples:
         assert re.match(rf"  Example: weighbridge {verb.split(maxsplit=1)[0]}\b", example)
-        assert len(example) <= 120
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS, *SUBVERBS])
+def test_help_fits_a_terminal_of_80_columns(cli: Cli, verb: str) -> None:
+    assert [line for line in cli(*verb.split(), "--help").lines if len(line) > 80] == []
 
 
 def test_help_names_the_tool_as_it_is_typed(cli: Cli) -> None:

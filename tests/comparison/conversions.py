@@ -14,7 +14,9 @@ from tests.formats.files import safetensors
 
 from weighbridge.gates.value_preservation import KIND
 from weighbridge.limits import read
-from weighbridge.model import Fields, Measurement, Rows, Verdict
+from weighbridge.model import Measurement, Verdict
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -133,13 +135,11 @@ def gguf_file(
 
 def weighed(
     source: Path, candidate: Path, policy: str = "lossless", **options: Any
-) -> tuple[dict[str, Fields], Verdict]:
+) -> tuple[dict[str, TensorPair], Verdict]:
     """Measure and judge a pair: the rows by name, and the verdict."""
     views = open_checkpoint(source), open_checkpoint(candidate)
     found = VERIFIER.measure(views, options)
     assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
     assert found.total == VERIFIER.extent(views, options)
-    return {str(row["name"]): row for row in found.value.rows}, KIND.judge(
-        {"pairs": found}, read(KIND.limits, {"policy": policy})
-    )
+    verdict = KIND.judge({"pairs": found}, read(KIND.limits, {"policy": policy}))
+    return {row.name: row for row in rows_of(found, TensorPair)}, verdict

@@ -111,7 +111,7 @@ def test_blocks_without_an_exact_way_are_tried_under_other_makings_too(
     blocks = Stored("Q4_K", (2, 256), QUANTISED)
     rows, verdict = weighed(hf, write(tmp_path / "m.gguf", head, dict.fromkeys(names, blocks)), policy)
     assert [offence.figures["mechanism"] for offence in verdict.offences if offence.place in names] == named
-    assert rows[names[0]]["errors_otherwise"] == {}  # nothing is read again where every block is like its values
+    assert rows[names[0]].errors_otherwise == {}  # nothing is read again where every block is like its values
 
 
 @pytest.mark.parametrize(("error", "named"), [(BOUND["Q4_K"], 512), (math.nextafter(BOUND["Q4_K"], 1), None)])

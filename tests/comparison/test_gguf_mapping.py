@@ -45,9 +45,9 @@ def test_a_conversion_is_what_was_meant(tmp_path: Path, architecture: str, dtype
     assert verdict.offences == ()
     assert verdict.outcome == "PASS"
     if architecture == "llama":
-        assert rows[K]["transform"] == f"rope permutation of {KV} heads"
+        assert rows[K].transform == f"rope permutation of {KV} heads"
     if architecture == "gemma":
-        assert (rows[NORM]["transform"], str(class_of(rows[NORM]))) == ("+1", "VALUE_EQUAL")
+        assert (rows[NORM].transform, str(class_of(rows[NORM]))) == ("+1", "VALUE_EQUAL")
         assert str(class_of(rows["lm_head.weight"])) == "DROPPED"
 
 
@@ -57,7 +57,7 @@ def test_experts_are_stacked_in_the_order_of_their_numbers(tmp_path: Path) -> No
     gguf_file(tmp_path / "m.gguf", converted(source, "llama"), "llama", {"*": "Q8_0"})
     rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf", "requant:Q8_0")
     assert verdict.outcome == "PASS"
-    assert (rows[EXPERT]["transform"], rows[EXPERT]["reproduced"]) == (
+    assert (rows[EXPERT].transform, rows[EXPERT].reproduced) == (
         "4 experts stacked",
         {"requantised": 4 * 96 * 64},
     )
@@ -92,7 +92,7 @@ def test_a_mask_may_go_and_a_bias_that_is_named_like_one_may_not(tmp_path: Path,
     source["model.layers.0.attn.bias"] = np.ones(shape, np.float32)
     rows, verdict = weighed(directory(tmp_path / "hf", source), tmp_path / "m.gguf")
     assert [offence.code for offence in verdict.offences] == [code] * bool(code)
-    assert bool(rows["model.layers.0.attn.bias"]["drop_rule"]) is not bool(code)
+    assert bool(rows["model.layers.0.attn.bias"].drop_rule) is not bool(code)
 
 
 @pytest.mark.parametrize(("kept", "refused"), [(36, False), (35, True)])
@@ -151,7 +151,7 @@ def test_a_permutation_is_undone_with_the_source_s_head_counts_whatever_the_impo
     hf = directory(tmp_path / "hf", source)
     right = gguf_file(tmp_path / "right.gguf", converted(source, "llama"), "llama", heads=(said, said))
     rows, verdict = weighed(hf, right)
-    assert (verdict.outcome, rows[Q]["transform"]) == (Outcome.PASS, f"rope permutation of {HEADS} heads")
+    assert (verdict.outcome, rows[Q].transform) == (Outcome.PASS, f"rope permutation of {HEADS} heads")
     wrong = converted(source, "llama")
     wrong[Q] = permuted(source["model.layers.1.self_attn.q_proj.weight"], 2)
     _, verdict = weighed(hf, gguf_file(tmp_path / "wrong.gguf", wrong, "llama", heads=(2, KV)))

@@ -198,3 +198,9 @@ def test_a_long_circle_is_cut(tmp_path: Path, gates: int, shown: str) -> None:
     )
     (message,) = told(tmp_path, HEAD.replace("  run: {kind: run}\n", "") + "gates:\n" + circle)
     assert shown in message
+
+
+def test_a_time_wants_a_shape_where_it_is_recorded_and_none_where_a_command_is_run() -> None:
+    loaded = load_contract("builtin:gpu-training-backend")
+    assert "device-refusal" in {gate.kind for gate in loaded.contract.gates if not gate.where}
+    assert [found for found in loaded.warnings if found.code == "time-without-where"] == []

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.contract.load import builtin_names, load_contract
+from weighbridge.contract.load import LoadedContract, builtin_names, load_contract, reused
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
 from weighbridge.gates import KINDS
 from weighbridge.limits import read
@@ -68,6 +69,7 @@ def test_a_contract_is_resolved_with_limits_and_defaults_written_out(tmp_path: P
             title="Nothing but lm_head* may go",
             subjects={"source": "source", "candidate": "copy"},
             limits={"policy": "lossless", "allow": [], "allow_missing": ["lm_head*"], "allow_extra": []},
+            measure={"headers": False, "map": "auto", "names": {}, "rename": []},
             severity=Severity.REQUIRED,
             binds=("AC-1",),
             max_age_days=30.0,
@@ -271,3 +273,35 @@ def test_any_value_replaced_is_read_or_refused_with_a_place(tmp_path: Path, line
         load_contract(name)
     except ContractError as error:
         assert all(re.search(r":\d+:\d+$", problem.where) for problem in error.problems), str(error)
+
+
+# --- One id and version -----------------------------------------------------------------------------------------------
+
+
+HEAD = "weighbridge: contract/v0\nid: c\nversion: 1.0.0\ntitle: {}\nowner: o\n"
+
+
+def loaded(folder: Path, name: str, title: str) -> tuple[LoadedContract, str]:
+    (folder / name).write_text(HEAD.format(title))
+    contract = load_contract(folder / name)
+    return contract, digests(contract.contract).whole
+
+
+def test_one_id_and_version_with_two_contents_is_told_at_the_version(tmp_path: Path) -> None:
+    first, second = loaded(tmp_path, "a.yaml", "one"), loaded(tmp_path, "b.yaml", "two")
+    assert [str(found).replace(f"{tmp_path}/", "") for found in reused([first, second], {})] == [
+        "b.yaml:3:10: reused-version c 1.0.0 has another content in a.yaml\n  raise the version"
+    ]
+
+
+def test_a_copy_with_other_comments_is_the_same_content(tmp_path: Path) -> None:
+    first = loaded(tmp_path, "a.yaml", "one")
+    second = loaded(tmp_path, "b.yaml", "one # more")
+    assert list(reused([first, second], {})) == []
+
+
+def test_a_version_that_the_ledger_knows_with_another_content_is_told(tmp_path: Path) -> None:
+    one = loaded(tmp_path, "a.yaml", "one")
+    assert list(reused([one], {("c", "1.0.0"): one[1]})) == []
+    (found,) = reused([one], {("c", "1.0.0"): "0" * 64})
+    assert found.what == "c 1.0.0 has another content in the ledger"

@@ -15,7 +15,7 @@ from torch.nn import functional  # noqa: E402
 
 from weighbridge.demo import models  # noqa: E402
 from weighbridge.demo.gpt import GPT, SHAPE  # noqa: E402
-from weighbridge.demo.importing import to_gguf  # noqa: E402
+from weighbridge.demo.story import to_gguf  # noqa: E402
 
 
 def test_attention_is_pytorchs_causal_attention() -> None:

@@ -1,5 +1,3 @@
-"""The demo is the main job, run for real: every step is a command that ends as it must."""
-
 from __future__ import annotations
 
 import json
@@ -57,7 +55,7 @@ def test_no_column_of_the_run_has_too_few_samples_to_tell_from_noise(told: str) 
 def test_the_good_import_is_the_same_and_the_mislabelled_one_is_told_apart_by_mechanism(told: str) -> None:
     assert "\nSAME: 53 of 53 tensors (" in step(told, "weighbridge compare model.safetensors model.gguf")
     lying = step(told, "weighbridge compare model.safetensors mislabelled.safetensors")
-    assert "DIFFERENT: 53 of 53 tensors: 53 dtype (bf16-bits-as-f16)" in lying
+    assert "DIFFERENT: 53 of 53 tensors: 53 wrong dtype (bf16-bits-as-f16)" in lying
 
 
 def test_two_backends_agree_and_a_dropped_bias_is_named_where_it_first_shows(told: str) -> None:
@@ -106,3 +104,55 @@ def test_the_run_and_the_checkpoint_are_files_that_other_tools_read(told: str, f
     steps = [json.loads(line) for line in (folder / "run" / "steps.jsonl").read_text().splitlines()]
     assert [row["step"] for row in steps] == list(range(len(steps)))
     assert steps[-1]["loss"] < steps[0]["loss"] / 1.5
+
+
+# --- Importing --------------------------------------------------------------------------------------------------------
+
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from weighbridge.demo.gpt import GPT  # noqa: E402
+from weighbridge.demo.models import read_gguf  # noqa: E402
+from weighbridge.demo.story import mislabel, to_gguf  # noqa: E402
+from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    state = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in GPT().state_dict().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def payloads(view: CheckpointView) -> dict[str, bytes]:
+    return {name: b"".join(bytes(chunk) for chunk in view.chunks(name, 1 << 20)) for name in view.names()}
+
+
+def test_the_gguf_import_holds_the_same_tensors_bit_for_bit(source: Path) -> None:
+    to_gguf(source, source.with_name("model.gguf"))
+    before, after = open_checkpoint(source), open_checkpoint(source.with_name("model.gguf"))
+    assert payloads(after) == payloads(before)
+    assert len(before.names()) == 53
+    for name in before.names():
+        assert (after.tensor(name).dtype, after.tensor(name).shape) == ("BF16", before.tensor(name).shape)
+
+
+def test_the_numpy_backend_reads_the_import_as_exact_float32(source: Path) -> None:
+    to_gguf(source, source.with_name("model.gguf"))
+    read, kept = read_gguf(source.with_name("model.gguf")), load_file(source)
+    assert set(read) == set(kept)
+    for name, tensor in kept.items():
+        assert read[name].dtype.name == "float32"
+        assert torch.equal(torch.from_numpy(read[name]), tensor.float())
+
+
+def test_mislabelling_changes_every_label_and_nothing_else(source: Path) -> None:
+    mislabel(source, source.with_name("mislabelled.safetensors"))
+    before, after = open_checkpoint(source), open_checkpoint(source.with_name("mislabelled.safetensors"))
+    assert payloads(after) == payloads(before)
+    assert {after.tensor(name).dtype for name in after.names()} == {"F16"}
+    for name in before.names():
+        assert after.tensor(name).shape == before.tensor(name).shape

@@ -17,6 +17,7 @@ from weighbridge.errors import BundleError
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
+    RULES,
     Redactor,
     host_pseudonym,
     project_key,
@@ -25,7 +26,6 @@ from weighbridge.evidence.redact import (
     redactor_here,
     scan,
 )
-from weighbridge.evidence.secret_rules import RULES
 from weighbridge.model import Measurement, Rows
 from weighbridge.pseudonym import keyed
 

@@ -280,7 +280,7 @@ def test_a_verdict_written_by_hand_does_not_follow(tmp_path: Path) -> None:
         files["verdicts.json"] = files["verdicts.json"].replace(b'"outcome":"FAIL"', b'"outcome":"PASS"')
 
     answers = verify(resealed(bundle.path, edit), NOW)
-    assert answers.rederivation.details[0].endswith("sealed PASS (label), judged again FAIL (label); outcome")
+    assert answers.rederivation.details[0].endswith("sealed PASS (dtype), judged again FAIL (dtype); outcome")
 
 
 def test_loosened_limits_are_not_the_contract_stated(bundle: Bundle) -> None:
@@ -323,12 +323,12 @@ def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
 
 
 def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {name: dataclasses.replace(kind, version=2) for name, kind in KINDS.items()}
-    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", kinds)
+    kinds = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    monkeypatch.setattr("weighbridge.evidence.review.KINDS", kinds)
     answers = verify(bundle.path, NOW)
     assert answers.rederivation.held is Held.CANNOT_SAY
     assert answers.rederivation.says == (
-        "not re-derivable here: judged by byte-identity/1, dtype-preservation/1, which this version does not have"
+        "not re-derivable here: judged by byte-identity/2, dtype-preservation/2, which this version does not have"
     )
     assert answers.exit_code == 3
 
@@ -387,7 +387,7 @@ def test_an_array_under_another_digest_is_refused(bundle: Bundle) -> None:
 def test_judging_again_gives_the_same_bytes_under_another_locale_zone_and_hash_seed(bundle: Bundle) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from weighbridge.evidence.rejudge import rejudge\n"
+        "from weighbridge.evidence.review import rejudge\n"
         "from weighbridge.evidence.unseal import unseal\n"
         "sys.stdout.buffer.write(rejudge(unseal(Path(sys.argv[1]))))\n"
         "heavy = {'torch', 'numpy', 'gguf', 'yaml', 'weighbridge.views', 'weighbridge.verifiers'} & set(sys.modules)\n"

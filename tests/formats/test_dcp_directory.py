@@ -17,6 +17,8 @@ from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.formats.torch_pickle import DTYPES  # noqa: E402
+from weighbridge.quantities.base import rows_of  # noqa: E402
+from weighbridge.quantities.checkpoints import FileStructure  # noqa: E402
 from weighbridge.verifiers.file_structure import VERIFIER  # noqa: E402
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
 
@@ -138,7 +140,7 @@ def test_a_file_left_over_from_another_save_is_told_and_a_rank_without_items_is_
     (tmp_path / "x" / "__1_0.distcp").touch()
     (tmp_path / "x" / "__2_0.distcp").write_bytes(b"left over")
     found = VERIFIER.measure((view,), {})
-    assert [(row["name"], row["role"], row["tensor_bytes"]) for row in found.value.rows] == [  # type: ignore[union-attr]
+    assert [(row.name, row.role, row.tensor_bytes) for row in rows_of(found, FileStructure)] == [
         ("file .metadata", "index", 12),
         ("file __0_0.distcp", "weights", 12),
         ("file __2_0.distcp", "beside", 0),

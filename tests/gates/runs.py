@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.gates.mutation import Passing
+from tests.rows import typed
 
 from weighbridge.cards import gate_card
 from weighbridge.examples import examples
 from weighbridge.gates import KINDS
 from weighbridge.limits import plain
-from weighbridge.model import Outcome
+from weighbridge.model import Measurement, Outcome, Rows
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.structure import build
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:
+    """Return pairs of tensors as evidence, each as typical as the card's examples but for what is told."""
+    kept = tuple(typed("tensor_values", row) for row in rows)
+    value = Rows("name", kept)
+    return {"pairs": Measurement(quantity="tensor_values", value=value, by="test", examined=len(kept), total=len(kept))}
 
 
 def column(name: str, **more: Any) -> StepColumn:

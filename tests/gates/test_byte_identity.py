@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gates.mutation import table
+from tests.gates.runs import table
 
 from weighbridge.gates.byte_identity import KIND
 from weighbridge.limits import read

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.gates.mutation import table
+from tests.gates.runs import table
 
 from weighbridge.cards import gate_card
 from weighbridge.clauses import tensor_pairs

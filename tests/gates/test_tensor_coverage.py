@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -45,8 +46,13 @@ class Looked(tuple[str, ...]):
 def test_trials_of_a_long_table_neither_write_ranges_out_nor_search_all_places_for_each_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written = []
-    monkeypatch.setattr(tensor_coverage, "spelled", lambda names: written.append(names) or spelled(names))
+    written: list[object] = []
+
+    def counted(names: Iterable[str]) -> Iterator[str]:
+        written.append(names)
+        return spelled(names)
+
+    monkeypatch.setattr(tensor_coverage, "spelled", counted)
     limits, found = read(KIND.limits, {"expected": ["{0..499}"]}), evidence(*({"name": str(at)} for at in range(500)))
     verdict = KIND.judge(found, limits)
     trials = list(falsify(KIND, found, limits, replace(verdict, looked=Looked(verdict.looked))))

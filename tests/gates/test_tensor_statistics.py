@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from tests.rows import typed
 
 from weighbridge.gates.tensor_statistics import KIND
 from weighbridge.limits import read
@@ -20,8 +21,7 @@ def moments(name: str, **more: Any) -> dict[str, Any]:
 
 
 def table(*rows: Mapping[str, Any]) -> dict[str, Measurement]:
-    kept = tuple(map(dict, rows))
-    value = Rows("name", kept)
+    value = Rows("name", tuple(typed("tensor_moments", row) for row in rows))
     return {"moments": Measurement(quantity="tensor_moments", value=value, by="test", examined=1, total=1)}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.gates.mutation import table
+from tests.gates.runs import table
 from tests.rows import typed
 
 from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, TYPICAL_ERROR

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.evidence.drafts import NOON, gate
 
 from weighbridge.errors import LedgerError
-from weighbridge.evidence.timestamps import moment, utc
+from weighbridge.evidence.statement import moment, utc
 from weighbridge.ledger.fold import (
     ACTIVE,
     DISCHARGED,

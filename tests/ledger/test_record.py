@@ -140,7 +140,7 @@ def test_a_bundle_of_another_kind_version_moves_nothing(
 ) -> None:
     bundle = sealed(tmp_path)
     newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
-    monkeypatch.setattr("weighbridge.evidence.rejudge.KINDS", newer)
+    monkeypatch.setattr("weighbridge.evidence.review.KINDS", newer)
     with pytest.raises(LedgerError, match=r"not-rederivable .* other versions of its gate kinds"):
         recorded(ledger, bundle)
 

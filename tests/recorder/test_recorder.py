@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.recorder.scenarios import loop  # noqa: E402
 from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
 
+from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -310,11 +312,15 @@ def test_what_fails_in_the_recorder_is_written_down_warned_of_once_and_kept_out_
     with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader) as rec:
         batches = iter(rec.loader)
         loss = work.step(next(batches))
-        with pytest.warns(RuntimeWarning, match="weighbridge recorder failed in step: RuntimeError; training goes on"):
+        with pytest.warns(RuntimeWarning, match=r"failed in step: RuntimeError: .* size 3; training goes on"):
             rec.step(torch.zeros(3))  # no scalar, so no loss
         rec.step(torch.zeros(3))
         rec.step(loss)
-    assert [event["what"] for event in events(tmp_path / "a", "recorder-failure")] == ["step: RuntimeError"] * 2
+    failures = events(tmp_path / "a", "recorder-failure")
+    assert [event["what"] for event in failures] == [
+        "step: RuntimeError: shape '[]' is invalid for input of size 3"
+    ] * 2
+    assert {"loss", "wall_ms", "grad_norm"} <= set(failures[0]["costs"])
     assert [row["step"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [2]
 
 
@@ -330,7 +336,7 @@ def test_a_failure_is_raised_where_that_was_asked_for(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made_costs_the_record_and_not_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     work = training()
-    with pytest.warns(RuntimeWarning, match="failed in _open: NotADirectoryError"):  # noqa: SIM117
+    with pytest.warns(RuntimeWarning, match="failed in _claim: NotADirectoryError: .* <path>; training"):  # noqa: SIM117
         with Recorder(tmp_path / "file" / "a", work.model, work.optimizer, loader=work.loader) as rec:
             work.run(rec.loader, rec.step)
     assert len(work.losses) == PASS
@@ -365,27 +371,220 @@ from tests.recorder.training import training
 from weighbridge.recorder import Recorder
 work = training()
 with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
-    for batch in rec.cycle():
+    for number, batch in enumerate(rec.cycle()):
+        rec.step(work.step(batch))
+        print(number, flush=True)
+"""
+
+
+def started(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **more)
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_a_log_that_can_be_read_and_lost_the_step_under_way_at_most(tmp_path: Path) -> None:
+    process = started("-c", KILLED, str(tmp_path / "a"), stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == 70:
+                process.send_signal(signal.SIGKILL)
+                break
+        last = int([line, *process.stdout.read().splitlines()][-1])
+    assert process.returncode == -signal.SIGKILL
+    run = open_run(tmp_path / "a")
+    assert run.facts["pid"] == process.pid
+    assert last + 1 <= run.rows <= last + 2
+    assert not run.notes.get("torn_last_line")
+    assert [event["event"] for event in run.events][:2] == ["device", "wrap"]
+    assert "end" not in [event["event"] for event in run.events]
+
+
+# --- Wrong calls ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_could_never_have_worked_is_raised_in_the_first_step(tmp_path: Path) -> None:
+    work = training()
+    with (
+        Recorder(tmp_path / "a", work.model, work.optimizer) as rec,
+        pytest.raises(TypeError, match="unexpected keyword argument 'val_loss'"),
+    ):
+        rec.step(1.0, val_loss=2.0)  # type: ignore[call-arg]
+
+
+def test_a_wrong_call_later_on_is_a_failure_on_record_and_shifts_no_step(tmp_path: Path) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:
+        rec.step(1.0)
+        with pytest.warns(RuntimeWarning, match="unexpected keyword argument 'val_loss'"):
+            rec.step(1.0, val_loss=2.0)  # type: ignore[call-arg]
+        rec.step(3.0)
+    (failure,) = events(tmp_path / "a", "recorder-failure")
+    assert (failure["step"], failure["what"][:16]) == (1, "step: TypeError:")
+    assert [row["step"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [0, 2]
+
+
+# --- Updates ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_norm_is_taken_after_the_closure_of_its_own_step(tmp_path: Path) -> None:
+    work = training()
+    norms: list[float] = []
+    with Recorder(tmp_path / "a", work.model, work.optimizer, on_fail="raise") as rec:
+        for batch in work.loader:
+
+            def closure(batch: Any = batch) -> Any:
+                work.optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(
+                    work.model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
+                )
+                loss.backward()
+                norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in work.model.parameters()])))
+                return loss
+
+            rec.step(work.optimizer.step(closure))
+    assert [row["grad_norm"] for row in rows(tmp_path / "a" / "steps.jsonl")] == norms
+
+
+def test_an_optimizer_that_cannot_be_watched_costs_its_columns_and_no_clock(tmp_path: Path) -> None:
+    class Odd:
+        param_groups = ({"lr": 0.5},)
+        state: types.MappingProxyType[str, Any] = types.MappingProxyType({})
+
+    with pytest.warns(RuntimeWarning, match="AttributeError: 'Odd' object has no attribute 'register_step_post_hook'"):  # noqa: SIM117
+        with Recorder(tmp_path / "a", training().model, Odd()) as rec:  # type: ignore[arg-type]
+            rec.step(1.0)
+    (row,) = rows(tmp_path / "a" / "steps.jsonl")
+    assert 0 < row["wall_ms"] < 60_000
+    assert "skipped" not in row
+    assert events(tmp_path / "a", "recorder-failure")[0]["costs"] == ["lr", "grad_norm", "skipped"]
+
+
+def test_a_step_without_a_start_has_no_duration(tmp_path: Path) -> None:
+    rec = Recorder(tmp_path / "a", training().model)
+    rec._claim()
+    rec.step(1.0)
+    rec._close(None)
+    (row,) = rows(tmp_path / "a" / "steps.jsonl")
+    assert not {"wall_ms", "cpu_ms"} & set(row)
+
+
+def test_steps_that_the_scaler_skipped_are_told_and_have_no_norm(tmp_path: Path) -> None:
+    loop(tmp_path / "a", autocast=torch.float16, scaler=True)
+    found = rows(tmp_path / "a" / "steps.jsonl")
+    skipped = [row["step"] for row in found if row.get("skipped")]
+    assert 0 < len(skipped) < len(found)
+    assert [row["step"] for row in found if "grad_norm" not in row] == skipped
+    assert events(tmp_path / "a", "recorder-failure") == []
+
+
+# --- Tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make", [torch.ones, lambda *shape: {"input_ids": torch.ones(*shape)}, lambda *s: [torch.ones(*s)]]
+)
+def test_rows_of_one_more_token_than_the_context_count_the_context(make: Any, tmp_path: Path) -> None:
+    loader = [make(BATCH, SEQ + 1)]
+    with Recorder(tmp_path / "a", training().model, loader=loader, on_fail="raise", **SHAPE) as rec:
+        for _ in rec.loader:
+            rec.step(1.0)
+    assert [row["tokens"] for row in rows(tmp_path / "a" / "steps.jsonl")] == [BATCH * SEQ]
+
+
+@pytest.mark.parametrize("by", ["sampler", "word"])
+def test_sampled_batches_count_tokens_and_make_no_passes(by: str, tmp_path: Path) -> None:
+    ids = torch.ones(ROWS, SEQ + 1)
+    sampler = torch.utils.data.RandomSampler(ids, replacement=True) if by == "sampler" else None
+    loader = torch.utils.data.DataLoader(ids, batch_size=BATCH, sampler=sampler)
+    with Recorder(
+        tmp_path / "a", training().model, loader=loader, on_fail="raise", sampled=by == "word", **SHAPE
+    ) as rec:
+        for _, _batch in zip(range(2 * PASS), rec.cycle(), strict=False):
+            rec.step(1.0)
+    found = rows(tmp_path / "a" / "steps.jsonl")
+    assert [row["tokens"] for row in found] == [BATCH * SEQ] * 2 * PASS
+    assert not any({"corpus_position", "wraps"} & set(row) for row in found)
+    assert events(tmp_path / "a", "wrap") == []
+    assert json.loads((tmp_path / "a" / "run.json").read_text())["data"]["sampled"] is True
+
+
+# --- A disk that is full, warnings that are errors, other recorders ---------------------------------------------------
+
+FULL = """
+import resource, sys
+from tests.recorder.training import training
+from weighbridge.recorder import Recorder
+work = training()
+with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
+    for number, batch in zip(range(40), rec.cycle()):
+        if number in (10, 30):
+            size = rec._steps._whole + 20 if number == 10 else resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         rec.step(work.step(batch))
 """
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_a_log_that_can_be_read(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path / "a")],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    log = tmp_path / "a" / "steps.jsonl"
-    while process.poll() is None and not (log.exists() and log.stat().st_size > 10_000):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    run = open_run(tmp_path / "a")
-    assert run.facts["pid"] == process.pid
-    assert run.rows >= 64
-    assert not run.notes.get("torn_last_line")
-    assert [event["event"] for event in run.events][:2] == ["device", "wrap"]
-    assert "end" not in [event["event"] for event in run.events]
+def test_a_disk_that_is_full_for_a_while_costs_no_row_even_where_warnings_are_errors(tmp_path: Path) -> None:
+    process = started("-W", "error::RuntimeWarning", "-c", FULL, str(tmp_path / "a"), stderr=subprocess.PIPE)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert said.count("weighbridge recorder: the run directory cannot be written: OSError") == 1
+    assert [row["step"] for row in rows(tmp_path / "a" / "steps.jsonl")] == list(range(40))
+    assert [event["steps"] for event in events(tmp_path / "a", "end")] == [40]
+    assert events(tmp_path / "a", "recorder-failure") == []
+
+
+def test_rows_that_a_full_disk_cost_are_told_and_the_log_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer, loader=work.loader, **SHAPE) as rec:
+        batches = rec.cycle()
+        assert rec._steps is not None
+        rec.step(work.step(next(batches)))
+        rec._steps.lost = 3
+        rec.step(work.step(next(batches)))
+    (failure,) = events(tmp_path / "a", "recorder-failure")
+    assert failure["what"] == "3 rows could not be written"
+    assert {"loss", "device"} <= set(failure["costs"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_warnings_are_errors_the_recorder_says_it_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = training()
+    with Recorder(tmp_path / "a", work.model, work.optimizer) as rec:
+        rec.step(torch.zeros(3))
+    assert "failed in step: RuntimeError" in capsys.readouterr().err
+
+
+def test_the_second_of_two_recorders_on_one_directory_is_refused(tmp_path: Path) -> None:
+    one, other = (Recorder(tmp_path / "a", training().model) for _ in range(2))
+    with one, pytest.raises(FileExistsError, match="holds a run already"):
+        other.__enter__()
+    assert not [event for event in events(tmp_path / "a", "end") if event["steps"]]
+
+
+# --- Ranks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_spawned_ranks_without_an_environment_write_a_directory_each_and_learn_the_same(tmp_path: Path) -> None:
+    process = started("-m", "tests.recorder.spawned", str(tmp_path))
+    assert process.wait() == 0
+    for rank in (0, 1):
+        assert len({(tmp_path / f"{name}-{rank}").read_text() for name in ("alone", "early", "late")}) == 1
+        for name in ("early", "late"):
+            path = tmp_path / name / f"rank-{rank}"
+            assert [row["step"] for row in rows(path / "steps.jsonl")] == [0, 1]
+            run = json.loads((path / "run.json").read_text())
+            assert (run["rank"], run["world_size"]) == (rank, 2)
+    assert sorted(path.name for path in (tmp_path / "early").iterdir()) == ["rank-0", "rank-1"]
+    with pytest.raises(SubjectError, match="a run of 2 ranks: rank-0, rank-1"):
+        open_run(tmp_path / "late")

@@ -15,6 +15,7 @@ from weighbridge.recorder.residency import (  # noqa: E402
     allocated_bytes,
     bytes_by_device,
     model_bytes,
+    not_auditable,
     optimizer_bytes,
     resolved_device,
 )
@@ -77,6 +78,22 @@ def test_an_audit_changes_no_result() -> None:
     watched = torch.nn.functional.dropout(torch.randn(64) @ torch.randn(64, 8))
     audit.pause()
     assert torch.equal(plain, watched)
+
+
+def test_an_operator_that_takes_functions_runs_under_an_audit() -> None:
+    x = torch.randn(4)
+    audit = DispatchAudit()
+    audit.resume()
+    found = torch.ops.higher_order.cond(x.sum() > 1e9, torch.sin, torch.cos, (x,))
+    audit.pause()
+    assert torch.equal(found, x.cos())
+
+
+def test_a_torch_that_would_stop_compiling_is_not_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    monkeypatch.delattr(TorchDispatchMode, "ignore_compile_internals")
+    assert not_auditable(torch.nn.Linear(1, 1)).endswith("would compile nothing more after an audit")
 
 
 def test_a_tensor_counts_once_and_each_under_its_device() -> None:

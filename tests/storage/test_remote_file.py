@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
-from weighbridge.scheduling.transfer import pack_view, unpack_view
 
 from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.model_config.sidecar_files import config_beside
+from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import USUAL
@@ -239,7 +239,7 @@ def test_files_left_over_beside_an_index_elsewhere_are_seen(memory: str) -> None
         filesystem.pipe_file(f"/shelf/{name}", data)
     found = file_structure.measure((open_checkpoint(memory),), {})
     assert isinstance(found.value, Rows)
-    assert {row["name"]: row["role"] for row in found.value.rows} == {
+    assert {row.name: row.role for row in found.value.rows} == {
         "file model 1.safetensors": "weights",
         "file model%2.safetensors": "weights",
         "file model.safetensors.index.json": "index",
@@ -504,8 +504,10 @@ def test_a_flipped_bit_elsewhere_is_found_where_it_is(site: Site, tmp_path: Path
     site.files["/m/big.safetensors"] = bytes(damaged)
     (tmp_path / "a.safetensors").write_bytes(BIG)
     views = open_checkpoint(tmp_path / "a.safetensors"), open_checkpoint(f"{site.url}/big.safetensors")
-    found = bytewise.compare(*views, "a", 1)
-    assert (found.differing_bytes, found.first, found.equal_units) == (1, 2 * LARGE + 5, len(DATA) - 1)
+    sides = (views[0], "a"), (views[1], "a")
+    ((at, one, other),) = bytewise.unequal(*sides, 1)
+    assert bytewise.differing(*sides) == 1
+    assert [at + inside for inside in range(len(one)) if one[inside] != other[inside]] == [2 * LARGE + 5]
 
 
 def test_comparing_elsewhere_gives_the_rows_that_comparing_here_gives(site: Site, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def repeating(at: int) -> Blinding:
 
 
 def _renamed(row: Any, key: str, place: str) -> Any:
-    return dataclasses.replace(row, **{key: place}) if dataclasses.is_dataclass(row) else {**row, key: place}
+    return dataclasses.replace(row, **{key: place})
 
 
 def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
@@ -56,7 +56,7 @@ def _told(found: Measured, change: Callable[[Any], Any]) -> Measured:
     match found.value:
         case Rows(key, rows):
             kept = change(rows)
-            same = kept if isinstance(kept, tuple) else tuple(_renamed(kept, key, row[key]) for row in rows)
+            same = kept if isinstance(kept, tuple) else tuple(_renamed(kept, key, getattr(row, key)) for row in rows)
             return dataclasses.replace(found, value=Rows(key, same))
         case Series(step, values):
             less = change(values)

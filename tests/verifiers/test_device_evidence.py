@@ -52,6 +52,17 @@ def test_a_run_without_a_probe_still_tells_what_was_asked_for() -> None:
     assert (row.place, row.requested, row.resolved, row.parameters) == ("run", "cuda", "cuda:0", None)
 
 
+@pytest.mark.parametrize(("costs", "blocks"), [({}, True), ({"costs": ["device"]}, True), ({"costs": ["loss"]}, False)])
+def test_a_recorder_that_failed_where_this_evidence_is_made_leaves_it_unmeasured(
+    costs: dict[str, Any], blocks: bool, tmp_path: Path
+) -> None:
+    failed = {"event": "recorder-failure", "step": 3, "what": "_probe: OSError: no", **costs}
+    result = VERIFIER.measure((run(tmp_path, {"step": 0}, failed),), {})
+    assert isinstance(result, Unmeasured) == blocks
+    if isinstance(result, Unmeasured):
+        assert (result.code, result.why) == ("recorder-failed", "the recorder failed at step 3: _probe: OSError: no")
+
+
 def test_a_report_without_a_process_id_is_unmeasured() -> None:
     result = VERIFIER.measure((open_run(SPECIMENS / "report.jsonl"),), {})
     assert isinstance(result, Unmeasured)
@@ -72,7 +83,7 @@ def test_a_step_that_was_probed_twice_has_two_places(tmp_path: Path) -> None:
 
 def test_what_a_probe_does_not_tell_is_absent_and_no_number(tmp_path: Path) -> None:
     (row,) = measured(run(tmp_path, {"step": 0}))
-    assert row.parameters is row.optimizer is row.ops is row.allocated_bytes is None
+    assert (row.parameters, row.optimizer, row.ops, row.allocated_bytes) == (None, None, None, None)
     assert (row.witnesses, row.why, row.dispatch) == ((), {}, "")
 
 

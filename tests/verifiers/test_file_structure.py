@@ -24,7 +24,7 @@ def rows_of(view: Any) -> dict[str, Any]:
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
     assert VERIFIER.extent((view,), {}) == len(found.value.rows) == found.examined
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 def sharded(folder: Path) -> CheckpointView:
@@ -38,15 +38,15 @@ def test_an_index_that_declares_no_number_declares_nothing(tmp_path: Path, total
     index = tmp_path / "x" / "model.safetensors.index.json"
     index.write_text(json.dumps({**json.loads(index.read_text()), "metadata": {"total_size": total}}))
     rows = rows_of(open_checkpoint(tmp_path / "x"))
-    assert rows["file model.safetensors.index.json"]["declared_bytes"] is None
+    assert rows["file model.safetensors.index.json"].declared_bytes is None
 
 
 def test_shards_of_another_revision_are_told(tmp_path: Path) -> None:
     view = sharded(tmp_path)
-    assert {row["role"] for row in rows_of(view).values()} == {"index", "weights"}
+    assert {row.role for row in rows_of(view).values()} == {"index", "weights"}
     shutil.copy(SPECIMENS / "source.safetensors", tmp_path / "x" / "model-00003-of-00002.safetensors")
     (tmp_path / "x" / "tokenizer.json").write_text("{}")
-    beside = [name for name, row in rows_of(view).items() if row["role"] == "beside"]
+    beside = [name for name, row in rows_of(view).items() if row.role == "beside"]
     assert beside == ["file model-00003-of-00002.safetensors"]
 
 
@@ -54,7 +54,7 @@ def test_an_index_beside_the_file_that_was_bound_is_told(tmp_path: Path) -> None
     sharded(tmp_path)
     shutil.copy(SPECIMENS / "source.safetensors", tmp_path / "x" / "model.safetensors")
     rows = rows_of(open_checkpoint(tmp_path / "x" / "model.safetensors"))
-    assert {name: row["role"] for name, row in rows.items()} == {
+    assert {name: row.role for name, row in rows.items()} == {
         "file model.safetensors": "weights",
         "file model.safetensors.index.json": "beside",
     }
@@ -82,10 +82,10 @@ def archive(folder: Path, *, flipped: bool = False) -> CheckpointView:
 
 def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -> None:
     row = rows_of(archive(tmp_path))["file x.npz"]
-    assert (row["checksums"], row["wrong_checksums"]) == (3, ())
-    (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"]["wrong_checksums"]
-    assert wrong["place"] == "c.npy"
-    assert wrong["stored"] != wrong["computed"]
+    assert (row.checksums, row.wrong_checksums) == (3, ())
+    (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"].wrong_checksums
+    assert wrong.place == "c.npy"
+    assert wrong.stored != wrong.computed
 
 
 @pytest.mark.parametrize("flipped", [False, True])

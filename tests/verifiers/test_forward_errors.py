@@ -21,7 +21,7 @@ from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasu
 from weighbridge.verifiers import forward_errors  # noqa: E402
 from weighbridge.verifiers.forward_errors import ROUNDOFF, VERIFIER, measure  # noqa: E402
 from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402
-from weighbridge.views.forward_subject import open_model  # noqa: E402
+from weighbridge.views.forward_subject import ModelView  # noqa: E402
 from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 # --- The reference ----------------------------------------------------------------------------------------------------
@@ -115,9 +115,7 @@ def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -
     class OnCuda:
         make = staticmethod(lambda: TorchForward(module=nn.Identity(), taps={}, tokens=[[1, 2], [3, 4]], device="cuda"))
 
-    view = open_model("ready_made:stack")
-    view.factory = OnCuda()  # type: ignore[assignment]
-    found = measure((named("reference"), view), {})
+    found = measure((named("reference"), ModelView(OnCuda())), {})  # type: ignore[arg-type]
     assert isinstance(found, Unmeasured)
     assert found.code == "no-cuda"
 
@@ -162,10 +160,8 @@ def test_a_nan_in_the_candidate_is_counted_where_it_is() -> None:
 
 def test_equal_weights_are_told_by_digest_and_unequal_ones_by_name() -> None:
     same = rows(measured(named("reference"), named("fused_bfloat16")))["embed"].weights
-    assert isinstance(same, Mapping)
     assert (same.of, same.on_both_sides, same.differing) == (39, 39, 0)
     other = rows(measured(named("reference"), named("bias_dropped")))["embed"].weights
-    assert isinstance(other, Mapping)
     assert (other.differing, other.first_differing) == (1, "layers.1.attn.q.bias")
 
 

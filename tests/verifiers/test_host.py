@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.model import Measurement, Record
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import host
 from weighbridge.verifiers.host import VERIFIER, HostView, built_for

@@ -24,7 +24,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.model_config.sidecar_files import CONFIG
-from weighbridge.quantities.checkpoint import EntryDifference
+from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
@@ -78,15 +78,13 @@ def rows(*views: CheckpointView) -> dict[str, Any]:
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
     assert found.examined == VERIFIER.extent(views, {})
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 def unlike(found: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Give the fields that can be compared and do not agree."""
     return {
-        name: (row["source"], row["candidate"])
-        for name, row in found.items()
-        if not row["why"] and row["source"] != row["candidate"]
+        name: (row.source, row.candidate) for name, row in found.items() if not row.why and row.source != row.candidate
     }
 
 
@@ -132,15 +130,15 @@ def test_an_activation_that_the_import_s_loader_does_not_compute_differs(tmp_pat
 
 def test_entries_are_compared_one_by_one_and_padding_is_no_entry(source: CheckpointView, tmp_path: Path) -> None:
     padded = header(tmp_path / "padded.gguf", [*PIECES, "[PAD300]", "[PAD301]"], vocab_size=300)
-    assert rows(source, padded)["tokens"]["differing"] == 0
+    assert rows(source, padded)["tokens"].differing == 0
     swapped = header(tmp_path / "swapped.gguf", [*PIECES[:-2], PIECES[-1], PIECES[-2]], MERGES[::-1])
     found = rows(source, swapped)
-    assert (found["tokens"]["differing"], found["tokens"]["first_difference"]["index"]) == (2, 298)
-    assert found["merges"]["first_difference"] == EntryDifference(index=0, source="a a", candidate="l l")
+    assert (found["tokens"].differing, found["tokens"].first_difference.index) == (2, 298)
+    assert found["merges"].first_difference == EntryDifference(index=0, source="a a", candidate="l l")
     short = rows(source, header(tmp_path / "short.gguf", PIECES[:-1], vocab_size=300))["tokens"]
-    assert short["first_difference"] == EntryDifference(index=299, source="piece-299", candidate="nothing")
+    assert short.first_difference == EntryDifference(index=299, source="piece-299", candidate="nothing")
     longer = rows(source, header(tmp_path / "longer.gguf", [*PIECES, "more"], vocab_size=300))["tokens"]
-    assert longer["first_difference"] == EntryDifference(index=300, source="nothing", candidate="more")
+    assert longer.first_difference == EntryDifference(index=300, source="nothing", candidate="more")
 
 
 def test_both_directions_tell_the_same(source: CheckpointView, tmp_path: Path) -> None:
@@ -160,14 +158,14 @@ def test_added_tokens_may_be_written_with_plain_spaces(tmp_path: Path) -> None:
     hf = folder(tmp_path / "hf", settings, tokenizer__json={**tokenizer(), "added_tokens": added})
     file = header(tmp_path / "x.gguf", [*PIECES, "  new", " x"])
     found = rows(hf, file)["tokens"]
-    assert (found["differing"], found["first_difference"]["index"]) == (1, 301)
+    assert (found.differing, found.first_difference.index) == (1, 301)
 
 
 def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_path: Path) -> None:
     bare = folder(tmp_path / "hf", CONFIGURATION)
     found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
     why = "the source has no tokenizer beside it"
-    assert {name for name, row in found.items() if row["why"] == why} == {
+    assert {name for name, row in found.items() if row.why == why} == {
         "add_bos_token", "add_eos_token", "chat_template", "tokens", "merges",
     }  # fmt: skip
     assert unlike(found) == {}
@@ -181,7 +179,7 @@ def test_an_apr_file_says_it_in_its_metadata(source: CheckpointView, tmp_path: P
     (tmp_path / "x.apr").write_bytes(data)
     found = rows(source, open_checkpoint(tmp_path / "x.apr"))
     assert unlike(found)["rope_base"] == (1e6, 1e4)
-    assert found["tokens"]["why"] == "the import has no tokenizer beside it"
+    assert found["tokens"].why == "the import has no tokenizer beside it"
 
 
 def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:
@@ -307,7 +305,7 @@ def test_whatever_lies_beside_a_checkpoint_is_measured_or_refused(
 
 def anything_compared(found: Measurement) -> bool:
     assert isinstance(found.value, Rows)
-    return any(row["source_basis"] and row["candidate_basis"] and not row["why"] for row in found.value.rows)
+    return any(row.source_basis and row.candidate_basis and not row.why for row in found.value.rows)
 
 
 HEADER = (SPECIMENS / "configs" / "llama.gguf").read_bytes()

@@ -35,7 +35,7 @@ def rows_of(view: CheckpointView) -> dict[str, Any]:
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:
             zeros=-np.zeros(3, "<f4"),
         )
     )
-    bits = {name: row["trailing_zero_bits"] for name, row in rows.items()}
+    bits = {name: row.trailing_zero_bits for name, row in rows.items()}
     assert bits == {"native": 0, "brain": 16, "half": 13, "eight": 7, "ones": 52, "zeros": None}
-    assert rows["zeros"]["zeros"] == 3
+    assert rows["zeros"].zeros == 3
 
 
 def test_what_the_bits_are_is_told_apart_in_gguf_too(tmp_path: Path) -> None:

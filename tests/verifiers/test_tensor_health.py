@@ -37,7 +37,7 @@ def rows_of(view: CheckpointView) -> dict[str, Any]:
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8"])
@@ -46,7 +46,7 @@ def test_counts_every_nan_and_infinity(tmp_path: Path, dtype: Any) -> None:
     values[3, 4] = values[39, 49] = np.nan
     values[0, 0] = -np.inf
     row = rows_of(view_of(tmp_path, {"w": values}))["w"]
-    assert (row["nan"], row["infinite"]) == (2, 1)
+    assert (row.nan, row.infinite) == (2, 1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,16 +58,16 @@ def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: in
         patch.setattr(tensor_walk, "STEP", step)
         row = rows_of(view_of(Path(folder), {"w": np.array(words, "<i2")}))["w"]
     tail = len(words) - max((at + 1 for at, word in enumerate(words) if word), default=0)
-    assert row["zero_tail_bytes"] == 2 * tail
-    assert row["all_zero"] == (not any(words))
-    assert row["constant"] == (len(set(words)) == 1)
+    assert row.zero_tail_bytes == 2 * tail
+    assert row.all_zero == (not any(words))
+    assert row.constant == (len(set(words)) == 1)
 
 
 def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
     other = WEIGHTS.copy()
     other[20, 1] += 1  # where no probe looks
     tensors = {"a": WEIGHTS, "b": other, "c": WEIGHTS, "d": WEIGHTS.view("<i4"), "e": WEIGHTS, "f": WEIGHTS[:20]}
-    assert {name: row["repeats"] for name, row in rows_of(view_of(tmp_path, tensors)).items()} == {
+    assert {name: row.repeats for name, row in rows_of(view_of(tmp_path, tensors)).items()} == {
         "a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None,
     }  # fmt: skip
 
@@ -124,14 +124,14 @@ def test_a_block_whose_scale_is_nan_is_counted_and_what_nobody_decodes_is_not(
 ) -> None:
     size = UNITS[dtype][1]
     view = blocks_of(tmp_path, dtype).overlaid("b", 7 * size, b"\xff" * size)
-    assert [row["nan"] for row in rows_of(view).values()] == [None if nan is None else 0, nan]
+    assert [row.nan for row in rows_of(view).values()] == [None if nan is None else 0, nan]
 
 
 def test_integers_cannot_be_nan_and_both_parts_of_complex_numbers_can(tmp_path: Path) -> None:
     both = np.array([complex(np.nan, np.inf), 1], np.complex64)
     np.savez(tmp_path / "x.npz", b=both, a=np.full(3, -1, np.int32))
     rows = rows_of(open_checkpoint(tmp_path / "x.npz"))
-    assert {name: (row["nan"], row["infinite"]) for name, row in rows.items()} == {"a": (0, 0), "b": (1, 1)}
+    assert {name: (row.nan, row.infinite) for name, row in rows.items()} == {"a": (0, 0), "b": (1, 1)}
 
 
 def blind(kind: str, whole: Any, kept: dict[str, Any]) -> Any:

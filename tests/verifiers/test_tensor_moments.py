@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import tensor_moments, tensor_walk
+from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.tensor_moments import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
@@ -29,7 +29,7 @@ def rows_of(view: CheckpointView) -> dict[str, Any]:
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Rows)
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 17])
@@ -45,7 +45,7 @@ def test_agrees_with_numpy_however_it_steps(
         "mean": exact.mean(), "std": exact.std(), "min": exact.min(), "max": exact.max(), "absmax": abs(exact).max(),
         "rms": np.sqrt((exact**2).mean()), "zero_share": (exact == 0).mean(),
     }  # fmt: skip
-    assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-8)
+    assert {name: getattr(row, name) for name in expected} == pytest.approx(expected, rel=1e-8)
 
 
 def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
             flags=np.array([True]),
         )
     )
-    assert (rows["some"]["finite"], rows["some"]["mean"]) == (2, 2.0)
-    assert (rows["none"]["finite"], rows["none"]["mean"]) == (0, None)
-    assert rows["huge"]["std"] == float("inf")
-    assert (rows["flags"]["finite"], rows["flags"]["std"]) == (None, None)
+    assert (rows["some"].finite, rows["some"].mean) == (2, 2.0)
+    assert (rows["none"].finite, rows["none"].mean) == (0, None)
+    assert rows["huge"].std == float("inf")
+    assert (rows["flags"].finite, rows["flags"].std) == (None, None)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8", "|i1", "<i8", ml_dtypes.float8_e5m2])
@@ -83,7 +83,7 @@ def test_an_instrument_that_stops_after_its_first_step_is_blind(tmp_path: Path) 
     canary = VERIFIER.canary((view,), {}, found)
     assert not isinstance(canary, NoCanary)
     (damaged,) = canary.views
-    assert damaged.tensor("b").elements == tensor_moments.ENOUGH
+    assert damaged.tensor("b").elements == tensor_walk.ENOUGH
     short = rows_of(damaged.overlaid("b", damaged.tensor("b").nbytes - 4, bytes(4)))["b"]
     rows = Rows("name", (short,))
     assert not canary.seen(Measurement(quantity="", value=rows, by="", examined=1, total=1))

@@ -24,9 +24,10 @@ from weighbridge.comparison.mapping_plan import Pairing, Part
 from weighbridge.limits import plain
 from weighbridge.model import Measurement, Rows
 from weighbridge.quantities.tensors import FirstDifference
+from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.tensor_values import VERIFIER, batch
-from weighbridge.verifiers.verifier import Asked, Canary, Execution, NoCanary, Views
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Views
 from weighbridge.views.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(7)
@@ -61,7 +62,7 @@ def rows(pair: Views, **options: Any) -> dict[str, Any]:
     assert isinstance(found.value, Rows)
     dumps([plain(row) for row in found.value.rows])  # plain JSON, no NumPy scalar
     assert found.total == VERIFIER.extent(pair, options)
-    return {str(row["name"]): row for row in found.value.rows}
+    return {row.name: row for row in found.value.rows}
 
 
 def one(folder: Path, source: Any, candidate: Any) -> Any:
@@ -87,38 +88,38 @@ def test_is_registered_for_two_checkpoints() -> None:
 @pytest.mark.parametrize("dtype", REQUANTISED)
 def test_blocks_that_the_source_gives_again_are_counted_bit_for_bit(tmp_path: Path, dtype: str) -> None:
     row = rows(quantised(tmp_path, dtype, blocks(dtype)))["w"]
-    assert row["reproduced"] == {"requantised": WIDE.size}
-    assert row["relative_rmse"] is None
+    assert row.reproduced == {"requantised": WIDE.size}
+    assert row.relative_rmse is None
 
 
 def test_bf16_is_requantised_from_its_values(tmp_path: Path) -> None:
     short = WIDE.astype(ml_dtypes.bfloat16)
     source = "BF16", WIDE.shape, short.tobytes()
     row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", short.astype(np.float32)), source))["w"]
-    assert row["reproduced"] == {"requantised": WIDE.size}
+    assert row.reproduced == {"requantised": WIDE.size}
 
 
 @pytest.mark.parametrize(("name", "between"), [("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 def test_blocks_of_values_that_were_rounded_before_are_counted_as_such(tmp_path: Path, name: str, between: Any) -> None:
     row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", WIDE.astype(between).astype(np.float32))))["w"]
-    assert row["reproduced"][f"requantised-through-{name}"] == WIDE.size > row["reproduced"]["requantised"]
+    assert row.reproduced[f"requantised-through-{name}"] == WIDE.size > row.reproduced["requantised"]
 
 
 def test_a_changed_block_costs_its_elements_and_is_shown(tmp_path: Path) -> None:
     data = bytearray(blocks("Q8_0"))
     data[34 * 5 + 3] ^= 0x10
     row = rows(quantised(tmp_path, "Q8_0", bytes(data)))["w"]
-    assert row["reproduced"]["requantised"] == WIDE.size - 32
-    assert (row["first_difference"]["index"], row["first_difference"]["offset"]) == (160, 34 * 5 + 3)
-    assert 0 < row["relative_rmse"] < 0.01
+    assert row.reproduced["requantised"] == WIDE.size - 32
+    assert (row.first_difference.index, row.first_difference.offset) == (160, 34 * 5 + 3)
+    assert 0 < row.relative_rmse < 0.01
 
 
 def test_a_block_type_without_a_quantiser_is_measured_by_its_errors(tmp_path: Path) -> None:
     data = bytes(144 * WIDE.size // 256)
     row = rows(quantised(tmp_path, "Q4_K", data))["w"]
-    assert row["reproduced"] == {}
-    assert (row["relative_rmse"], row["lost_share"]) == (1.0, 1.0)
-    assert row["max_error"] == np.abs(WIDE).max()
+    assert row.reproduced == {}
+    assert (row.relative_rmse, row.lost_share) == (1.0, 1.0)
+    assert row.max_error == np.abs(WIDE).max()
 
 
 LOST: dict[str, tuple[Callable[[Any], Any], bool]] = {
@@ -138,12 +139,12 @@ def test_a_block_that_is_not_like_its_values_is_told_by_its_share_alone(tmp_path
     values[-1, -32:] = change(values[-1, -32:])
     row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", values)))["w"]
     share = float(np.square(WIDE.reshape(-1)[-32:].astype(float)).sum() / np.square(WIDE.astype(float)).sum())
-    assert row["lost_share"] == pytest.approx(share if lost else 0.0, rel=1e-12)
+    assert row.lost_share == pytest.approx(share if lost else 0.0, rel=1e-12)
 
 
 def test_what_no_library_reads_back_is_not_compared(tmp_path: Path) -> None:
     row = rows(quantised(tmp_path, "Q8_K", bytes(292 * WIDE.size // 256)))["w"]
-    assert (row["compared"], row["reproduced"], row["relative_rmse"]) == (False, {}, None)
+    assert (row.compared, row.reproduced, row.relative_rmse) == (False, {}, None)
 
 
 @pytest.mark.parametrize("dtype", ["Q8_0", "Q4_K"])
@@ -152,24 +153,24 @@ def test_values_that_are_not_finite_give_no_error(tmp_path: Path, dtype: str) ->
     data = bytearray(size * WIDE.size // {"Q8_0": 32, "Q4_K": 256}[dtype])
     data[0:2] = b"\x00\x7e"
     row = rows(quantised(tmp_path, dtype, bytes(data)))["w"]
-    assert (row["compared"], row["relative_rmse"], row["max_error"]) == (True, None, None)
+    assert (row.compared, row.relative_rmse, row.max_error) == (True, None, None)
 
 
 def test_the_same_values_in_another_order_are_told(tmp_path: Path) -> None:
     turned = VALUES[::-1].copy()
     found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
-    assert found["same_values"] is True
+    assert found.same_values is True
     turned[0, 0] += 1
     found = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), bf16(turned)))
-    assert found["same_values"] is False
+    assert found.same_values is False
 
 
 def test_the_wider_side_as_the_import_is_told(tmp_path: Path) -> None:
     found = one(tmp_path, ("BF16", (48, 32), bf16(VALUES)), ("F32", (48, 32), VALUES.tobytes()))
-    assert found["reproduced"]["swapped"] == VALUES.size
+    assert found.reproduced["swapped"] == VALUES.size
     back = views(tmp_path, {"w": ("F32", WIDE.shape, WIDE.tobytes())}, {})[0]
     (tmp_path / "q").write_bytes(gguf_bytes([], [info("w", WIDE.shape[::-1], 8, 0)], blocks("Q8_0")))
-    assert rows((open_checkpoint(tmp_path / "q"), back))["w"]["reproduced"]["swapped"] == WIDE.size
+    assert rows((open_checkpoint(tmp_path / "q"), back))["w"].reproduced["swapped"] == WIDE.size
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
@@ -182,21 +183,21 @@ def test_the_largest_distance_is_counted_in_units_of_the_last_place(
     moved = (base.astype(np.int64) + np.array(steps)).astype(unsigned)
     row = one(tmp_path, (dtype, (len(steps),), base.tobytes()), (dtype, (len(steps),), moved.tobytes()))
     if any(steps):
-        assert row["max_ulps"] == max(map(abs, steps))
-        assert row["first_difference"]["ulps"] == abs(next(step for step in steps if step))
+        assert row.max_ulps == max(map(abs, steps))
+        assert row.first_difference.ulps == abs(next(step for step in steps if step))
     else:
-        assert row["max_ulps"] is None
+        assert row.max_ulps is None
 
 
 def test_zero_and_its_negative_are_no_distance_apart(tmp_path: Path) -> None:
     row = one(tmp_path, ("F32", (1,), bytes(4)), ("F32", (1,), bytes.fromhex("00000080")))
-    assert (row["max_ulps"], row["relative_rmse"], row["reproduced"]["identical"]) == (0, 0.0, 0)
+    assert (row.max_ulps, row.relative_rmse, row.reproduced["identical"]) == (0, 0.0, 0)
 
 
 def test_labels_alone_look_at_no_content(tmp_path: Path) -> None:
     found = rows(views(tmp_path, SOURCE, SOURCE), headers=True)
-    assert {row["compared"] for row in found.values()} == {False}
-    assert {row["first_difference"] for row in found.values()} == {None}
+    assert {row.compared for row in found.values()} == {False}
+    assert {row.first_difference for row in found.values()} == {None}
 
 
 def test_who_asks_hears_how_far_it_has_come(tmp_path: Path) -> None:
@@ -215,28 +216,28 @@ def test_bytes_that_are_equal_cost_one_look_and_are_never_decoded(
 
     monkeypatch.setattr(aligned_tensor.AlignedTensor, "steps", decoded)
     found = rows(views(tmp_path, SOURCE, SOURCE))
-    assert {name: row["reproduced"]["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
+    assert {name: row.reproduced["identical"] for name, row in found.items()} == {"a": 6, "b": 3 << 18, "c": 0}
 
 
 def test_bf16_bytes_labelled_f16_are_reproduced_by_that_reading_alone(tmp_path: Path) -> None:
     row = one(tmp_path, ("BF16", (48, 32), bf16(VALUES)), ("F16", (48, 32), bf16(VALUES)))
-    assert row["differing_bytes"] == 0
-    assert row["reproduced"]["bf16-bits-as-f16"] == row["reproduced"]["relabelled"] == 48 * 32
-    assert row["reproduced"]["value-cast"] < 48 * 32
-    assert row["reproduced"]["truncated"] < 48 * 32
+    assert row.differing_bytes == 0
+    assert row.reproduced["bf16-bits-as-f16"] == row.reproduced["relabelled"] == 48 * 32
+    assert row.reproduced["value-cast"] < 48 * 32
+    assert row.reproduced["truncated"] < 48 * 32
 
 
 def test_f16_bytes_labelled_bf16_are_reproduced_by_that_reading(tmp_path: Path) -> None:
     data = VALUES.astype(np.float16).tobytes()
     row = one(tmp_path, ("F16", (48, 32), data), ("BF16", (48, 32), data))
-    assert row["reproduced"]["f16-bits-as-bf16"] == 48 * 32
+    assert row.reproduced["f16-bits-as-bf16"] == 48 * 32
 
 
 def test_other_weights_are_reproduced_by_nothing(tmp_path: Path) -> None:
     other = np.array([7.0625, 7.125, 7.0, 7.0625, 6.75, 6.875], np.float16).tobytes()
     row = one(tmp_path, ("BF16", (6,), bf16(NORM)), ("F16", (6,), other))
-    assert 6 not in row["reproduced"].values()
-    assert row["other"] is None
+    assert 6 not in row.reproduced.values()
+    assert row.other is None
 
 
 @pytest.mark.parametrize(
@@ -249,15 +250,15 @@ def test_other_weights_are_reproduced_by_nothing(tmp_path: Path) -> None:
 )
 def test_a_changed_f32_is_reproduced_by_what_changed_it(tmp_path: Path, name: str, make: Any) -> None:
     row = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("F32", (48, 32), make(VALUES).tobytes()))
-    assert row["reproduced"][name] == 48 * 32
-    assert row["reproduced"]["identical"] < 48 * 32
+    assert row.reproduced[name] == 48 * 32
+    assert row.reproduced["identical"] < 48 * 32
 
 
 def test_cut_towards_zero_is_told_from_rounded(tmp_path: Path) -> None:
     cut = (VALUES.view("<u4") >> 16).astype("<u2").tobytes()
     row = one(tmp_path, ("F32", (48, 32), VALUES.tobytes()), ("BF16", (48, 32), cut))
-    assert row["reproduced"]["truncated"] == 48 * 32
-    assert row["reproduced"]["value-cast"] < 48 * 32
+    assert row.reproduced["truncated"] == 48 * 32
+    assert row.reproduced["value-cast"] < 48 * 32
 
 
 @pytest.mark.parametrize("square", [True, False])
@@ -265,28 +266,28 @@ def test_a_transpose_is_told(tmp_path: Path, square: bool) -> None:
     values = VALUES[:32] if square else VALUES
     source = ("BF16", values.shape, bf16(values))
     row = one(tmp_path, source, ("BF16", values.shape[::-1], bf16(values.T)))
-    assert row["reproduced"]["transposed"] == values.size
-    assert ("identical" in row["reproduced"]) is square
+    assert row.reproduced["transposed"] == values.size
+    assert ("identical" in row.reproduced) is square
 
 
 def test_the_tensor_that_took_anothers_place_is_named(tmp_path: Path) -> None:
     a, b = ("F32", (8,), VALUES[0, :8].tobytes()), ("F32", (8,), VALUES[1, :8].tobytes())
     found = rows(views(tmp_path, {"a": a, "b": b}, {"a": b, "b": b}))
-    assert (found["a"]["other"], found["a"]["reproduced"]["other-tensor"]) == ("b", 8)
-    assert found["b"]["other"] is None
+    assert (found["a"].other, found["a"].reproduced["other-tensor"]) == ("b", 8)
+    assert found["b"].other is None
 
 
 def test_a_name_on_one_side_has_a_row_without_the_other(tmp_path: Path) -> None:
     found = rows(views(tmp_path, {"a": ("U8", (2,), b"\0\1")}, {"b": ("I8", (3,), b"\0\0\0")}))
     assert list(found) == ["b", "a"]
-    assert (found["a"]["candidate_dtype"], found["a"]["candidate_shape"], found["a"]["elements"]) == ("", (), 2)
-    assert (found["b"]["source_dtype"], found["b"]["source_bytes"], found["b"]["nonzero"]) == ("", 0, False)
+    assert (found["a"].candidate_dtype, found["a"].candidate_shape, found["a"].elements) == ("", (), 2)
+    assert (found["b"].source_dtype, found["b"].source_bytes, found["b"].nonzero) == ("", 0, False)
 
 
 def test_a_nan_is_compared_by_its_bits(tmp_path: Path) -> None:
     nan, other = bytes.fromhex("0100807f"), bytes.fromhex("0000c07f")
-    assert one(tmp_path, ("F32", (1,), nan), ("F32", (1,), nan))["reproduced"]["identical"] == 1
-    assert one(tmp_path, ("F32", (1,), nan), ("F32", (1,), other))["reproduced"]["identical"] == 0
+    assert one(tmp_path, ("F32", (1,), nan), ("F32", (1,), nan)).reproduced["identical"] == 1
+    assert one(tmp_path, ("F32", (1,), nan), ("F32", (1,), other)).reproduced["identical"] == 0
 
 
 def test_blocks_are_compared_by_bytes_and_have_no_cast(tmp_path: Path) -> None:
@@ -297,14 +298,14 @@ def test_blocks_are_compared_by_bytes_and_have_no_cast(tmp_path: Path) -> None:
         pair.append(open_checkpoint(tmp_path / name))
         blocks[20] ^= 1
     row = rows((pair[0], pair[1]))["q"]
-    assert row["reproduced"] == {"identical": 32}
-    assert (row["differing_bytes"], row["first_difference"]["index"]) == (1, 32)
-    assert (row["first_difference"]["source_hex"], row["first_difference"]["source_value"]) == ("0x14", "")
+    assert row.reproduced == {"identical": 32}
+    assert (row.differing_bytes, row.first_difference.index) == (1, 32)
+    assert (row.first_difference.source_hex, row.first_difference.source_value) == ("0x14", "")
 
 
 def test_packed_bits_count_whole_units(tmp_path: Path) -> None:
     row = one(tmp_path, ("F4", (4,), b"\x12\x34"), ("F4", (4,), b"\x12\x35"))
-    assert row["reproduced"] == {"identical": 2}
+    assert row.reproduced == {"identical": 2}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
@@ -318,20 +319,20 @@ def test_counts_exactly_the_bytes_that_differ(tmp_path: Path, flips: set[int], c
         patch.setattr(bytewise, "PIECE", chunk)
         patch.setattr(bytewise, "STRETCH", 3 * chunk)
         row = one(tmp_path, ("U16", (2500,), source), ("U16", (2500,), bytes(data)))
-    assert row["differing_bytes"] == len(flips)
-    assert row["reproduced"]["identical"] == 2500 - len({at // 2 for at in flips})
-    first = row["first_difference"]
-    assert (first is None) if not flips else (first["offset"], first["index"]) == (min(flips), min(flips) // 2)
+    assert row.differing_bytes == len(flips)
+    assert row.reproduced["identical"] == 2500 - len({at // 2 for at in flips})
+    first = row.first_difference
+    assert (first is None) if not flips else (first.offset, first.index) == (min(flips), min(flips) // 2)
 
 
 def test_the_first_element_that_a_cast_does_not_give_is_shown_with_both_values(tmp_path: Path) -> None:
     wide = NORM.copy()
     wide[4] = 1.5
     row = one(tmp_path, ("BF16", (6,), bf16(NORM)), ("F32", (6,), wide.tobytes()))
-    assert row["reproduced"]["value-cast"] == 5
-    assert row["first_difference"] == FirstDifference(
+    assert row.reproduced["value-cast"] == 5
+    assert row.first_difference == FirstDifference(
         offset=16,
-        file_offset=row["first_difference"].file_offset,
+        file_offset=row.first_difference.file_offset,
         index=4,
         source_hex="0x40ef",
         candidate_hex="0x3fc00000",

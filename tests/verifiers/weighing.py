@@ -17,7 +17,8 @@ from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Outcome, Record
-from weighbridge.runner import Evaluation, evaluate
+from weighbridge.quantities.hosts import Host
+from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"
@@ -113,7 +114,7 @@ class Case:
         loaded = load_contract(str(path), {})
         bound = bind(loaded.contract, folder, [f"{name}={target}" for name, (_, target) in self.subjects.items()])
         on = {one.id: instances(one, bound) for one in loaded.contract.gates}
-        return evaluate(loaded.contract, bound, on, redactor=None)
+        return judge(seal(measure(loaded.contract, bound, on), None))
 
 
 def outcome(evaluation: Evaluation) -> tuple[Outcome, str]:
@@ -177,6 +178,7 @@ def where_the_host_is_what_it_is(folder: Path) -> Case:
     found = host.measure((), {})
     assert isinstance(found, Measurement)
     assert isinstance(found.value, Record)
+    assert isinstance(found.value.value, Host)
     refusal = of_a_command(folder)
     return Case(gate={**refusal.gate, "requires": {"cuda": found.value.value.cuda}}, subjects=refusal.subjects)
 

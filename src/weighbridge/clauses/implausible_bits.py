@@ -206,7 +206,7 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
 
 
 def _all_named_by(at: int) -> Falsifier[Limits]:
-    """Take away all that one glob names; what the others name is still plausible."""
+    """Return the table without all that one glob names; what the others name is still plausible."""
 
     def change(row: TensorBits, limits: Limits) -> TensorBits | None:
         return None if fnmatchcase(row.name, limits.tensors[at]) else words(row, limits)

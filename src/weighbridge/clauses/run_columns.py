@@ -291,6 +291,30 @@ def rows_that_count(steps: Sequence[int], window: tuple[int, int], which: str | 
     return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesFault:
+    """Fault of a limit on the samples of a column: each of `ways` changes steps and samples in place.
+
+    A way is given the value that the figure must come to, the nearest one that breaks the limit.
+    """
+
+    code: str
+    ways: Mapping[str, Callable[[array[int], array[float], Any], None]]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the column changed in each way."""
+        for way, change in self.ways.items():
+            moved = changed(evidence, lambda steps, samples, change=change: change(steps, samples, value))  # type: ignore[misc]
+            yield Injected(way, self.code, moved, frozenset({place(evidence)}))
+
+
+def end(steps: array[int], samples: array[float], count: int) -> None:
+    """End a column after so many samples."""
+    del steps[count:], samples[count:]
+
+
 # --- What is held against the samples just before it ------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from weighbridge.printable import printable
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
-    "doctor", "demo",
+    "doctor", "demo", "new",
 )  # fmt: skip
 
 
@@ -56,10 +56,18 @@ class Verbs(click.Group):
             return None
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf\n"
+    "Example: weighbridge verify builtin:training-run --subject run=runs/a\nExample: weighbridge explain BLOCKED",
+)
 @click.version_option(__version__, prog_name="weighbridge")
 def group() -> None:
-    """Contracts and gates for ML training runs and checkpoints: a gate that did not look cannot be green."""
+    """Check ML training runs and checkpoints against contracts, and keep the evidence.
+
+    A gate that did not look cannot be green: what could not be measured is BLOCKED, never passed.
+    """
 
 
 def main() -> None:
@@ -69,7 +77,7 @@ def main() -> None:
     try:
         code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
-        tell(["interrupted: nothing unfinished was kept"], err=True)
+        tell(["interrupted: unfinished work was discarded"], err=True)
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
         error.show()

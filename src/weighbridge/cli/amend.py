@@ -1,4 +1,4 @@
-"""`weighbridge amend`: draft what a spec says from what a bundle shows."""
+"""`weighbridge amend`: draft a section of a spec from an evidence bundle."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.amendment.draft import draft
-from weighbridge.amendment.tally import markdown, standings, tally
+from weighbridge.amendment import draft, markdown, standings, tally
 from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
@@ -21,23 +20,23 @@ SHORTEST = 6
 
 @click.group(
     "amend",
-    short_help="Draft a section of a spec from a bundle.",
-    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004",
+    short_help="Draft a spec section from an evidence bundle.",
+    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004",
 )
 def command() -> None:
-    """Draft amendments of a spec: every figure cites the evidence that it stands on."""
+    """Draft a spec section whose every number cites an evidence bundle."""
 
 
 @command.command(
     "draft",
-    short_help="Write the section of one gate, and the tally.",
-    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-GPUTRAIN-004",
+    short_help="Print the section for one gate, as Markdown.",
+    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004",
 )
-@click.option("--bundle", required=True, help="A bundle's folder, or the first digits of its id.")
-@click.option("--gate", required=True, help="The gate that the section is about.")
+@click.option("--bundle", required=True, help="The bundle's folder, or at least 6 digits of its id.")
+@click.option("--gate", required=True, help="The id of the gate.")
 @LEDGER
 def draft_section(bundle: str, gate: str, folder: Path) -> None:
-    """Write the unnumbered section of one gate, and the tally of all gates, as Markdown."""
+    """Print a spec section for one gate, and the status of all gates, as Markdown."""
     section = f"{draft(unseal(find(bundle)), gate)}\n{markdown(tally(standings(Ledger(folder))))}"
     tell([section.removesuffix("\n")], whole=True)
 

@@ -1,4 +1,4 @@
-"""What one checkpoint alone shows, under the gates' default limits and in their words, without an outcome."""
+"""What one checkpoint shows without its source, under the gates' default limits and in their words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GATES = ("checkpoint-integrity", "label-plausibility")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that looks wrong: where, its code, which gate would say so, and in which words."""
+    """One problem: the place, the gate that would report it, its code, and the message."""
 
     place: str
     gate: str
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
-    """All that a checkpoint shows by itself: what looks wrong, its labels and health in figures, and every tensor."""
+    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor."""
 
     findings: tuple[Finding, ...]
     labels: Fields
@@ -77,7 +77,7 @@ def _findings(gate: str, verdict: Verdict) -> list[Finding]:
 
 
 def _told(row: TensorBits) -> Fields:
-    """Say how a tensor's label looks, and how much of its mantissa is used."""
+    """Return whether a tensor's stored dtype can be right, and how much of its mantissa is used."""
     decision = decide(row, Limits())
     unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
     used = None if unused is None or all_bits is None else all_bits - unused

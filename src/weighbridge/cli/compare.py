@@ -1,4 +1,4 @@
-"""`weighbridge compare`: is the import what it was meant to be? No contract, one answer; writes nothing."""
+"""`weighbridge compare`: compare checkpoints with their source. Needs no contract and writes nothing."""
 
 from __future__ import annotations
 
@@ -50,34 +50,34 @@ class Policy:
 
 @click.command(
     "compare",
-    short_help="Compare imports with their source, bit by bit.",
+    short_help="Compare a checkpoint with its source, tensor by tensor.",
     epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
 )
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
     "--policy", metavar="POLICY",
-    help="What the import should be: same, lossless (the default), rounded:F16|BF16, requant:TYPE, quantised:FTYPE, "
-    "or a YAML file of limits. The default for a block-quantised import is the types that it declares.",
+    help="What the import should be: same, lossless, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE, or a "
+    "YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE]",
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",
-    help="A YAML file that says how names map: `names` (the source's by the import's) and `rename` (a list of "
-    "{from, to} patterns). Without it, names are taken as they are, or by the import's architecture.",
+    help="A YAML file that maps tensor names: `names` (import name: source name) and `rename` (a list of {from, to} "
+    "patterns).  [default: equal names, or the names of the import's architecture]",
 )  # fmt: skip
 @click.option(
-    "--headers", is_flag=True, help="Compare stored dtypes and shapes only; content is then BLOCKED (exit 3)."
+    "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
 )
 @click.option(
     "--may-differ", metavar="FIELD", multiple=True, type=click.Choice(config_agreement.FIELDS),
-    help="A field of the configuration that may differ, such as context_length; may be given again.",
+    help="A configuration field that may differ, such as context_length. Repeatable.",
 )  # fmt: skip
-@click.option("--tensors", metavar="GLOB", default="*", help="Show only these tensors; all are judged.")
-@click.option("--all", "everything", is_flag=True, help="List every tensor, not only the worst.")
+@click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
+@click.option("--all", "everything", is_flag=True, help="List every tensor, not only those that differ.")
 @click.option(
     "--engine", "address", metavar="URL",
     help="Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same "
-    "paths; needs weighbridge[cluster]. The files stay where they are; only results come back.",
+    "paths. Needs weighbridge[cluster].",
 )  # fmt: skip
 @as_json
 @debug
@@ -85,11 +85,11 @@ def command(
     source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
     may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
-    """Compare IMPORTS with SOURCE, tensor by tensor and bit by bit, and name what changed a tensor.
+    """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
-    Where both describe their model (config.json, a GGUF header), the descriptions are compared, too.
+    Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.
 
-    Exit 0: as the policy asks; 1: not; 3: could not be compared; 4: unreadable.
+    Exit 0: as the policy says; 1: different; 3: could not be compared; 4: unreadable.
     """
     # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -102,7 +102,7 @@ def command(
         )
         chosen = {name: given or _declared(views.get(name)) for name in paths}
         gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-        together = _weigh({"source": source, **paths}, gates, views, engine, debug=debug)
+        together = _evaluate({"source": source, **paths}, gates, views, engine, debug=debug)
     answers = [(path, chosen[name], _alone(together, gates[name])) for name, path in paths.items()]
     if as_json:
         ran = {} if engine is None else {"engine": {"address": address, **engine.ran.counts()}}
@@ -112,7 +112,7 @@ def command(
             display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
             policy_of = printable(f"   policy: {held_to.told}{held_to.why}")
             tell([click.style(printable(f"{source} -> {path}"), bold=True) + policy_of])
-            tell(["  both names lead to one file, which always agrees with itself"] if one_file(source, path) else ())
+            tell(["  both paths are the same file, so nothing can differ"] if one_file(source, path) else ())
             tell(comparison.comparison_lines(evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
@@ -138,7 +138,7 @@ def _given(text: str) -> Policy:
 
 
 def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
-    """Open an import whose header says what it is held to; None where it cannot be read, which the evaluation says."""
+    """Return an open import, or None where it cannot be read; the evaluation then reports why."""
     from weighbridge.views.checkpoint import open_checkpoint
 
     try:
@@ -148,7 +148,7 @@ def _opened(path: str, engine: Engine | None) -> CheckpointView | None:
 
 
 def _declared(view: CheckpointView | None) -> Policy:
-    """Choose a policy where none was given: lossless, or for a block-quantised file the types that it declares."""
+    """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
     from weighbridge.clauses.block_types import TYPICAL_ERROR
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
@@ -161,11 +161,11 @@ def _declared(view: CheckpointView | None) -> Policy:
 
 
 def _mapping(path: str) -> dict[str, Json]:
-    """Return the options that a file of names gives."""
+    """Return the options that a mapping file gives."""
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():
-        raise UsageError("map-missing", "there is no such file of names", where=path)
+        raise UsageError("map-missing", "there is no such mapping file", where=path)
     data = strict_yaml.load(Path(path).read_bytes(), where=path).data
     look = {"map": "table", **data} if isinstance(data, Mapping) else data
     try:
@@ -191,11 +191,11 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
     )  # fmt: skip
 
 
-def _weigh(
+def _evaluate(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     engine: Engine | None, *, debug: bool,
 ) -> Evaluation:  # fmt: skip
-    """Measure and judge all imports at once, so that the source is read once; `views` are open already."""
+    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already."""
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
     kind = SubjectKind.CHECKPOINT
@@ -220,7 +220,7 @@ def _weigh(
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
-    """Take one import's part of what was evaluated together, under the gates' names that every import has."""
+    """Return the part of one import, under the gate names that every import has."""
     ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
     keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
     return dataclasses.replace(
@@ -238,7 +238,7 @@ def _found_anywhere(path: str, engine: Engine | None) -> str:
 
 @contextmanager
 def _engine(address: str | None) -> Iterator[Engine | None]:
-    """Reach the engine that was asked for, and leave it afterwards."""
+    """Connect to the engine that was asked for, and disconnect afterwards."""
     if address is None:
         yield None
         return
@@ -253,7 +253,7 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
 
 
 def _rate() -> Progress:
-    """Return what shows on a terminal how far comparing has come, how fast, and how long it will take."""
+    """Return a callback that shows bytes compared, speed and time left on a terminal."""
     told, started, last = progress(), time.monotonic(), 0.0
 
     def on_progress(done: int, whole: int) -> None:

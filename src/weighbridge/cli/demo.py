@@ -1,4 +1,4 @@
-"""`weighbridge demo`: the main job on real input, from training to evidence, each step a command."""
+"""`weighbridge demo`: train, import, compare and verify a small model, each step by a command."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weighbridge.exit_code import ExitCode
 )
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
-    help="A new folder to work in.  [default: .weighbridge/demo-TIME]",
+    help="The folder to create and work in.  [default: .weighbridge/demo-TIME]",
 )  # fmt: skip
 def command(folder: Path | None) -> None:
-    """Train, import, compare and verify a small model, and show where the evidence is. Needs the torch extra."""
+    """Train, import, compare and verify a small model, and print each command. Needs weighbridge[torch]."""
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
         what = "the demo trains a model, and PyTorch or safetensors is not installed"
         raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")

@@ -1,4 +1,4 @@
-"""`weighbridge doctor`: what this installation and this host can measure."""
+"""`weighbridge doctor`: show what this installation and this host can measure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvi
 
 @click.command(
     "doctor",
-    short_help="Show versions, folders, and whether there is CUDA.",
+    short_help="Show versions, folders and whether CUDA is available.",
     epilog="\b\nExample: weighbridge doctor --json",
 )
 @as_json
 def command(as_json: bool) -> None:
-    """Show versions, where the shipped cards and contracts are, and whether this host has CUDA."""
+    """Show versions, the folders of shipped cards and contracts, and whether CUDA is available."""
     found = facts()
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""`weighbridge evidence`: verify a bundle, show it, judge it again."""
+"""`weighbridge evidence`: verify a bundle, show it, or judge it again."""
 
 from __future__ import annotations
 
@@ -9,38 +9,46 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.here import contracts_here
+from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import WeighbridgeError
-from weighbridge.evidence.rejudge import other_versions, rejudge
-from weighbridge.evidence.review import Against, Answer, verify
+from weighbridge.evidence.review import Against, Answer, other_versions, rejudge, verify
 from weighbridge.evidence.unseal import unseal
 from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.report.terminal import block, heading
+from weighbridge.report.lines import block, heading
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
-@click.group("evidence", epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…")
+@click.group(
+    "evidence",
+    short_help="Verify, show or re-judge an evidence bundle.",
+    epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
+)
 def command() -> None:
-    """Verify, show and re-judge evidence bundles. A change after sealing is noticed; honest measuring is not proved."""
+    """Verify, show or re-judge an evidence bundle.
+
+    Every change after sealing is detected. That the measurement was honest is not proved.
+    """
 
 
 @command.command(
-    "verify", epilog="\b\nExample: weighbridge evidence verify evidence/bundles/2026-04-26-… --require-anchor"
+    "verify",
+    short_help="Check that a bundle is unchanged and gives its verdicts.",
+    epilog="\b\nExample: weighbridge evidence verify evidence/bundles/2026-… --require-anchor",
 )
 @BUNDLE
 @click.option(
-    "--require-anchor", is_flag=True, help="Fail unless the ledger beside the bundles names this bundle's id."
+    "--require-anchor", is_flag=True, help="Fail unless the ledger next to the bundles holds this bundle's id."
 )
 @as_json
 def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
-    """Answer five separate questions about BUNDLE.
+    """Check integrity, re-derivation, authenticity, freshness and coverage of BUNDLE.
 
-    Exit 0: it holds; 1: it does not; 3: it cannot be judged again here; 4: unreadable.
+    Exit 0: unchanged, same verdicts; 1: not; 3: cannot be judged again here; 4: unreadable.
     """
     ledger = bundle.resolve().parent.parent / "ledger"
     recorded = Ledger(ledger).causes() if is_folder(ledger) else None
@@ -71,12 +79,12 @@ def _contract_now(bundle: Path) -> str | None:
 
 @command.command(
     "show",
-    short_help="Show what a bundle holds, in words.",
+    short_help="Print the findings of a bundle.",
     epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
 def show(bundle: Path) -> None:
-    """Show what BUNDLE holds: subjects, tool, host, and every finding in words."""
+    """Print the subjects, tool, host and findings of BUNDLE."""
     sealed = unseal(bundle)
     stated = sealed.statement
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
@@ -88,13 +96,17 @@ def show(bundle: Path) -> None:
         tell(block(finding, titles[finding.gate], "", sealed.measured))
 
 
-@command.command("rejudge", epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…")
+@command.command(
+    "rejudge",
+    short_help="Judge a bundle again from its own bytes.",
+    epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…",
+)
 @BUNDLE
-@click.option("--print", "printed", is_flag=True, help="Print the verdicts that judging again gives, byte for byte.")
+@click.option("--print", "printed", is_flag=True, help="Print the new verdicts, byte for byte.")
 def rejudge_bundle(bundle: Path, *, printed: bool) -> None:
-    """Judge BUNDLE again from its own bytes, measuring nothing.
+    """Judge BUNDLE again from its own bytes, without its subjects.
 
-    Exit 0: the same verdicts, byte for byte; 1: others; 3: judged by gate kinds of other versions; 4: unreadable.
+    Exit 0: the same verdicts, byte for byte; 1: others; 3: gate kinds have other versions here; 4: unreadable.
     """
     sealed = unseal(bundle)
     others = other_versions(sealed)
@@ -105,7 +117,7 @@ def rejudge_bundle(bundle: Path, *, printed: bool) -> None:
     if printed:
         click.echo(again, nl=False)  # bytes as they are sealed
     if again != sealed.verdicts:
-        tell(["other verdicts follow from these measurements: `weighbridge evidence verify` says which"], err=True)
+        tell(["these measurements give other verdicts: `weighbridge evidence verify` shows which"], err=True)
         sys.exit(ExitCode.FAILED)
     count = len(sealed.findings)
     tell([f"the same {len(again)} bytes: {count} of {count} findings follow from the measurements"], err=True)

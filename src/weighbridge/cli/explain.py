@@ -1,4 +1,4 @@
-"""`weighbridge explain`: what a word means that the tool prints or reads, from the cards."""
+"""`weighbridge explain`: explain any word that the tool prints or reads, from the cards."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from weighbridge.gates import KINDS
 from weighbridge.glossary import Meaning, glossary
 from weighbridge.limits import fields
 from weighbridge.model import SubjectKind
-from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers import MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
 @click.command(
     "explain",
-    short_help="Explain a word that is printed: a gate kind, a code, a term.",
+    short_help="Explain a gate kind, a code or any word in the output.",
     epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain no-pid",
 )
 @click.argument("word", nargs=-1)
 def command(word: tuple[str, ...]) -> None:
-    """Explain WORD: a gate kind, quantity, contract, code or term. Without WORD, list all of them."""
+    """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.
+
+    Without WORD, list every word that can be explained.
+    """
     wanted = " ".join(word)
     tell(_explained(wanted) if wanted else _listed())
 
@@ -63,17 +66,17 @@ def _explained(wanted: str) -> Iterator[str]:
 
 
 def _folded(word: str) -> str:
-    """Write a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
+    """Return a word as it is looked up: in lower case, and `rounded:F16` as any other `rounded:`."""
     head, colon, rest = word.casefold().partition(":")
     return head + colon + rest if f"{head}:" == BUILTIN else head
 
 
 def _index() -> Iterator[tuple[str, str, Telling]]:
-    """List every word with its group and what tells it, which reads no card before it is called."""
+    """Yield every word with its group and a function that explains it; no card is read before that is called."""
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
-    for (quantity, kinds), verifier in VERIFIERS.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, verifier.measure.__module__)
+    for (quantity, kinds), module in MODULES.items():
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, module)
     for name in builtin_names():
         yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
@@ -119,6 +122,8 @@ def _kind(name: str) -> Iterator[str]:
         yield from _item(f"{kind.codes[code]:<8} {code}: {words.says}")
     yield "\nshown able to fail by"
     yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
+    if not kind.falsifiers or any(item.doc.must for item in fields(kind.limits)):
+        yield "  each limit, at the nearest value beyond it"
 
 
 def _keys(keys: type) -> Iterator[str]:
@@ -134,7 +139,7 @@ def _keys(keys: type) -> Iterator[str]:
 
 
 def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
-    card = verifier_words(module.rpartition(".")[2])
+    card = verifier_words(module)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     for pitfall in card.pitfalls:

@@ -1,4 +1,4 @@
-"""`weighbridge inspect`: what one file alone shows; judges nothing, writes nothing."""
+"""`weighbridge inspect`: show what one file contains; judges nothing, writes nothing."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ RUN_FILES = ("run.json", "steps.jsonl")
 
 @click.command(
     "inspect",
-    short_help="Show what one checkpoint or run log holds.",
+    short_help="Show what a checkpoint or run log contains.",
     epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
 )
 @click.argument("file")
-@click.option("--all", "everything", is_flag=True, help="List every tensor and everything that looks wrong.")
-@click.option("--headers", is_flag=True, help="Read the headers of a checkpoint only, not its values.")
+@click.option("--all", "everything", is_flag=True, help="List every tensor and every problem.")
+@click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
 @as_json
 def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> None:
-    """Show what FILE holds: the facts and tensors of a checkpoint, or the facts and columns of a run log.
+    """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
 
-    For a checkpoint it also shows what looks wrong in this file alone: labels that its bits contradict, NaN, zeros
-    where values should be, files that do not fit together. There is no verdict. Exit 0: read; 4: unreadable.
+    For a checkpoint, also show what looks wrong without its source: stored dtypes that the bits contradict, NaN,
+    zeros in place of values, files that do not belong together. This is no verdict.
+
+    Exit 0: read; 4: unreadable.
     """
     kind = kind_of(file)
     view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
@@ -72,7 +74,7 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
 
 
 def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
-    yield fill("  labels             {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
+    yield fill("  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
     yield fill("  precision          {precision}", report.labels)
     says = [finding.says for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
@@ -141,5 +143,5 @@ def _lines(kind: SubjectKind, table: Fields) -> Iterator[str]:
             yield fill("{name:<18} {samples:>8} {missing:>8} {min:>14.6g} {max:>14.6g}  {basis}", shown)
         else:
             more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
-            label = "  label {label}" if shown.get("label", "undecided") != "undecided" else ""
+            label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
             yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)

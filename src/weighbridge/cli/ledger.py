@@ -1,4 +1,4 @@
-"""`weighbridge ledger`: check the ledger against itself and against an older commit; join what diverged."""
+"""`weighbridge ledger`: check the ledger, also against an older commit; join entries that diverged."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
-from weighbridge.ledger.check import check
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import reconcile
-from weighbridge.ledger.store import Ledger
+from weighbridge.ledger.store import Ledger, check
 from weighbridge.storage.local_files import is_folder
 
 
 @click.group(
     "ledger",
-    short_help="Check the ledger; reconcile what diverged.",
+    short_help="Check the ledger, or join entries that diverged.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 def command() -> None:
-    """Check the ledger, and reconcile what two branches appended apart."""
+    """Check the ledger, or join the entries of two branches that diverged."""
 
 
 @command.command(
     "check",
-    short_help="Check every entry and every move.",
+    short_help="Check every entry of the ledger.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 @LEDGER
-@click.option("--base", metavar="REF", help="Demand that since REF evidence was only added to.")
+@click.option("--base", metavar="REF", help="Also check that evidence was only added since this commit.")
 def check_ledger(folder: Path, base: str | None) -> None:
-    """Check every entry: its digest, its parents, its number, its move. Exit 0: whole; 1: not; 2: there is none."""
+    """Check the digest, parents, number and status change of every entry.
+
+    Exit 0: intact; 1: not; 2: there is no ledger.
+    """
     if not is_folder(folder):
         remedy = "name its folder with --ledger, or make the first entry with verify --record"
-        raise UsageError("no-ledger", "there is no ledger to be checked", where=str(folder), remedy=remedy)
+        raise UsageError("no-ledger", "there is no ledger here", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     problems = check(ledger, Path(), base)
     tell(f"{problem.path}: {problem.code} {problem.what}" for problem in problems)
@@ -53,16 +55,17 @@ def check_ledger(folder: Path, base: str | None) -> None:
 
 @command.command(
     "reconcile",
-    short_help="Join two heads of a gate into one.",
-    epilog="\b\nExample: weighbridge ledger reconcile training-run GATE-RUN-001 --reason 'both branches ran'",
+    short_help="Join the newest entries of a gate after a merge.",
+    epilog="\b\nExample: weighbridge ledger reconcile my-import GATE-DTYPE \\\n"
+    "           --reason 'both branches recorded a PASS'",
 )
 @LEDGER
 @click.argument("contract")
 @click.argument("gate")
-@click.option("--instance", default="default", show_default=True)
-@click.option("--reason", required=True, help="Why the heads are joined, at the lower status.")
+@click.option("--instance", default="default", show_default=True, help="The instance of the gate.")
+@click.option("--reason", required=True, help="Why the entries are joined.")
 def reconcile_heads(folder: Path, contract: str, gate: str, instance: str, reason: str) -> None:
-    """Join the two newest entries of GATE into one, at the lower status."""
+    """Join the newest entries of GATE in CONTRACT into one, at the lower status."""
     place = Place(contract=contract, gate=gate, instance=instance)
     digest = reconcile(Ledger(folder), place, reason=reason, now=dt.datetime.now(dt.UTC))
     tell([f"{place}: reconciled by {digest[:12]}"])

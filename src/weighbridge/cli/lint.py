@@ -1,4 +1,4 @@
-"""`weighbridge lint`: read contracts strictly and list everything that is wrong with them; measures nothing."""
+"""`weighbridge lint`: check contracts for mistakes; measures nothing."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract
+from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused
 from weighbridge.contract.resolved import digests
-from weighbridge.contract.versions import reused
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
 
 
 @click.command(
     "lint",
-    short_help="List everything that is wrong with contracts.",
+    short_help="Check contracts for mistakes.",
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
 @click.argument("contracts", nargs=-1)
 @as_json
 def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
-    """Check CONTRACTS (files or builtin:NAME; without any, contracts/*.yaml, or the starter contracts).
+    """Check CONTRACTS for mistakes, and report each with its line and column.
 
-    Exit 0: usable; 2: not.
+    CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml, else the contracts that ship with the tool.
+
+    Exit 0: all can be used; 2: not.
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []

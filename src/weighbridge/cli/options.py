@@ -20,7 +20,7 @@ import click
 
 from weighbridge.canonical import dumps
 from weighbridge.model import Json
-from weighbridge.urls import bare
+from weighbridge.printable import bare
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,19 +33,19 @@ IN_ASCII = {
 
 def as_json(command: F) -> F:
     """Add `--json`: one JSON document on standard output, for machines."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document, for machines.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
 
 
 def debug(command: F) -> F:
     """Add `--debug`: show tracebacks of what broke inside the tool."""
-    return click.option("--debug", is_flag=True, help="Show tracebacks of faults in the tool.")(command)
+    return click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")(command)
 
 
 # --- Printing ---------------------------------------------------------------------------------------------------------
 
 
 def fit_encoding() -> None:
-    """Have standard output and error write in ASCII what their encoding lacks, instead of failing."""
+    """Make standard output and error write in ASCII what their encoding lacks, instead of failing."""
     codecs.register_error("in-ascii", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -104,7 +104,7 @@ def leave_unread() -> None:
 
 
 def colourless() -> bool:
-    """Return whether this person wants no colour: NO_COLOR is set (no-color.org), or the terminal can show none."""
+    """Return whether colour is off: NO_COLOR is set (no-color.org), or the terminal has none."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
@@ -112,7 +112,7 @@ def colourless() -> bool:
 
 
 def progress() -> Callable[[str], None]:
-    """Return what shows a line of progress: on a terminal only, and on standard error, apart from the answer."""
+    """Return a function that shows a line of progress on standard error, on a terminal only."""
     columns = columns_of(sys.stderr)
     if colourless() or columns is None:
         return lambda _text: None

@@ -1,4 +1,4 @@
-"""`weighbridge schema`: the JSON Schema of contracts, generated from the gate kinds' limits, for editors."""
+"""`weighbridge schema`: print the JSON Schema of contracts, and the page of quantities, from what the code holds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ import json
 import click
 
 from weighbridge.cli.options import tell
-from weighbridge.contract.json_schema import contract_schema
+from weighbridge.contract.document import contract_schema
 
 
-@click.command("schema", epilog="\b\nExample: weighbridge schema > contract.schema.json")
-def command() -> None:
-    """Print the JSON Schema (2020-12) of a contract."""
-    tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)
+@click.command(
+    "schema",
+    short_help="Print the JSON Schema of contracts.",
+    epilog="\b\nExample: weighbridge schema > contract.schema.json",
+)
+@click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
+def command(*, quantities: bool) -> None:
+    """Print the JSON Schema (2020-12) of contracts, for editors and validators."""
+    if quantities:
+        from weighbridge.quantities.page import page
+
+        tell(page().splitlines(), whole=True)
+    else:
+        tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)

@@ -1,4 +1,4 @@
-"""`weighbridge selftest`: judge every example, measure every specimen, falsify every pass, on this machine."""
+"""`weighbridge selftest`: judge every example, measure every specimen and run every trial on this machine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from weighbridge.printable import printable
 
 @click.command(
     "selftest",
-    short_help="Show that this installation works.",
+    short_help="Check that this installation works.",
     epilog="\b\nExample: weighbridge selftest --cards ../another-implementation",
 )
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A folder with gates/ and verifiers/ cards to try instead of the shipped ones.",
+    help="Use the cards in gates/ and verifiers/ of this folder, not the shipped ones.",
 )  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="List what held, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")
 @as_json
 def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
-    """Show that this installation works: cards, specimens, falsifiers and canaries. Exit 0: all hold; 1: not."""
+    """Run every example and specimen of the cards, with falsifiers and canaries, on this machine.
+
+    Exit 0: all gave what they must; 1: not.
+    """
     checks, told = list[Check](), progress()
     try:
         for check in selftest(cards):

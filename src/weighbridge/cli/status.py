@@ -1,4 +1,4 @@
-"""`weighbridge status`: the status of every gate, computed from the ledger and never typed."""
+"""`weighbridge status`: show the status of every gate, computed from the ledger."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 
 import click
 
-from weighbridge.amendment.tally import standings, tally
+from weighbridge.amendment import standings, tally
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.here import contracts_here
+from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
 from weighbridge.ledger.fold import Place, Standing, lowest, stale
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
-from weighbridge.report.terminal import STATUS_WORDS
+from weighbridge.report.lines import STATUS_WORDS
 
 LEDGER = click.option(
     "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
-    help="The ledger's folder.",
+    help="The folder of the ledger.",
 )  # fmt: skip
 
 
@@ -30,13 +30,13 @@ LEDGER = click.option(
     "status",
     short_help="Show the status of every gate.",
     invoke_without_command=True,
-    epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004",
+    epilog="\b\nExample: weighbridge status\nExample: weighbridge status why GATE-RUN-004",
 )
 @LEDGER
 @as_json
 @click.pass_context
 def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
-    """Show the status of every gate, by contract, and how many gates have which."""
+    """Show the status of every gate in the ledger, and how many gates have each status."""
     context.obj = folder
     if context.invoked_subcommand is not None:
         return
@@ -48,11 +48,13 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
     tell(_table(found, why_stale))
 
 
-@command.command("why", epilog="\b\nExample: weighbridge status why GATE-GPUTRAIN-004")
+@command.command(
+    "why", short_help="Show how a gate came to its status.", epilog="\b\nExample: weighbridge status why GATE-RUN-004"
+)
 @click.argument("gate")
 @click.pass_obj
 def why(folder: Path, gate: str) -> None:
-    """Show every move of GATE, oldest first, with its cause."""
+    """Show every status change of GATE, oldest first, with its cause."""
     ledger = Ledger(folder)
     places = ledger.places()
     found = {place: ledger.read(place) for place in places if place.gate == gate}

@@ -1,4 +1,4 @@
-"""`weighbridge verify`: judge subjects by contracts, seal the evidence, show which statuses would move."""
+"""`weighbridge verify`: check subjects against contracts, seal the evidence, show which statuses would move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding
 from weighbridge.printable import printable
-from weighbridge.report.terminal import STATUS_WORDS, block, heading, tally
+from weighbridge.report.lines import STATUS_WORDS, block, heading, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -26,35 +26,38 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
-EXAMPLE = (
-    "\b\nExample: weighbridge verify builtin:checkpoint-import --subject source=a.safetensors --subject import=b.gguf"
-)
+EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
 
-@click.command("verify", short_help="Judge subjects by contracts, and seal the evidence.", epilog=EXAMPLE)
+@click.command("verify", short_help="Check subjects against contracts; write a bundle.", epilog=EXAMPLE)
 @click.argument("contracts", nargs=-1)
-@click.option("--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET", help="Bind a subject.")
 @click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter; then no status moves."
+    "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
+    help="The path, URL, command or factory to check. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter. No status changes then."
 )
-@click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Judge only these gates.")
+@click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Check only gates whose id matches. Repeatable.")
 @click.option(
     "--expect-blocked", multiple=True, metavar="GATE-ID", help="Accept that this host lacks what the gate requires."
 )
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
-    help=f"Where bundles go.  [default: {STORE}, or {RECORDED} with --record]",
+    help=f"The folder for bundles.  [default: {STORE}, or {RECORDED} with --record]",
 )
-@click.option("--record", is_flag=True, help="Record changed statuses in the ledger.")
-@click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a report for machines.")
+@click.option("--record", is_flag=True, help="Append status changes to the ledger.")
+@click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a JUnit report.")
 @as_json
 @debug
 @click.pass_context
 def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
-    """Judge subjects by CONTRACTS (files or builtin:NAME; without any, contracts/*.yaml), and seal the evidence.
+    """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
 
-    Exit 0: passed; 1: a required gate failed; 2: contract or usage invalid; 3: a required gate is blocked; 4: error;
+    CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml.
+
+    Exit 0: passed; 1: a required gate failed; 2: invalid contract or usage; 3: a required gate is blocked; 4: error;
     5: nothing was shown.
     """
     asked = _asked_for(context)
@@ -167,7 +170,7 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
 
 
 def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
-    from weighbridge.report.junit import junit
+    from weighbridge.report.machine import junit
 
     suites = [
         (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import decode, encode, numpy_dtype, words
+from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, numpy_dtype, words
 from weighbridge.comparison.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
@@ -40,19 +40,25 @@ class AlignedTensor:
 
     @property
     def stored_dtype(self) -> str:
-        """Name the dtype that the sources are stored in; "" where they have several."""
+        """Return the dtype that the sources are stored in; "" where they have several."""
         found = {self.source.tensor(part.source).dtype for part in self.pairing.parts}
         return found.pop() if len(found) == 1 else ""
 
     @property
     def dtype(self) -> str:
-        """Name the dtype of the words that `steps` gives: the stored one, or the one that is computed in."""
+        """Return the dtype of the words that `steps` gives: the stored one, or the one that is computed in."""
         if not self.pairing.arithmetic:
             return self.stored_dtype
         return self.stored_dtype if self.stored_dtype in ("F16", "F64") else "F32"
 
+    @property
+    def exact_cast(self) -> ExactCast | None:
+        """Return the plainest exact way to the candidate's dtype, or None where there is none."""
+        computed = bool(self.pairing.arithmetic)
+        return find_exact_cast(self.dtype, self.new.dtype, computed=computed) if self.dtype else None
+
     def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
-        """Give the first element, the source's words and the candidate's bytes, a stretch at a time.
+        """Return the first element, the source's words and the candidate's bytes, a stretch at a time.
 
         Raises:
             SubjectError: `subject-changed`, when a file was written to meanwhile.
@@ -71,7 +77,7 @@ class AlignedTensor:
         self.candidate.require_unchanged(new.name)
 
     def predicted(self) -> Iterator[Words]:
-        """Give the source's words alone, a stretch at a time."""
+        """Return the source's words alone, a stretch at a time."""
         return (stored for stored, _ in self._stored())
 
     def _stored(self) -> Iterator[tuple[Words, int]]:

@@ -75,7 +75,7 @@ class Namesakes:
     _probing: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, candidate: CheckpointView, name: str) -> str | None:
-        """Name another tensor of the same dtype and size with the same bytes."""
+        """Return another tensor of the same dtype and size with the same bytes."""
         with self._probing:  # another thread must not search what is half filled
             if not self._by_probe:
                 for other in self.view.names():
@@ -112,7 +112,7 @@ def attributed(aligned: AlignedTensor, plan: Plan, namesakes: Namesakes) -> tupl
 
 
 def _explaining(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
-    """Name the makings that give every element; each ends at the first element that it does not give."""
+    """Yield the makings that give every element; each ends at the first element that it does not give."""
     pairing, new = aligned.pairing, aligned.new
     if pairing.shape == new.shape and numpy_dtype(aligned.dtype) is not None:
         yield from (
@@ -144,9 +144,7 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
             continue
         tries += 1
         there = dataclasses.replace(aligned, pairing=dataclasses.replace(other, candidate=meant.candidate))
-        exact_cast = (
-            find_exact_cast(there.dtype, aligned.new.dtype, computed=bool(other.arithmetic)) if there.dtype else None
-        )
+        exact_cast = there.exact_cast
         if exact_cast is None:
             continue
         first = exact_cast.predict(next(iter(there.predicted()))).tobytes()[: len(head)]
@@ -156,12 +154,10 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
 
 
 def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
-    """Name the other makings of the tensor that give it, by the exact way between the dtypes."""
+    """Yield the other makings of the tensor that give it, by the exact way between the dtypes."""
     for name, made in alternatives(plan, aligned.pairing).items():
         other = dataclasses.replace(aligned, pairing=made)
-        exact_cast = (
-            find_exact_cast(other.dtype, aligned.new.dtype, computed=bool(made.arithmetic)) if other.dtype else None
-        )
+        exact_cast = other.exact_cast
         if exact_cast is not None and made.shape == aligned.new.shape and value_errors.explains(other, exact_cast):
             yield name
 
@@ -177,13 +173,9 @@ def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | No
 
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
-    """Name what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
+    """Yield what was done where equal pieces hold what some other piece was meant to hold, each taken once."""
     name, pieces = _pieces(aligned.pairing)
-    exact_cast = (
-        find_exact_cast(aligned.dtype, aligned.new.dtype, computed=bool(aligned.pairing.arithmetic))
-        if aligned.dtype
-        else None
-    )
+    exact_cast = aligned.exact_cast
     per, size = aligned.new.unit
     if exact_cast is None or not 1 < pieces <= MAX_PARTS or aligned.new.elements % (pieces * per):
         return
@@ -195,7 +187,7 @@ def _exchanged(aligned: AlignedTensor) -> Iterator[str]:
 
 
 def _pieces(pairing: Pairing) -> tuple[str, int]:
-    """Tell how many equal pieces a tensor is fused or stacked of, and what it is called when they are exchanged."""
+    """Return how many equal pieces a tensor is fused or stacked of, and what it is called when they are exchanged."""
     if STACKED in pairing.candidate:
         return "experts-swapped", pairing.shape[0] if pairing.shape else 0
     of_name = (pieces for word, pieces in FUSED.items() if word in pairing.candidate or word in pairing.parts[0].source)

@@ -31,7 +31,7 @@ STRAY = 2.0**-10  # of the mass of every law is spread evenly, so that a stray o
 
 
 def symbols(words: NDArray[Any]) -> NDArray[Any]:
-    """Take the eight bits after the sign of 16-bit words, `[elements]`."""
+    """Return the eight bits after the sign of 16-bit words, `[elements]`."""
     return words >> SHIFT & (SYMBOLS - 1)
 
 
@@ -51,7 +51,7 @@ def excess(counts: Counts) -> dict[str, float]:
 
 
 def divergence(one: Counts, other: Counts) -> float | None:
-    """Tell the Jensen-Shannon divergence of two distributions over the same symbols, in bits: 0 equal, 1 disjoint."""
+    """Return the Jensen-Shannon divergence of two distributions over the same symbols, in bits: 0 equal, 1 disjoint."""
     if not one.sum() or not other.sum():
         return None
     shares = one / one.sum(), other / other.sum()
@@ -60,7 +60,7 @@ def divergence(one: Counts, other: Counts) -> float | None:
 
 
 def entropy(one: Counts, other: Counts) -> float:
-    """Tell the entropy of two distributions put together, in bits."""
+    """Return the entropy of two distributions put together, in bits."""
     return round(_entropy((one / one.sum() + other / other.sum()) / 2), DIGITS)
 
 
@@ -73,7 +73,7 @@ def _entropy(share: Masses) -> float:
 
 @functools.cache
 def _log2_masses(reading: str) -> Masses:
-    """Give the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
+    """Return the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
     import numpy as np
 
     edges = _edges(reading)
@@ -83,7 +83,7 @@ def _log2_masses(reading: str) -> Masses:
 
 
 def _edges(reading: str) -> Masses:
-    """Give the magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out."""
+    """Return the magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out."""
     import numpy as np
 
     at = np.arange(SYMBOLS + 1, dtype=np.int64) << SHIFT

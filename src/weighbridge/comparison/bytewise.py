@@ -47,7 +47,7 @@ def unequal(old: Stored, new: Stored, unit: int) -> Iterator[tuple[int, memoryvi
 
 
 def equal(old: Buffer, new: Buffer) -> bool:
-    """Tell whether two buffers of the same size hold the same bytes."""
+    """Return whether two buffers of the same size hold the same bytes."""
     import numpy as np
 
     one, other = np.frombuffer(old, np.uint8), np.frombuffer(new, np.uint8)
@@ -65,7 +65,7 @@ def memcmp() -> Callable[[int, int, int], int]:
 
 
 def any_nonzero(view: CheckpointView, name: str) -> bool:
-    """Tell whether any byte of a tensor is not zero; stops at the first such stretch."""
+    """Return whether any byte of a tensor is not zero; stops at the first such stretch."""
     import numpy as np
 
     head = view.read(name, 0, STEP)
@@ -78,7 +78,7 @@ PROBE = 64  # bytes at the start, the middle and the end that look-alikes are fo
 
 
 def probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
-    """Give what look-alikes share: the dtype, the size, and bytes at the start, the middle and the end."""
+    """Return what look-alikes share: the dtype, the size, and bytes at the start, the middle and the end."""
     tensor = view.tensor(name)
     starts = 0, tensor.nbytes // 2, max(tensor.nbytes - PROBE, 0)
     data = b"".join(bytes(view.read(name, start, start + PROBE)) for start in starts)
@@ -87,7 +87,7 @@ def probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
 
 
 def same(old: Stored, new: Stored) -> bool:
-    """Tell whether two tensors hold the same bytes under the same dtype."""
+    """Return whether two tensors hold the same bytes under the same dtype."""
     one, other = old[0].tensor(old[1]), new[0].tensor(new[1])
     if (one.dtype, one.nbytes) != (other.dtype, other.nbytes):
         return False

@@ -44,7 +44,7 @@ INTEGERS = {
 
 @functools.cache
 def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
-    """Give the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
+    """Return the NumPy type that reads this dtype's words, or None for blocks, packed bits, booleans and complex."""
     import numpy as np
 
     if dtype in EXTENDED:
@@ -58,7 +58,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any] | None:
 
 @functools.cache
 def castable(source: str, candidate: str) -> bool:
-    """Tell whether source values convert to the candidate's dtype with one correct rounding."""
+    """Return whether source values convert to the candidate's dtype with one correct rounding."""
     import numpy as np
 
     kinds = numpy_dtype(source), numpy_dtype(candidate)
@@ -169,7 +169,7 @@ class ExactCast:
 
 
 def find_exact_cast(old: str, new: str, *, computed: bool) -> ExactCast | None:
-    """Give the plainest exact way between two dtypes, or None where there is none."""
+    """Return the plainest exact way between two dtypes, or None where there is none."""
     if old == new:
         exact = numpy_dtype(old) is not None
         if computed:
@@ -203,18 +203,14 @@ def _widening(old: str) -> Callable[[Words], Words]:
 
 
 def two_step_casts(old: str, new: str) -> tuple[ExactCast, ...]:
-    """Give the ways over a rounding to sixteen bits before blocks were made."""
-    if new not in REQUANTISED:
-        return ()
-    between = (dtype for dtype in ("F16", "BF16") if dtype != old and castable(old, dtype))
-    return tuple(_through(old, dtype, new) for dtype in between)
+    """Return the ways over a rounding to sixteen bits before blocks were made."""
 
+    def through(between: str) -> ExactCast:
+        name = f"requantised-through-{between.lower()}"
+        return ExactCast(name, lambda stored: quantise(decode(cast(stored, old, between), between), new))
 
-def _through(old: str, between: str, new: str) -> ExactCast:
-    def predict(stored: Words) -> Words:
-        return quantise(decode(cast(stored, old, between), between), new)
-
-    return ExactCast(f"requantised-through-{between.lower()}", predict)
+    narrow = [dtype for dtype in ("F16", "BF16") if dtype != old and castable(old, dtype)]
+    return tuple(map(through, narrow)) if new in REQUANTISED else ()
 
 
 def values(stored: Bytes, dtype: str) -> Values | None:

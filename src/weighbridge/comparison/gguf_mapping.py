@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, ties
+from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order, ties
 from weighbridge.model_config.model_keys import CONFIG_KEYS
 
 SUFFIXES = (".weight", ".bias")
@@ -37,8 +37,7 @@ LEFT_OUT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Expert:
+class Expert(NamedTuple):
     """One expert's matrix among those of a layer."""
 
     layer: int
@@ -47,26 +46,25 @@ class Expert:
 
 
 def expert(name: str) -> Expert | None:
-    """Tell which expert's matrix a source tensor is."""
+    """Return which expert's matrix a source tensor is."""
     found = EXPERT.fullmatch(name)
-    if found is None or found[3] not in MATRIX:
-        return None
-    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]])
+    known = found is not None and found[3] in MATRIX
+    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and known else None
 
 
 def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """Say, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
+    """Return, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
     found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
     return {name: why for name, why in found if why != MASK or _masks(shapes[name])}
 
 
 def _masks(shape: tuple[int, ...]) -> bool:
-    """Tell whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
+    """Return whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
     return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
 
 
 def gguf_names(architecture: str, blocks: int, names: Iterable[str]) -> Mapping[str, str] | None:
-    """Name the GGUF tensor of each source tensor that has one, or None for an unknown architecture."""
+    """Return the GGUF tensor of each source tensor that has one, or None for an unknown architecture."""
     import gguf
 
     known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -129,7 +127,7 @@ class Sides:
 
     @property
     def heads(self) -> tuple[int, int]:
-        """Give the head counts of queries and of keys."""
+        """Return the head counts of queries and of keys."""
         heads = self.number("head_count")
         return heads, self.number("head_count_kv") or heads
 
@@ -151,117 +149,78 @@ def plan(sides: Sides) -> Plan | None:
     made |= _fused(sides, made)
     kept = {target: found for target, found in made.items() if target in sides.candidate}
     gone = {found.parts[0].source: target for target, found in made.items() if target not in sides.candidate}
+    # A lost head may repeat the source's embedding, and a new head the candidate's.
+    embedding = kept["token_embd.weight"].parts[0].source if "token_embd.weight" in kept else ""
+    lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
     return Plan(
         name=f"gguf:auto ({sides.architecture})",
         pairings={target: _squeezed(found, sides.candidate[target]) for target, found in kept.items()},
-        tied=_tied(sides, kept, gone, repeats),
+        tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
         drop_rules=left_out(sides.source),
         generated={name: values for name, values in generated(sides.config).items() if name in sides.candidate},
         heads=sides.heads,
     )
 
 
-def _tied(
-    sides: Sides, made: Mapping[str, Pairing], gone: Mapping[str, str], repeats: Mapping[str, str]
-) -> dict[str, str]:
-    """Name what a lost head may repeat: the source's embedding; and what a new head may: the candidate's."""
-    embedding = made["token_embd.weight"].parts[0].source if "token_embd.weight" in made else ""
-    lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
-    return {**ties(sides.candidate), **ties(sides.source), **lost, **repeats}
-
-
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
-    """Say how one source tensor makes one GGUF tensor."""
-    shape = sides.source[name]
-    plain = Pairing(candidate=target, parts=(Part(source=name),), shape=shape)
-    for rule in (_permuted, _interleaved, _grouped, _turned, _plus_one, _minus_exp, _cut):
-        found = rule(sides, target, plain)
-        if found is not None:
-            return found
-    return plain
+    """Return how one source tensor makes one GGUF tensor; the first rule that applies counts."""
+    plain = Pairing(candidate=target, parts=(Part(source=name),), shape=sides.source[name])
+    part = _attention(sides, target, name)
+    if part is not None:
+        return replace(plain, parts=part[0], transform=part[1])
+    if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(TURNED):
+        turned = (Part(source=name, transposed=True),)
+        return replace(plain, parts=turned, shape=plain.shape[::-1], transform="transposed")
+    if sides.architecture in PLUS_ONE and name.endswith("norm.weight"):
+        return replace(plain, arithmetic="+1", transform="+1")
+    if name.endswith(".A_log"):
+        return replace(plain, arithmetic="-exp", transform="-exp")
+    return _cut(sides, plain) or plain
 
 
-Rule = Callable[[Sides, str, Pairing], Pairing | None]
-
-
-def rope_order(name: str, heads: int, rows: int) -> Part:
-    """Interleave the halves of each head: `[heads, 2, half]` becomes `[heads, half, 2]`."""
-    return Part(source=name, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
-
-
-def _ends(target: str, *names: str) -> bool:
-    return target.rsplit(".", 1)[0].endswith(names)
-
-
-def _permuted(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
-    if sides.architecture not in PERMUTED or not _ends(target, ".attn_q", ".attn_k"):
+def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], str] | None:
+    """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
+    (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
+    stem = target.rsplit(".", 1)[0]
+    if sides.architecture in PERMUTED and stem.endswith((".attn_q", ".attn_k")):
+        heads = groups if stem.endswith(".attn_k") else heads
+        if heads and rows % (2 * heads) == 0:
+            return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
+    if not heads or not stem.endswith(".attn_qkv"):
         return None
-    heads = sides.heads[_ends(target, ".attn_k")]
-    if not heads or plain.shape[0] % (2 * heads):
-        return None
-    part = rope_order(plain.parts[0].source, heads, plain.shape[0])
-    return replace(plain, parts=(part,), transform=f"rope permutation of {heads} heads")
-
-
-def _interleaved(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
-    heads = sides.heads[0]
-    if sides.architecture not in INTERLEAVED or not _ends(target, ".attn_qkv") or not heads:
-        return None
-    view = heads, 3, plain.shape[0] // (3 * heads)
-    part = Part(source=plain.parts[0].source, view=view, order=(1, 0, 2))
-    return replace(plain, parts=(part,), transform=f"q, k and v of {heads} heads put apart")
-
-
-def _grouped(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
-    heads, groups = sides.heads
-    if sides.architecture != "falcon" or not _ends(target, ".attn_qkv") or not heads:
+    if sides.architecture in INTERLEAVED:
+        part = Part(source=name, view=(heads, 3, rows // (3 * heads)), order=(1, 0, 2))
+        return (part,), f"q, k and v of {heads} heads put apart"
+    if sides.architecture != "falcon":
         return None
     if sides.config.get("multi_query") and not sides.config.get("new_decoder_architecture"):
         groups = 1
-    each, name = heads // groups, plain.parts[0].source
-    view = groups, each + 2, plain.shape[0] // (groups * (each + 2))
+    each = heads // groups
+    view = groups, each + 2, rows // (groups * (each + 2))
     cuts = (1, 0, each), (1, each, each + 1), (1, each + 1, each + 2)
-    parts = tuple(Part(source=name, view=view, take=cut) for cut in cuts)
-    return replace(plain, parts=parts, transform=f"q, k and v of {groups} groups put apart")
+    return tuple(Part(source=name, view=view, take=cut) for cut in cuts), f"q, k and v of {groups} groups put apart"
 
 
-def _turned(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
-    if sides.architecture != "gpt2" or len(plain.shape) != 2 or not target.endswith(TURNED):
-        return None
-    return replace(
-        plain,
-        parts=(Part(source=plain.parts[0].source, transposed=True),),
-        shape=plain.shape[::-1],
-        transform="transposed",
-    )
-
-
-def _plus_one(sides: Sides, _target: str, plain: Pairing) -> Pairing | None:
-    if sides.architecture not in PLUS_ONE or not plain.parts[0].source.endswith("norm.weight"):
-        return None
-    return replace(plain, arithmetic="+1", transform="+1")
-
-
-def _minus_exp(_sides: Sides, _target: str, plain: Pairing) -> Pairing | None:
-    return replace(plain, arithmetic="-exp", transform="-exp") if plain.parts[0].source.endswith(".A_log") else None
-
-
-def _cut(sides: Sides, target: str, plain: Pairing) -> Pairing | None:
+def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
     """Keep the rows that the vocabulary has, or the positions after the padding."""
-    there, name = sides.candidate.get(target, ()), plain.parts[0].source
+    target, there = plain.candidate, sides.candidate.get(plain.candidate, ())
     rows = plain.shape[0] if plain.shape else 0
     if len(there) != 2 or not there[0] < rows:
         return None
+    offset = int(sides.config.get("pad_token_id") or 0) + 1
     embedding = target in ("token_embd.weight", "output.weight")
     if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:
-        part = Part(source=name, take=(0, 0, there[0]))
-        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=f"{there[0]} of {rows} rows")
-    offset = int(sides.config.get("pad_token_id") or 0) + 1
-    roberta = "roberta" in str(sides.config.get("model_type"))
-    if roberta and target == "position_embd.weight" and there[0] == rows - offset:
-        part = Part(source=name, take=(0, offset, rows))
-        return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=f"rows from {offset} on")
-    return None
+        take, transform = (0, 0, there[0]), f"{there[0]} of {rows} rows"
+    elif (
+        "roberta" in str(sides.config.get("model_type"))
+        and target == "position_embd.weight"
+        and there[0] == rows - offset
+    ):
+        take, transform = (0, offset, rows), f"rows from {offset} on"
+    else:
+        return None
+    part = Part(source=plain.parts[0].source, take=take)
+    return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=transform)
 
 
 def _stacks(sides: Sides) -> dict[str, Pairing]:
@@ -280,7 +239,7 @@ def _stacks(sides: Sides) -> dict[str, Pairing]:
 
 
 def _stacked(sides: Sides) -> dict[str, Pairing]:
-    """Take experts that are stacked already, gate and up apart."""
+    """Pair experts that are stacked already, gate and up apart."""
     found: dict[str, Pairing] = {}
     for name, shape in sides.source.items():
         one = STACKED.fullmatch(name)
@@ -315,7 +274,7 @@ def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
 
 
 def _squeezed(pairing: Pairing, there: Shape) -> Pairing:
-    """Give a tensor the file's own shape where only dimensions of one come or go."""
+    """Return a pairing in the file's own shape where only dimensions of one come or go."""
     if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
         return replace(pairing, shape=there)
     return pairing
@@ -342,27 +301,16 @@ def llama3(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, .
     size = int(config.get("head_dim") or 0) or int(config["hidden_size"]) // int(config["num_attention_heads"])
     factor, low, high = (float(rope.get(key, value)) for key, value in DEFAULTS.items())
     context = float(rope.get("original_max_position_embeddings", 8192))
-    ramp = Ramp(factor=factor, low=low, high=high, context=context)
-    return tuple(_scaled(2 * math.pi * base ** (at / size), ramp) for at in range(0, size, 2))
+
+    def scaled(wave: float) -> float:
+        if wave < context / high:
+            return 1.0
+        if wave > context / low:
+            return factor
+        smooth = (context / wave - low) / (high - low)
+        return 1 / ((1 - smooth) / factor + smooth)
+
+    return tuple(scaled(2 * math.pi * base ** (at / size)) for at in range(0, size, 2))
 
 
 DEFAULTS = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ramp:
-    """How much longer the long wavelengths become, and between which shares of the context they are."""
-
-    factor: float
-    low: float
-    high: float
-    context: float
-
-
-def _scaled(wave: float, ramp: Ramp) -> float:
-    if wave < ramp.context / ramp.high:
-        return 1.0
-    if wave > ramp.context / ramp.low:
-        return ramp.factor
-    smooth = (ramp.context / wave - ramp.low) / (ramp.high - ramp.low)
-    return 1 / ((1 - smooth) / ramp.factor + smooth)

@@ -27,8 +27,13 @@ class Part:
 
     @property
     def plain(self) -> bool:
-        """Tell whether the part is the whole tensor as it lies."""
+        """Return whether the part is the whole tensor as it lies."""
         return not (self.view or self.take or self.order or self.transposed)
+
+
+def rope_order(name: str, heads: int, rows: int) -> Part:
+    """Interleave the halves of each head: `[heads, 2, half]` becomes `[heads, half, 2]`."""
+    return Part(source=name, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,7 @@ class Pairing:
 
     @property
     def plain(self) -> bool:
-        """Tell whether the tensor is meant to hold one source tensor's words, as they lie."""
+        """Return whether the tensor is meant to hold one source tensor's words, as they lie."""
         return len(self.parts) == 1 and self.parts[0].plain and not self.arithmetic
 
 
@@ -66,7 +71,7 @@ class Plan:
     heads: tuple[int, ...] = ()
 
     def used(self) -> set[str]:
-        """Name the source tensors that some tensor of the candidate is made of."""
+        """Return the source tensors that some tensor of the candidate is made of."""
         return {part.source for pairing in self.pairings.values() for part in pairing.parts}
 
 
@@ -93,7 +98,7 @@ EMBEDDINGS = (
 
 
 def ties(names: Collection[str]) -> dict[str, str]:
-    """Name, for each head, the embedding that it may be tied to, and for a lone embedding its head."""
+    """Return, for each head, the embedding that it may be tied to, and for a lone embedding its head."""
     embedding = next((name for name in EMBEDDINGS if name in names), None)
     return {} if embedding is None else {name: embedding for name in HEADS if name in names and name != embedding}
 
@@ -164,7 +169,7 @@ def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
         return
     rows = meant.shape[0]
     for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
-        other = Part(source=part.source, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
+        other = rope_order(part.source, heads, rows)
         if not part.order:
             yield "permuted-unasked", replace(meant, parts=(other,))
         elif other.view != part.view:
@@ -193,7 +198,7 @@ def _turned(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
 
 
 def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
-    """Take what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
+    """Yield what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
     found = LAYER.fullmatch(meant.candidate)
     if found is None:
         return

@@ -79,7 +79,7 @@ class _Walk:
     looked: int = 0
 
     def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
-        """Give the stretches that differ: first element, the source's words, what they predict, what is there."""
+        """Return the stretches that differ: first element, the source's words, what they predict, what is there."""
         bytes_alone = self.exact_cast.name == "identical" and self.aligned.pairing.plain
         return self._bytes() if bytes_alone else self._steps()
 
@@ -105,13 +105,13 @@ class _Walk:
 
 
 def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
-    """Tell whether an exact cast reproduces every element; the first that it does not ends the walk."""
+    """Return whether an exact cast reproduces every element; the first that it does not ends the walk."""
     walk = _Walk(aligned, exact_cast)
     return next(walk.unequal(), None) is None and walk.looked == aligned.new.elements
 
 
 def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
-    """Tell whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
+    """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
     import numpy as np
 
     found = numpy_dtype(aligned.new.dtype)
@@ -124,7 +124,7 @@ def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
 
 
 def scaled(aligned: AlignedTensor) -> bool:
-    """Tell whether all is the source's times one factor, but for the rounding of the narrower dtype.
+    """Return whether all is the source's times one factor, but for the rounding of the narrower dtype.
 
     The factor is the one that the first stretch's largest value has; values may have been rounded before they were
     multiplied, and after, and so may that one. A factor that roundings alone could make is none.
@@ -150,7 +150,7 @@ def scaled(aligned: AlignedTensor) -> bool:
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:
-    """Give the largest relative error of a small tensor against computed values; None where they cannot be held."""
+    """Return the largest relative error of a small tensor against computed values; None where they cannot be held."""
     import numpy as np
 
     tensor = view.tensor(name)

@@ -1,36 +1,37 @@
-"""What the words of a contract mean together: kinds, roles, references, and limits that contradict each other.
+"""What the words of a contract mean together: kinds, roles, references, limits that contradict each other or loosen.
 
-Looks at plain data, so that a slip in one place hides none in another.
+Looks at plain data, so that a slip in one place hides none in another. A contract may tighten the one that it extends;
+what it loosens needs a reason.
 """
 
 from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from weighbridge.clauses.kind import Kind
-from weighbridge.contract.layers import Layered
-from weighbridge.contract.problems import Found
+from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, Problem, nearest, read, show
-from weighbridge.model import SubjectKind
+from weighbridge.limits import LimitsError, Problem, fields, loosened, nearest, read, show
+from weighbridge.model import Contract, GateDecl, Severity, SubjectKind
 
 EXECUTED: Final = (SubjectKind.COMMAND, SubjectKind.MODEL)
-TIMED: Final = ("wall-time-budget",)
+TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
 TYPED_STATUS: Final = ("status", "verdict", "discharge_status")
+NO_AGE: Final = float("inf")
+Gates: TypeAlias = Sequence[tuple[Path, Mapping[str, Any]]]  # each with its path
 
 
 def lint(layered: Layered) -> Iterator[Found]:
     """Find what is wrong, or worth a warning, beyond the structure of the document."""
     subjects = _mapping(layered.data, "subjects")
-    for name, body in subjects.items():
-        yield from _subject(layered, name, body)
-    gates = [
-        (("gates", index), gate) for index, gate in enumerate(_list(layered.data, "gates")) if isinstance(gate, Mapping)
-    ]
+    for name in subjects:
+        yield from _subject(layered, name, _mapping(subjects, name))
+    listed = enumerate(_list(layered.data, "gates"))
+    gates = [(("gates", index), gate) for index, gate in listed if isinstance(gate, Mapping)]
     for path, gate in gates:
         yield from _gate(layered, path, gate, subjects)
     yield from _doubled(layered, gates)
@@ -52,9 +53,7 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
 # --- Subjects ---------------------------------------------------------------------------------------------------------
 
 
-def _subject(layered: Layered, name: str, body: object) -> Iterator[Found]:
-    if not isinstance(body, Mapping):
-        return
+def _subject(layered: Layered, name: str, body: Mapping[str, Any]) -> Iterator[Found]:
     path = ("subjects", name)
     for key in ("path", "for_each"):
         if key in body and body.get("kind") in EXECUTED:
@@ -68,16 +67,11 @@ def _subject(layered: Layered, name: str, body: object) -> Iterator[Found]:
         yield layered.found((*path, "for_each"), "path-and-glob", what, "keep one of the two", at_key=True)
 
 
-def _unused(
-    layered: Layered, subjects: Mapping[str, Any], gates: Sequence[tuple[Path, Mapping[str, Any]]]
-) -> Iterator[Found]:
+def _unused(layered: Layered, subjects: Mapping[str, Any], gates: Gates) -> Iterator[Found]:
     used = {subject for _, gate in gates for subject in map(str, _mapping(gate, "subjects").values())}
-    for name in subjects:
-        if name not in used:
-            what = f"no gate looks at the subject {show(name)}"
-            yield layered.found(
-                ("subjects", name), "unused-subject", what, "delete it, or use it", at_key=True, warning=True
-            )
+    for name in (name for name in subjects if name not in used):
+        what, remedy = f"no gate looks at the subject {show(name)}", "delete it, or use it"
+        yield layered.found(("subjects", name), "unused-subject", what, remedy, at_key=True, warning=True)
 
 
 # --- One gate ---------------------------------------------------------------------------------------------------------
@@ -94,10 +88,12 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         return
     yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
     yield from _limits(layered, path, kind, gate)
-    if gate.get("requires") and not any(role in EXECUTED for role in kind.roles.values()):
+    executed = any(role in EXECUTED for role in kind.roles.values())
+    if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    if kind.name in TIMED and not gate.get("where"):
+    timed = any(item.doc.unit in TIMES for item in fields(kind.limits))
+    if timed and not executed and not gate.get("where"):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
@@ -108,32 +104,22 @@ def _roles(
 ) -> Iterator[Found]:
     free = [role for role in kind.roles if role not in roles]
     for role, subject in roles.items():
-        if role not in kind.roles:
+        needed, place = kind.roles.get(role), (*path, role)
+        given = _mapping(subjects, str(subject)).get("kind")
+        if needed is None:
             what = f"{kind.name} has no role {show(role)}{nearest(role, free or kind.roles)}"
-            yield layered.found((*path, role), "unknown-role", what, at_key=True)
-        else:
-            yield from _filled(layered, (*path, role), kind.roles[role], subject, subjects)
+            yield layered.found(place, "unknown-role", what, at_key=True)
+        elif isinstance(subject, str) and subject not in subjects:
+            what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
+            yield layered.found(place, "unknown-subject", what)
+        elif isinstance(subject, str) and given in tuple(SubjectKind) and given != needed:
+            what = f"{show(subject)} is a {given}, the role {role!r} takes a {needed}"
+            yield layered.found(place, "subject-kind", what)
     if roles.keys() <= kind.roles.keys():  # else the unknown one is probably the one that is missing
         for role in free:
             what = f"nothing fills the role {show(role)} of {kind.name}"
-            yield layered.found(
-                path, "missing-role", what, f"add {role}: NAME, for a subject of kind {kind.roles[role]}"
-            )
-
-
-def _filled(
-    layered: Layered, path: Path, needed: SubjectKind, subject: object, subjects: Mapping[str, Any]
-) -> Iterator[Found]:
-    if not isinstance(subject, str):
-        return
-    if subject not in subjects:
-        what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
-        yield layered.found(path, "unknown-subject", what)
-        return
-    given = _mapping(subjects, subject).get("kind")
-    if given in tuple(SubjectKind) and given != needed:
-        what = f"{show(subject)} is a {given}, the role {path[-1]!r} takes a {needed}"
-        yield layered.found(path, "subject-kind", what)
+            remedy = f"add {role}: NAME, for a subject of kind {kind.roles[role]}"
+            yield layered.found(path, "missing-role", what, remedy)
 
 
 def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, Any]) -> Iterator[Found]:
@@ -152,7 +138,7 @@ def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, An
 # --- Gates among each other -------------------------------------------------------------------------------------------
 
 
-def _doubled(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) -> Iterator[Found]:
+def _doubled(layered: Layered, gates: Gates) -> Iterator[Found]:
     first: dict[str, Found] = {}
     for path, gate in gates:
         name = gate.get("id")
@@ -164,7 +150,7 @@ def _doubled(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) 
                 yield layered.found((*path, "id"), "doubled-gate", what, "give every gate an id of its own")
 
 
-def _dependencies(layered: Layered, gates: Sequence[tuple[Path, Mapping[str, Any]]]) -> Iterator[Found]:
+def _dependencies(layered: Layered, gates: Gates) -> Iterator[Found]:
     needs = {str(gate.get("id")): [str(name) for name in _list(gate, "depends_on")] for _, gate in gates}
     for path, gate in gates:
         for index, name in enumerate(_list(gate, "depends_on")):
@@ -190,3 +176,52 @@ def _mapping(data: object, key: str) -> Mapping[str, Any]:
 def _list(data: object, key: str) -> Sequence[Any]:
     value = data.get(key) if isinstance(data, Mapping) else None
     return value if isinstance(value, list) else ()
+
+
+# --- Against the contract that it extends -----------------------------------------------------------------------------
+
+
+def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Found]:
+    """Find the gates that are looser than in the base: an error without `relax:`; and reasons given for nothing."""
+    before = {gate.id: gate for gate in base.gates}
+    for index, gate in enumerate(child.gates):
+        path = ("gates", index)
+        old = before.get(gate.id)
+        looser = dict(_looser(old, gate)) if old is not None else {}
+        relax = layered.data["gates"][index].get("relax")
+        if relax and not looser:
+            what = f"{gate.id} is no looser than in what it extends"
+            yield layered.found((*path, "relax"), "needless-relax", what, "delete relax", at_key=True, warning=True)
+        elif not relax:
+            for place, what in looser.items():
+                remedy = "keep the tighter value, or give the reason in relax:"
+                yield layered.found((*path, *place), "loosened", f"{gate.id}: {what}", remedy)
+
+
+def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
+    """List what is not known to be as tight as before: where it is written, and what changed."""
+    if old.kind != new.kind:
+        yield ("kind",), f"was {old.kind}, is {new.kind}"
+        return
+    limits = KINDS[new.kind].limits
+    for key in loosened(read(limits, old.limits), read(limits, new.limits)):
+        yield ("with", key), f"{key} was {_shown(old.limits[key])}, is {_shown(new.limits[key])}"
+    for section in ("subjects", "measure", "where", "requires"):
+        was, now = getattr(old, section), getattr(new, section)
+        for key in now:
+            if key in was and was[key] != now[key]:
+                yield (section, key), f"{section} {key} was {_shown(was[key])}, is {_shown(now[key])}"
+            elif key not in was and section != "where":  # a further condition only narrows
+                yield (section, key), f"{section} {key} is new"
+    if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
+        yield ("severity",), f"was {old.severity}, is {new.severity}"
+    if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
+        yield ("max_age",), f"was {old.max_age_days:g} days, is {new.max_age_days:g} days"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

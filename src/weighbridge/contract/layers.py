@@ -1,14 +1,78 @@
-"""A contract's data laid over that of the contract that it extends; every part still knows where it is written."""
+"""A contract's data with the place of every part: what is found wrong there, and one contract laid over another."""
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from weighbridge.contract.problems import Found
-from weighbridge.contract.strict_yaml import Document, Path
+from weighbridge.contract.strict_yaml import Document, Path, collected
+from weighbridge.errors import ContractError
+
+TOLD: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Found:
+    """One problem, or with `warning` one remark that stops nothing, at its place; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    what: str
+    remedy: str = ""
+    warning: bool = False
+
+    @property
+    def error(self) -> ContractError:
+        """Return it as an error that can be raised."""
+        return ContractError(self.code, self.what, where=f"{self.file}:{self.line}:{self.column}", remedy=self.remedy)
+
+    def __str__(self) -> str:
+        told = str(self.error)
+        return told.replace(f": {self.code} ", f": warning: {self.code} ", 1) if self.warning else told
+
+
+def from_errors(errors: Iterable[ContractError]) -> tuple[Found, ...]:
+    """Return problems from errors whose `where` ends in line and column."""
+    problems = []
+    for one in errors:
+        at = re.fullmatch(r"(.*):(\d+):(\d+)", one.where, re.DOTALL)
+        file, line, column = (at[1], int(at[2]), int(at[3])) if at else (one.where, 1, 1)
+        problems.append(Found(file=file, line=line, column=column, code=one.code, what=one.what, remedy=one.remedy))
+    return tuple(problems)
+
+
+def first_errors(problems: Iterable[Found]) -> Iterator[Found]:
+    """Yield problems until there are more errors than are shown."""
+    errors = 0
+    for problem in problems:
+        yield problem
+        errors += not problem.warning
+        if errors > TOLD:
+            return
+
+
+def raise_errors(problems: Iterable[Found]) -> None:
+    """Raise all that are no warnings as one error, or return where there are none.
+
+    Raises:
+        ContractError: with the first hundred errors, sorted by place.
+    """
+    errors = sorted({problem for problem in problems if not problem.warning})
+    if len(errors) > TOLD:
+        last = errors[TOLD - 1]
+        errors[TOLD - 1 :] = [dataclasses.replace(last, remedy="there is more; only the first hundred are told")]
+    if errors:
+        raise collected(tuple(problem.error for problem in errors))
+
+
+# --- Layers -----------------------------------------------------------------------------------------------------------
+
 
 Written: TypeAlias = tuple[Document, Path]
 OWN: Final = ("weighbridge", "id", "version", "extends")  # never taken over from the contract that is extended
@@ -60,16 +124,13 @@ def moved(base: Layered, folder: str) -> Layered:
 
 def merge(base: Layered, child: Layered) -> Layered:
     """Lay a contract over the one that it extends: mappings by key, gates by id, all else replaced."""
-    under = {key: _unrelaxed(value) if key == "gates" else value for key, value in base.data.items() if key not in OWN}
-    over = _Over(base, child)
+    under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
+    if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
+        under["gates"] = [
+            {key: gate[key] for key in gate if key != "relax"} if isinstance(gate, dict) else gate
+            for gate in under["gates"]
+        ]
     return Layered(over.mapping(under, (), child.data, (), ()), over.written)
-
-
-def _unrelaxed(gates: Any) -> Any:
-    """Drop the base's own reasons for being loose: they excuse nothing further down."""
-    if not isinstance(gates, list):
-        return gates
-    return [{key: gate[key] for key in gate if key != "relax"} if isinstance(gate, dict) else gate for gate in gates]
 
 
 class _Over:
@@ -106,12 +167,11 @@ class _Over:
         mine = {name: index for index, gate in reversed(list(enumerate(over))) if (name := _id(gate)) is not None}
         merged: list[Any] = []
         for index, gate in enumerate(under):
-            at_base, path = ("gates", index), ("gates", len(merged))
-            own = mine.get(_id(gate) or "")
+            path, own = ("gates", index), mine.get(_id(gate) or "")
             if own is None:
-                merged.append(self.take(self.base, gate, at_base, path))
+                merged.append(self.take(self.base, gate, path, path))
             else:
-                merged.append(self.mapping(gate, at_base, over[own], ("gates", own), path))
+                merged.append(self.mapping(gate, path, over[own], ("gates", own), path))
         shared = {mine[name] for gate in under if (name := _id(gate)) in mine}
         for index, gate in enumerate(over):
             if index not in shared:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from weighbridge.contract import strict_yaml
-from weighbridge.contract.checks import lint, structural
+from weighbridge.contract.checks import lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
-from weighbridge.contract.layers import Layered, merge, moved, single
+from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors, single
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute
-from weighbridge.contract.problems import Found, first_errors, from_errors, raise_errors
-from weighbridge.contract.tightening import loosenings
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.gates import KINDS
@@ -167,10 +165,9 @@ def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
 
 
 def _unused(layered: Layered, parameters: Parameters) -> Iterator[Found]:
-    for name in parameters.declared:
-        if name not in parameters.used:
-            what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
-            yield layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True)
+    for name in (name for name in parameters.declared if name not in parameters.used):
+        what, remedy = f"nothing uses the parameter {name!r}", "delete it, or use it"
+        yield layered.found(("params", name), "unused-param", what, remedy, at_key=True, warning=True)
 
 
 def _contract(document: ContractDocument, parameters: Parameters, overrides: Mapping[str, str]) -> Contract:
@@ -193,3 +190,34 @@ def _gate(gate: GateDocument) -> GateDecl:
         where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
         max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
     )  # fmt: skip
+
+
+# --- Several contracts ------------------------------------------------------------------------------------------------
+
+
+def reused(contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple[str, str], str]) -> Iterator[Found]:
+    """Find contracts whose id and version stand for another content already.
+
+    `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digest that a
+    ledger has on record. Of two files with one id and version and two contents, the later one is told.
+    """
+    first: dict[tuple[str, str], tuple[str, str]] = {key: (digest, "the ledger") for key, digest in known.items()}
+    for loaded, digest in contracts:
+        contract = loaded.contract
+        before, where = first.setdefault((contract.id, contract.version), (digest, str(loaded.path)))
+        if before != digest:
+            what = f"{contract.id} {contract.version} has another content in {where}"
+            yield loaded.layered.found(("version",), "reused-version", what, "raise the version")
+
+
+def contracts_here(folder: Path = Path("contracts")) -> dict[str, LoadedContract]:
+    """Load the starter contracts and those of a folder, which go before; what cannot be used is left out."""
+    names = [*(f"{BUILTIN}{name}" for name in builtin_names()), *(str(path) for path in sorted(folder.glob("*.yaml")))]
+    found: dict[str, LoadedContract] = {}
+    for name in names:
+        try:
+            loaded = load_contract(name)
+        except ContractError:
+            continue
+        found[loaded.contract.id] = loaded
+    return found

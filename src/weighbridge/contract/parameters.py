@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from weighbridge.contract.document import ParamDocument, ParamType
-from weighbridge.contract.layers import OWN, Layered
-from weighbridge.contract.problems import Found
+from weighbridge.contract.layers import OWN, Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.errors import ContractError
 from weighbridge.limits import LimitsError, nearest, read, show
@@ -20,11 +19,8 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _VERBATIM: Final = (*OWN, "params")
 NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
 _TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
-    ParamType.NUMBER: (int, float),
-    ParamType.INTEGER: (int,),
-    ParamType.STRING: (str,),
-    ParamType.BOOLEAN: (bool,),
-}
+    ParamType.NUMBER: (int, float), ParamType.INTEGER: (int,), ParamType.STRING: (str,), ParamType.BOOLEAN: (bool,),
+}  # fmt: skip
 _FORMS: Final = {
     ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
     ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
@@ -68,23 +64,17 @@ def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> tuple[Par
 
 
 def _override(name: str, param: ParamDocument, text: str) -> Scalar:
-    value = _parsed(param.type, text) if _FORMS[param.type].fullmatch(text) else math.inf
+    value: Scalar = text
+    if not _FORMS[param.type].fullmatch(text):
+        value = math.inf
+    elif param.type is ParamType.BOOLEAN:
+        value = text == "true"
+    elif param.type is not ParamType.STRING:
+        value = int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
     if isinstance(value, float) and not math.isfinite(value):
         what = f"{text!r} is not of the type {param.type}"
         raise ContractError("wrong-type", what, where=f"--param {name}", remedy="give another value")
     return value
-
-
-def _parsed(kind: ParamType, text: str) -> Scalar:
-    match kind:
-        case ParamType.NUMBER:
-            return int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
-        case ParamType.INTEGER:
-            return int(text)
-        case ParamType.BOOLEAN:
-            return text == "true"
-        case ParamType.STRING:
-            return text
 
 
 def substitute(layered: Layered, parameters: Parameters) -> tuple[Layered, list[Found]]:
@@ -111,7 +101,10 @@ def _replaced(value: Any, path: Path, layered: Layered, parameters: Parameters, 
     wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
     if wrong is not None:
         parameters.broken.append(path)
-        problems += _unresolved(wrong, path, layered, parameters)
+        if _name(wrong) not in parameters.declared:  # one that is itself broken is told where it is declared
+            known = [f"params.{each}" for each in parameters.declared]
+            what = f"{show(wrong[0])} refers to no parameter{nearest(wrong[1], known)}"
+            problems.append(layered.found(path, "unresolved", what, "write ${params.NAME} for a name under params:"))
         return value
     whole = _REFERENCE.fullmatch(value)
     if whole:
@@ -126,16 +119,8 @@ def _known(match: re.Match[str], parameters: Parameters) -> bool:
     return name in parameters.values
 
 
-def _unresolved(match: re.Match[str], path: Path, layered: Layered, parameters: Parameters) -> Iterator[Found]:
-    """Yield a reference to no parameter; one to a parameter that is itself broken is reported there."""
-    if _name(match) not in parameters.declared:
-        known = [f"params.{each}" for each in parameters.declared]
-        what = f"{show(match[0])} refers to no parameter{nearest(match[1], known)}"
-        yield layered.found(path, "unresolved", what, "write ${params.NAME} for a name under params:")
-
-
 def _name(match: re.Match[str]) -> str:
     """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
     inside = match[1]
-    closed = match[0].endswith("}")
-    return inside.removeprefix("params.") if closed and inside.startswith("params.") else match[0]
+    closed = match[0].endswith("}") and inside.startswith("params.")
+    return inside.removeprefix("params.") if closed else match[0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.gates import KINDS
 from weighbridge.limits import LimitsError, read
-from weighbridge.model import Contract, GateDecl, Json
+from weighbridge.model import Contract
 from weighbridge.structure import build, closed, plain, wrong
 
 SCHEMA = "weighbridge.contract.resolved/v0"
@@ -50,33 +49,25 @@ def check_limits(contract: Contract) -> None:
         BundleError: `structure`, naming the gate and what is wrong with it.
     """
     for index, gate in enumerate(contract.gates):
-        _check_gate(gate, ("contract", "gates", index))
-
-
-def _check_gate(gate: GateDecl, at: tuple[str | int, ...]) -> None:
-    kind = KINDS.get(gate.kind)
-    if kind is None:
-        raise wrong(f"the kind {gate.kind!r} is not known here", at)
-    if set(gate.subjects) != set(kind.roles):
-        raise wrong(f"the gate does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
-    try:
-        read(kind.limits, gate.limits, ("limits",))
-        read(kind.measure, gate.measure, ("measure",))
-    except LimitsError as problem:
-        first = problem.problems[0]
-        raise wrong(f"refused by its kind: {first.what}", (*at, *first.path)) from None
+        at, kind = ("contract", "gates", index), KINDS.get(gate.kind)
+        if kind is None:
+            raise wrong(f"the kind {gate.kind!r} is not known here", at)
+        if set(gate.subjects) != set(kind.roles):
+            raise wrong(f"the gate does not fill the roles {', '.join(kind.roles)}", (*at, "subjects"))
+        try:
+            read(kind.limits, gate.limits, ("limits",))
+            read(kind.measure, gate.measure, ("measure",))
+        except LimitsError as problem:
+            first = problem.problems[0]
+            raise wrong(f"refused by its kind: {first.what}", (*at, *first.path)) from None
 
 
 def digests(contract: Contract) -> ContractDigests:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
-    subjects: Json = whole["subjects"]
-    collect: dict[str, Json] = {"subjects": subjects, "gates": [_part(gate, COLLECTED) for gate in whole["gates"]]}
-    judge: dict[str, Json] = {"gates": [_part(gate, JUDGED) for gate in whole["gates"]]}
+    collect, judge = ([{key: gate[key] for key in keys} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED))
     return ContractDigests(
-        whole=sha256(dumps(contract_to_json(contract))), collect=sha256(dumps(collect)), judge=sha256(dumps(judge))
+        whole=sha256(dumps(contract_to_json(contract))),
+        collect=sha256(dumps({"subjects": whole["subjects"], "gates": collect})),
+        judge=sha256(dumps({"gates": judge})),
     )
-
-
-def _part(gate: Mapping[str, Json], keys: tuple[str, ...]) -> dict[str, Json]:
-    return {key: gate[key] for key in keys}

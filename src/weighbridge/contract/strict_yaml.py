@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 from yaml.parser import Parser
@@ -110,38 +110,31 @@ def _decoded(text: str | bytes, where: str) -> str:
     if size > MAX_BYTES:
         raise ContractError("yaml-size", f"{size} bytes, at most {MAX_BYTES} are read", where=where)
     if isinstance(text, bytes):
-        text = _from_utf8(text, where)
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            start = problem.start
+            what = f"byte 0x{problem.object[start]:02x} at offset {start} is not UTF-8"
+            at = _end_of(problem.object[:start].decode("utf-8", errors="replace"), where)
+            raise ContractError("yaml-encoding", what, where=at, remedy="save the file as UTF-8 text") from None
     refused = _REFUSED.search(text)
-    if refused:
-        _refuse_character(text, refused.start(), where)
-    return text
-
-
-def _from_utf8(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        line, column = _position_in(data[: problem.start].decode("utf-8", errors="replace"))
-        what = f"byte 0x{data[problem.start]:02x} at offset {problem.start} is not UTF-8"
-        where, remedy = f"{where}:{line}:{column}", "save the file as UTF-8 text"
-        raise ContractError("yaml-encoding", what, where=where, remedy=remedy) from None
-
-
-def _refuse_character(text: str, index: int, where: str) -> NoReturn:
-    line, column = _position_in(text[:index])
+    if refused is None:
+        return text
     named = {
         "\t": ("a tab", "indent and align with spaces; in a quoted text write \\t"),
         "\0": ("a NUL byte", "this is not a text file, or a damaged one"),
         "\ufeff": ("a byte order mark", "save the file as UTF-8 without a byte order mark"),
         "\r": ("a carriage return without a line feed", "end lines with LF or CRLF"),
     }
-    other = (f"the character U+{ord(text[index]):04X}", "delete it; in a quoted text write it as an escape")
-    what, remedy = named.get(text[index], other)
-    raise ContractError("yaml-character", f"{what} is not allowed", where=f"{where}:{line}:{column}", remedy=remedy)
+    other = (f"the character U+{ord(refused[0]):04X}", "delete it; in a quoted text write it as an escape")
+    what, remedy = named.get(refused[0], other)
+    at = _end_of(text[: refused.start()], where)
+    raise ContractError("yaml-character", f"{what} is not allowed", where=at, remedy=remedy)
 
 
-def _position_in(before: str) -> Position:
-    return before.count("\n") + 1, len(before) - before.rfind("\n")
+def _end_of(before: str, where: str) -> str:
+    """Return the place that follows a text as `file:line:col`."""
+    return f"{where}:{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
 
 
 # --- Events -----------------------------------------------------------------------------------------------------------
@@ -223,7 +216,11 @@ class _Composer:
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 self._open.pop()
             case yaml.AliasEvent():
-                self._alias(event)
+                what = f"the alias *{_cut(str(event.anchor))} is not allowed"
+                if self._key_is_next():
+                    raise self._error("yaml-alias", what, event, "write the key out")
+                self._problem("yaml-alias", what, event, "write the value out")
+                self._place(None, event)
             case yaml.DocumentStartEvent():
                 self._document(event)
 
@@ -241,13 +238,6 @@ class _Composer:
         if self._key_is_next():
             raise self._error("yaml-key", "a mapping or list as a key", event, "use a text as the key")
         self._open.append(_Open(self._place(container, event), container))
-
-    def _alias(self, event: Any) -> None:
-        what = f"the alias *{_cut(event.anchor)} is not allowed"
-        if self._key_is_next():
-            raise self._error("yaml-alias", what, event, "write the key out")
-        self._problem("yaml-alias", what, event, "write the value out")
-        self._place(None, event)
 
     def _scalar(self, event: Any) -> None:
         self._check_marks(event)

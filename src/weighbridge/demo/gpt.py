@@ -1,8 +1,10 @@
-"""A small byte-level GPT in PyTorch: what the demo trains, saves, and uses as the trusted reference."""
+"""A small byte-level GPT in PyTorch, and the real text that every machine has: what the demo trains and trusts."""
 
 from __future__ import annotations
 
+import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +98,17 @@ def _initialise(module: nn.Module) -> None:
 
 
 def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
-    """Take the mean next-byte cross-entropy in nats over a batch of ids `[sequences, tokens + 1]`."""
+    """Return the mean next-byte cross-entropy in nats over a batch of ids `[sequences, tokens + 1]`."""
     logits = model(batch[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+
+
+def standard_library(size: int) -> bytes:
+    """Read the first `size` bytes of the standard library's top-level modules, in the order of their names."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    text = bytearray()
+    for path in sorted(folder.glob("*.py")):
+        text += path.read_bytes()
+        if len(text) >= size:
+            return bytes(text[:size])
+    return bytes(text)

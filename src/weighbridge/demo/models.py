@@ -18,8 +18,7 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from weighbridge.demo.corpus import standard_library
-from weighbridge.demo.gpt import GPT, SHAPE
+from weighbridge.demo.gpt import GPT, SHAPE, standard_library
 from weighbridge.views.forward_subject import Captured, Forward, Tokens
 from weighbridge.views.torch_forward import TorchForward
 
@@ -31,13 +30,13 @@ Array = NDArray[Any]  # float32
 
 
 def tokens() -> Tokens:
-    """Take four sequences of 32 bytes of real text."""
+    """Return four sequences of 32 bytes of real text."""
     text = standard_library(4096)
     return [list(text[start : start + 32]) for start in range(0, 4096, 1024)]
 
 
 def taps() -> dict[str, str]:
-    """Name every capture point, in the order of computing, and where it lies in the PyTorch module."""
+    """Return every capture point, in the order of computing, and where it lies in the PyTorch module."""
     points: dict[str, str] = {}
     for layer in range(SHAPE.layers):
         here, block = f"L{layer}", f"blocks.{layer}"
@@ -58,22 +57,22 @@ def taps() -> dict[str, str]:
 
 
 def reference() -> TorchForward:
-    """Give the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
+    """Return the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
     return _torch("cpu")
 
 
 def on_cuda() -> TorchForward:
-    """Give the same model on a CUDA device."""
+    """Return the same model on a CUDA device."""
     return _torch("cuda")
 
 
 def numpy_backend() -> NumpyForward:
-    """Give the candidate: NumPy, with the weights of the GGUF import."""
+    """Return the candidate: NumPy, with the weights of the GGUF import."""
     return NumpyForward(weights_=read_gguf(IMPORT))
 
 
 def numpy_backend_without_a_bias() -> NumpyForward:
-    """Give the candidate with a bug: layer 1 forgets the bias of its queries."""
+    """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
     weights = read_gguf(IMPORT)
     weights["blocks.1.attn.q.bias"] = np.zeros_like(weights["blocks.1.attn.q.bias"])
     return NumpyForward(weights_=weights)
@@ -114,11 +113,11 @@ class NumpyForward:
         return self._forward
 
     def weights(self, storage: str) -> Mapping[str, str]:
-        """Tell nothing: the checkpoints themselves are compared by their own gate."""
+        """Return nothing: the checkpoints themselves are compared by their own gate."""
         return {}
 
     def constants(self) -> Mapping[str, NDArray[np.float64]]:
-        """Give the constants that are computed; there are none."""
+        """Return the constants that are computed; there are none."""
         return {}
 
     def _forward(self, tokens: Tokens) -> Mapping[str, Captured]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from weighbridge.demo.corpus import standard_library
-from weighbridge.demo.gpt import GPT, SHAPE, loss_of
+from weighbridge.demo.gpt import GPT, SHAPE, loss_of, standard_library
 from weighbridge.recorder import Recorder
 
 SEED = 7

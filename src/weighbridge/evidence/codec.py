@@ -17,7 +17,6 @@ from weighbridge.model import (
     CanaryResult,
     Faulted,
     Finding,
-    Json,
     Measured,
     Measurement,
     Record,
@@ -28,7 +27,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities import QUANTITIES
-from weighbridge.quantities.base import Form, Quantity
+from weighbridge.quantities.base import Form
 from weighbridge.structure import Omitted, Pointer, build, closed, json_value, plain, wrong
 
 Arrays: TypeAlias = Mapping[str, bytes]  # `.npy` bytes by their digest
@@ -53,6 +52,7 @@ class _Head:
     total: int
 
 
+TAGS = ("measurement", "unmeasured", "faulted")
 HEAD = tuple(item.name for item in dataclasses.fields(_Head))
 
 
@@ -78,12 +78,11 @@ def decode_measured(data: object, arrays: Arrays) -> Measured:
     Raises:
         BundleError: `structure`, for anything else.
     """
-    word, body = _tagged(data, ("measurement", "unmeasured", "faulted"), ())
-    match word:
-        case "unmeasured":
-            return build(Unmeasured, body, at=(word,))
-        case "faulted":
-            return build(Faulted, body, at=(word,))
+    if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in TAGS:
+        raise wrong(f"not one of {', '.join(TAGS)}", ())
+    word, body = next(iter(data.items()))
+    if word != "measurement":
+        return build(Unmeasured, body, at=(word,)) if word == "unmeasured" else build(Faulted, body, at=(word,))
     given = closed(body, ("value", *HEAD), (word,))
     head = build(_Head, {key: given[key] for key in HEAD}, at=(word,))
     value = _value_from_json(head.quantity, given["value"], arrays, (word, "value"))
@@ -116,11 +115,11 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
     at = (*at, str(known.form))
     match known.form:
         case Form.RECORD:
-            return Record(_typed(known, body, at))
+            return Record(build(known.row, body, at=at))
         case Form.ROWS:
             if not isinstance(body, list):
                 raise wrong("not a list of rows", at)
-            table = Rows(known.key, tuple(_typed(known, row, (*at, i)) for i, row in enumerate(body)))
+            table = Rows(known.key, tuple(build(known.row, row, at=(*at, i)) for i, row in enumerate(body)))
             if len(set(table.places())) != len(table.rows):
                 raise wrong(f"two rows have the same {known.key!r}", at)
             return table
@@ -133,10 +132,6 @@ def _value_from_json(quantity: str, data: object, arrays: Arrays, at: Pointer) -
             return Series(step, value)
 
 
-def _typed(known: Quantity, body: Any, at: Pointer) -> Any:
-    return build(known.row, body, at=at)
-
-
 def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array[Any]:
     if not isinstance(digest, str) or digest not in arrays:
         raise wrong("no array of this bundle", at)
@@ -144,18 +139,6 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
     if values.typecode != code:
         raise wrong("an array of the other type", at)
     return values
-
-
-def _mapping(data: object, at: Pointer) -> Mapping[str, Json]:
-    if not isinstance(data, Mapping):
-        raise wrong("not a mapping", at)
-    return data
-
-
-def _tagged(data: object, words: Sequence[str], at: Pointer) -> tuple[str, Any]:
-    if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in words:
-        raise wrong(f"not one of {', '.join(words)}", at)
-    return next(iter(data.items()))
 
 
 # --- Verdicts ---------------------------------------------------------------------------------------------------------
@@ -192,7 +175,9 @@ def findings_to_bytes(findings: Sequence[Finding]) -> bytes:
 
 def findings_from_json(data: object) -> tuple[Finding, ...]:
     """Read what `verdicts.json` holds."""
-    items = _listed(data, VERDICTS_SCHEMA, "findings")
+    items = _inside(data, VERDICTS_SCHEMA, "findings")
+    if not isinstance(items, list):
+        raise wrong("not a list", ("findings",))
     return tuple(finding_from_json(item, ("findings", index)) for index, item in enumerate(items))
 
 
@@ -206,18 +191,14 @@ def canaries_to_bytes(canaries: Mapping[str, CanaryResult]) -> bytes:
 
 def canaries_from_json(data: object) -> dict[str, CanaryResult]:
     """Read what `canaries.json` holds."""
-    given = closed(data, ("schema", "canaries"))
-    if given["schema"] != CANARIES_SCHEMA:
-        raise wrong(f"not {CANARIES_SCHEMA!r}", ("schema",))
-    items = _mapping(given["canaries"], ("canaries",))
+    items = _inside(data, CANARIES_SCHEMA, "canaries")
+    if not isinstance(items, Mapping):
+        raise wrong("not a mapping", ("canaries",))
     return {key: build(CanaryResult, item, at=("canaries", key)) for key, item in items.items()}
 
 
-def _listed(data: object, schema: str, key: str) -> Sequence[object]:
+def _inside(data: object, schema: str, key: str) -> object:
     given = closed(data, ("schema", key))
     if given["schema"] != schema:
         raise wrong(f"not {schema!r}", ("schema",))
-    if not isinstance(given[key], list):
-        raise wrong("not a list", (key,))
-    items: Sequence[object] = given[key]
-    return items
+    return given[key]

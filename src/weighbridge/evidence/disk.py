@@ -66,8 +66,14 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
     """
     make_folders(into)
     stage = into / f"{STAGE}{secrets.token_hex(8)}"
+    folders = sorted({(stage / file).parent for file in files} | {stage})
     try:
-        _stage(stage, files)
+        for folder in folders:
+            folder.mkdir()
+        for file, data in files.items():
+            write_new(stage / file, data)
+        for folder in folders:
+            sync_folder(folder)
         target = into / name
         os.rename(stage, target)  # noqa: PTH104 -- one system call, named as such in the crash tests
     except BaseException:
@@ -75,16 +81,6 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
         raise
     sync_folder(into)
     return target
-
-
-def _stage(stage: Path, files: Mapping[str, bytes]) -> None:
-    folders = sorted({(stage / name).parent for name in files} | {stage})
-    for folder in folders:
-        folder.mkdir()
-    for name, data in files.items():
-        write_new(stage / name, data)
-    for folder in folders:
-        sync_folder(folder)
 
 
 def link_new(path: Path, data: bytes) -> None:

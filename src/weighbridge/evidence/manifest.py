@@ -1,4 +1,4 @@
-"""The manifest of a bundle: every file with its size and digest, and a folder that holds these and nothing else."""
+"""The files of a bundle: their names, and a manifest of sizes and digests; the folder holds these and nothing else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from weighbridge.evidence.disk import read_regular
 from weighbridge.structure import build, plain
 
 FILE = "MANIFEST.json"
+CONTRACT_YAML = "contract.yaml"
+CONTRACT_JSON = "contract.json"
+VERDICTS = "verdicts.json"
+CANARIES = "canaries.json"
+ENVIRONMENT = "environment.json"
+MEASUREMENTS = "measurements/"
+LOGS = "logs/"
 SCHEMA = "weighbridge.manifest/v0"
 SIGNATURES = "signatures"
+SLUG_LENGTH = 80
 MAX_FILE = 256 << 20
 MAX_BUNDLE = 1 << 30
 MAX_FILES = 4096
@@ -43,12 +51,11 @@ class Manifest:
     files: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a bundle's folder holds: the files that are whole, and every problem found, worst first."""
-
-    files: Mapping[str, bytes]
-    problems: tuple[BundleError, ...]
+def measurement_file(key: str) -> str:
+    """Return the file of a measurement; a key that is no safe name in any letter case is told apart by its digest."""
+    slug = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:SLUG_LENGTH]
+    safe = slug == key and key == key.lower() and re.match(r"[a-z0-9_]", key) is not None
+    return f"{MEASUREMENTS}{slug if safe else f'm_{slug}.{sha256(key.encode())[:8]}'}.json"
 
 
 def to_bytes(files: Mapping[str, bytes]) -> bytes:
@@ -64,11 +71,7 @@ def to_bytes(files: Mapping[str, bytes]) -> bytes:
         raise BundleError("too-large", f"has more than {MAX_FILE >> 20} MiB", where=too_large)
     _check_names(files)
     entries = tuple(Entry(path=name, size=len(files[name]), sha256=sha256(files[name])) for name in sorted(files))
-    return _bytes(Manifest(schema=SCHEMA, files=entries))
-
-
-def _bytes(manifest: Manifest) -> bytes:
-    return dumps(plain(manifest))
+    return dumps(plain(Manifest(schema=SCHEMA, files=entries)))
 
 
 def from_bytes(data: bytes) -> Manifest:
@@ -79,7 +82,7 @@ def from_bytes(data: bytes) -> Manifest:
     """
     manifest = build(Manifest, loads(data, where=FILE))
     names = [entry.path for entry in manifest.files]
-    if manifest.schema != SCHEMA or _bytes(manifest) != data or names != sorted(set(names)):
+    if manifest.schema != SCHEMA or dumps(plain(manifest)) != data or names != sorted(set(names)):
         raise BundleError("not-canonical", f"is not {SCHEMA} in its one form", where=FILE)
     if len(names) > MAX_FILES or sum(entry.size for entry in manifest.files) > MAX_BUNDLE:
         raise BundleError("too-large", f"names more than {MAX_FILES} files or {MAX_BUNDLE >> 20} MiB", where=FILE)
@@ -95,18 +98,21 @@ def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
 
 
-def read_folder(folder: Path, manifest_digest: str) -> Contents:
-    """Read all files of a bundle, holding the folder against its manifest and the manifest against its digest."""
+def read_folder(folder: Path, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
+    """Return what a bundle's folder holds: the files that are whole, and every problem found, worst first.
+
+    The folder is held against its manifest, and the manifest against its digest.
+    """
     try:
         data = read_regular(folder / FILE, FILE, MAX_FILE)
         problem = _mismatch(FILE, data, len(data), manifest_digest)
         if problem is not None:
-            return Contents({}, (problem,))
+            return {}, (problem,)
         listed = {entry.path: entry for entry in from_bytes(data).files}
     except BundleError as problem:
-        return Contents({}, (problem,))
+        return {}, (problem,)
     except WeighbridgeError as problem:
-        return Contents({}, (BundleError(problem.code, problem.what, where=FILE),))
+        return {}, (BundleError(problem.code, problem.what, where=FILE),)
     files: dict[str, bytes] = {}
     problems = list(_strangers(folder, listed))
     for name, entry in listed.items():
@@ -116,23 +122,19 @@ def read_folder(folder: Path, manifest_digest: str) -> Contents:
             problems.append(unread)
             continue
         other = _mismatch(name, data, entry.size, entry.sha256)
-        if other is None:
-            files[name] = data
-        else:
-            problems.append(other)
-    return Contents(files, tuple(problems))
+        files |= {name: data} if other is None else {}
+        problems += [other] if other is not None else []
+    return files, tuple(problems)
 
 
 def _mismatch(name: str, data: bytes, size: int, digest: str) -> BundleError | None:
     """Return in what way a file is not the one that was sealed; the usual innocent causes have names."""
     if len(data) == size and sha256(data) == digest:
         return None
-    innocent = changed_by_git(name, data, digest)
-    if innocent is not None:
-        return innocent
+    what = f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…"
     if len(data) != size:
-        return BundleError("altered", f"has {len(data)} bytes, sealed with {size}", where=name)
-    return BundleError("altered", f"has sha256 {sha256(data)[:12]}…, sealed as {digest[:12]}…", where=name)
+        what = f"has {len(data)} bytes, sealed with {size}"
+    return changed_by_git(name, data, digest) or BundleError("altered", what, where=name)
 
 
 def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:

@@ -1,6 +1,7 @@
 """Five questions about a bundle, each answered for itself; no answer stands in for another.
 
-Tamper-evident after sealing; not proof of honest measuring. Nothing here writes, measures, or changes a status.
+Tamper-evident after sealing; not proof of honest measuring. Nothing here writes, measures, or changes a status; judging
+again needs no torch and no views, on any machine, in any locale and time zone.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from datetime import datetime
 from pathlib import Path
 
 from weighbridge.canonical import dumps, loads
-from weighbridge.contract.resolved import digests
+from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.errors import BundleError, WeighbridgeError
-from weighbridge.evidence import layout
-from weighbridge.evidence.codec import finding_to_json, findings_from_json
-from weighbridge.evidence.rejudge import other_versions, rejudge
-from weighbridge.evidence.timestamps import CLOCK_SKEW_S, DAY_S, moment
+from weighbridge.evidence import manifest
+from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
+from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
 from weighbridge.evidence.unseal import Bundle, decode, open_bundle
+from weighbridge.gates import KINDS
+from weighbridge.judging import judge_contract
 from weighbridge.model import Finding, Outcome, Severity
 
 
@@ -31,7 +33,7 @@ class Held(enum.StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """One answer: what it comes to, in one line, with the places behind it."""
 
@@ -40,7 +42,7 @@ class Answer:
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Answers:
     """The five answers about one bundle."""
 
@@ -73,7 +75,7 @@ class Against:
     anchored: bool = False
 
 
-UNREAD = Answer(held=Held.CANNOT_SAY, says="not asked: the bundle is not whole")
+UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
 
 
 def verify(path: Path, against: Against) -> Answers:
@@ -84,12 +86,12 @@ def verify(path: Path, against: Against) -> Answers:
     """
     opened = open_bundle(path)
     if opened.problems:
-        return _unread(opened.id, _broken(opened.problems))
+        return _unread(opened.id, opened.problems)
     try:
         bundle = decode(opened)
         problems = tuple(_contradictions(bundle))
     except (WeighbridgeError, RecursionError) as problem:
-        return _unread(opened.id, _broken((problem,)))
+        return _unread(opened.id, (problem,))
     return Answers(
         id=bundle.id,
         integrity=_broken(problems) if problems else _integrity(bundle, len(opened.files), against),
@@ -100,15 +102,9 @@ def verify(path: Path, against: Against) -> Answers:
     )
 
 
-def _unread(found: str, integrity: Answer) -> Answers:
-    return Answers(
-        id=found,
-        integrity=integrity,
-        rederivation=UNREAD,
-        authenticity=Answer(held=Held.NONE, says="NONE: the bundle is not whole"),
-        freshness=UNREAD,
-        coverage=UNREAD,
-    )
+def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
+    unsigned = Answer(Held.NONE, "NONE: the bundle is not whole")
+    return Answers(found, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
 # --- Integrity --------------------------------------------------------------------------------------------------------
@@ -116,16 +112,16 @@ def _unread(found: str, integrity: Answer) -> Answers:
 
 def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
     shown = tuple(f"{p.where}: {p.what}" if isinstance(p, WeighbridgeError) else "nested too deep" for p in problems)
-    return Answer(held=Held.BROKEN, says=f"{len(shown)} problems; the first: {shown[0]}", details=shown)
+    return Answer(Held.BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
 
 
 def _integrity(bundle: Bundle, files: int, against: Against) -> Answer:
     whole = f"{files + 2} of {files + 2} files as sealed, id {bundle.id[:12]}"
     if against.recorded is not None and bundle.id in against.recorded:
-        return Answer(held=Held.HOLDS, says=f"{whole}; the ledger names this id")
+        return Answer(Held.HOLDS, f"{whole}; the ledger names this id")
     why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
     held = Held.BROKEN if against.anchored else Held.HOLDS
-    return Answer(held=held, says=f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
+    return Answer(held, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
 
 
 def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
@@ -133,14 +129,13 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
     stated, found = bundle.statement.contract, digests(bundle.contract)
     for name in ("whole", "collect", "judge"):
         if getattr(stated, name) != getattr(found, name):
-            yield BundleError(
-                "contract-digest", f"is not the contract stated ({name} part)", where=layout.CONTRACT_JSON
-            )
+            what = f"is not the contract stated ({name} part)"
+            yield BundleError("contract-digest", what, where=manifest.CONTRACT_JSON)
     if (stated.id, stated.version) != (bundle.contract.id, bundle.contract.version):
-        yield BundleError("contract-digest", "has another id or version than stated", where=layout.CONTRACT_JSON)
+        yield BundleError("contract-digest", "has another id or version than stated", where=manifest.CONTRACT_JSON)
     wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
     if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:
-        yield BundleError("findings", "do not stand for each gate on each instance, in order", where=layout.VERDICTS)
+        yield BundleError("findings", "do not stand for each gate on each instance, in order", where=manifest.VERDICTS)
 
 
 # --- Re-derivation ----------------------------------------------------------------------------------------------------
@@ -150,25 +145,19 @@ def rederivation(bundle: Bundle) -> Answer:
     """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here."""
     others = other_versions(bundle)
     if others:
-        return Answer(
-            held=Held.CANNOT_SAY,
-            says=f"not re-derivable here: judged by {', '.join(others)}, which this version does not have",
-            details=(f"judge it with weighbridge {bundle.statement.tool.version}",),
-        )
+        says = f"not re-derivable here: judged by {', '.join(others)}, which this version does not have"
+        return Answer(Held.CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
     try:
         again = rejudge(bundle)
     except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
         what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"
-        return Answer(held=Held.BROKEN, says=f"cannot be judged again: {what}")
+        return Answer(Held.BROKEN, f"cannot be judged again: {what}")
     count = len(bundle.findings)
     if again == bundle.verdicts:
-        return Answer(held=Held.HOLDS, says=f"judged again: {count} of {count} verdicts follow, byte for byte")
+        return Answer(Held.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte")
     changed = tuple(_changed(bundle, again))
-    return Answer(
-        held=Held.BROKEN,
-        says=f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements",
-        details=changed,
-    )
+    says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
+    return Answer(Held.BROKEN, says, changed)
 
 
 def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
@@ -186,16 +175,15 @@ def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
 
 def _authenticity(path: Path) -> Answer:
     unread = sum(1 for _ in (path / "signatures").glob("*")) if (path / "signatures").is_dir() else 0
-    if unread:
-        return Answer(held=Held.NONE, says=f"NONE: {unread} signature files, which this version does not check")
-    return Answer(held=Held.NONE, says="NONE: not signed; who measured is not shown")
+    unchecked = f"{unread} signature files, which this version does not check"
+    return Answer(Held.NONE, f"NONE: {unchecked if unread else 'not signed; who measured is not shown'}")
 
 
 def freshness(bundle: Bundle, against: Against) -> Answer:
     """Return how old the evidence is, against its gates' own limits, and whether the contract has changed since."""
     age_s = (against.now - moment(bundle.statement.finished)).total_seconds()
     if age_s < -CLOCK_SKEW_S:
-        return Answer(held=Held.BROKEN, says=f"finished {bundle.statement.finished}, which is in the future")
+        return Answer(Held.BROKEN, f"finished {bundle.statement.finished}, which is in the future")
     days = age_s / DAY_S
     stale = tuple(
         f"{gate.id}: at most {gate.max_age_days:g} days old, is {days:.1f}"
@@ -205,9 +193,9 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
     if against.contract is not None and against.contract != bundle.statement.contract.whole:
         stale = ("the contract has changed since", *stale)
     if stale:
-        return Answer(held=Held.BROKEN, says=f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
+        return Answer(Held.BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
     unknown = "" if against.contract is not None else "; whether the contract changed since was not asked"
-    return Answer(held=Held.HOLDS, says=f"{days:.1f} days old{unknown}")
+    return Answer(Held.HOLDS, f"{days:.1f} days old{unknown}")
 
 
 def coverage(findings: Collection[Finding]) -> Answer:
@@ -217,6 +205,27 @@ def coverage(findings: Collection[Finding]) -> Answer:
     shown = tuple(f"{f.gate}[{f.instance}]: {f.verdict.outcome} ({f.verdict.code})" for f in missed)
     says = f"{len(required) - len(missed)} of {len(required)} required gates counted"
     if not required:
-        return Answer(held=Held.BROKEN, says="0 of 0 required gates: nothing was shown")
+        return Answer(Held.BROKEN, "0 of 0 required gates: nothing was shown")
     held = Held.BROKEN if missed else Held.HOLDS
-    return Answer(held=held, says=f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
+    return Answer(held, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
+
+
+# --- Judging again ----------------------------------------------------------------------------------------------------
+
+
+def rejudge(bundle: Bundle) -> bytes:
+    """Return what `verdicts.json` would hold had the bundle been judged here and now.
+
+    Raises:
+        BundleError: `structure`, where the contract cannot be judged by this version.
+    """
+    check_limits(bundle.contract)
+    findings = judge_contract(bundle.contract, bundle.statement.instances, bundle.measured, bundle.canaries)
+    return findings_to_bytes(findings)
+
+
+def other_versions(bundle: Bundle) -> tuple[str, ...]:
+    """Return the kinds that judged this bundle in a version that is not here, as `kind/version`."""
+    used = {(finding.kind, finding.kind_version) for finding in bundle.findings}
+    known = {(kind.name, kind.version) for kind in KINDS.values()}
+    return tuple(f"{name}/{version}" for name, version in sorted(used - known))

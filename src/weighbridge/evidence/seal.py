@@ -6,6 +6,7 @@ Sealing judges nothing and measures nothing. What it is given has been redacted 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,16 +15,23 @@ from pathlib import Path
 from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.resolved import ContractDigests, contract_to_json
 from weighbridge.errors import BundleError
-from weighbridge.evidence import layout, manifest, statement
-from weighbridge.evidence.codec import canaries_to_bytes, findings_to_bytes
+from weighbridge.evidence import manifest, statement
+from weighbridge.evidence.codec import canaries_to_bytes, encode_measured, findings_to_bytes
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
-from weighbridge.evidence.statement import BoundSubject, ContractRef, Predicate, Tool
-from weighbridge.evidence.timestamps import utc
+from weighbridge.evidence.statement import BoundSubject, ContractRef, Predicate, Tool, utc
 from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 
 ID_SHOWN = 12
+LOG_TAIL = 256 << 10
+# What may be told about the machine; nothing else is sealed, whatever is handed in.
+TELLABLE = frozenset((
+    "python", "implementation", "system", "machine", "weighbridge", "torch", "numpy", "safetensors", "gguf",
+    "ml_dtypes", "cuda", "cudnn", "driver", "device_name", "device_capability", "visible_devices", "cpu_count",
+    "deterministic", "matmul_precision", "default_dtype", "num_threads", "omp_num_threads", "mkl_num_threads",
+    "locale", "timezone",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,7 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
         what = f"{len(hits)} of {len(whole)} files would seal a secret, a name or an absolute path: {shown}"
         remedy = "take it out of the contract or the subject; nothing was sealed, and the value is not repeated here"
         raise BundleError("secret-found", what, where=hits[0].path, remedy=remedy)
-    name = folder_name(draft.contract.id, draft.finished, sha256(stated))
+    name = f"{draft.finished.astimezone(UTC):%Y-%m-%d}-{draft.contract.id}-{sha256(stated)[:ID_SHOWN]}"
     target = into / name
     if not target.exists():
         try:
@@ -78,22 +86,36 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
     return unseal(target)
 
 
-def folder_name(contract: str, finished: datetime, bundle_id: str) -> str:
-    """Return the name of a bundle's folder: the day, the contract, the first digits of its id."""
-    return f"{finished.astimezone(UTC):%Y-%m-%d}-{contract}-{bundle_id[:ID_SHOWN]}"
-
-
 def _files(draft: Draft, redactor: Redactor) -> dict[str, bytes]:
-    logs = {layout.log_file(name): layout.log_tail(redactor.log(text)) for name, text in draft.logs.items()}
+    files: dict[str, bytes] = {}
+    arrays: dict[str, bytes] = {}  # each stored once, whoever names it
+    for key, item in draft.measured.items():
+        body, held = encode_measured(item)
+        files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
+        arrays |= held
     return {
-        layout.CONTRACT_YAML: draft.contract_yaml,
-        layout.CONTRACT_JSON: dumps(contract_to_json(draft.contract)),
-        layout.VERDICTS: findings_to_bytes(draft.findings),
-        layout.CANARIES: canaries_to_bytes(draft.canaries),
-        layout.ENVIRONMENT: layout.environment_file(draft.environment),
-        **layout.measurement_files(draft.measured),
-        **logs,
+        manifest.CONTRACT_YAML: draft.contract_yaml,
+        manifest.CONTRACT_JSON: dumps(contract_to_json(draft.contract)),
+        manifest.VERDICTS: findings_to_bytes(draft.findings),
+        manifest.CANARIES: canaries_to_bytes(draft.canaries),
+        manifest.ENVIRONMENT: dumps({key: told for key, told in draft.environment.items() if key in TELLABLE}),
+        **files,
+        **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
+        **{f"{manifest.LOGS}{_slug(name)}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()},
     }
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".-") or "_"
+
+
+def _tail(text: str) -> bytes:
+    """Keep the end of a log, whole lines of it, and say how much was cut."""
+    data = text.encode("utf-8", errors="replace")
+    if len(data) <= LOG_TAIL:
+        return data
+    tail = data[-LOG_TAIL:].split(b"\n", 1)[-1]
+    return f"[{len(data) - len(tail)} bytes before this were cut]\n".encode() + tail
 
 
 def _predicate(draft: Draft, manifest_digest: str) -> Predicate:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import BundleError
-from weighbridge.model import Origin, SubjectKind
+from weighbridge.model import Json, Origin, SubjectKind
 from weighbridge.structure import build, closed, plain
 
 FILE = "statement.json"
@@ -69,8 +69,14 @@ class Predicate:
 
 def to_bytes(predicate: Predicate) -> bytes:
     """Write a statement; the bundle's id is the sha256 of these bytes."""
-    body = {"subject": _resources(predicate.subjects), "predicate": plain(predicate)}
-    return dumps({"_type": TYPE, "predicateType": PREDICATE_TYPE, **body})
+    resources: list[Json] = []  # every file of every subject, as in-toto describes it
+    for one in predicate.subjects:
+        about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
+        notes = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
+        for name, digest in sorted(one.digests.items()):
+            resources.append({"name": name, "digest": {"sha256": digest}, "annotations": notes})
+    head = {"_type": TYPE, "predicateType": PREDICATE_TYPE}
+    return dumps({**head, "subject": resources, "predicate": plain(predicate)})
 
 
 def from_bytes(data: bytes) -> Predicate:
@@ -90,12 +96,28 @@ def from_bytes(data: bytes) -> Predicate:
     return predicate
 
 
-def _resources(subjects: Sequence[BoundSubject]) -> list[dict[str, Any]]:
-    """Return every file of every subject, as in-toto resource descriptors."""
-    resources: list[dict[str, Any]] = []
-    for one in subjects:
-        about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
-        annotations = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
-        for name, digest in sorted(one.digests.items()):
-            resources.append({"name": name, "digest": {"sha256": digest}, "annotations": annotations})
-    return resources
+# --- Moments: UTC, to the millisecond, in one form --------------------------------------------------------------------
+
+
+CLOCK_SKEW_S = 300
+DAY_S = 86_400
+
+
+def utc(moment: datetime) -> str:
+    """Write a moment: `2026-04-26T12:00:00.000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(text: str) -> datetime:
+    """Read a moment.
+
+    Raises:
+        BundleError: `structure`, where it is not of the one form.
+    """
+    try:
+        read = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    except ValueError:
+        read = None
+    if read is None or utc(read) != text:
+        raise BundleError("structure", f"{text[:40]!r} is no UTC time to the millisecond")
+    return read

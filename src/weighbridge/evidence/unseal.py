@@ -11,7 +11,7 @@ from pathlib import Path
 from weighbridge.canonical import loads, sha256
 from weighbridge.contract.resolved import contract_from_json
 from weighbridge.errors import BundleError, WeighbridgeError
-from weighbridge.evidence import layout, manifest, statement
+from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.codec import canaries_from_json, decode_measured, findings_from_json
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.statement import Predicate
@@ -39,7 +39,7 @@ class Bundle:
     logs: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Opened:
     """A bundle's folder, read and held against its digests; `problems` is empty where it is whole."""
 
@@ -63,14 +63,13 @@ def open_bundle(path: Path) -> Opened:
     found = sha256(data)
     problem = _misnamed(path, data, found)
     if problem is not None:
-        return Opened(path=path, id=found, statement=None, files={}, problems=(problem,))
+        return Opened(path, found, None, {}, (problem,))
     try:
         stated = statement.from_bytes(data)
     except WeighbridgeError as refused:
         named = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
-        return Opened(path=path, id=found, statement=None, files={}, problems=(named,))
-    contents = manifest.read_folder(path, stated.manifest)
-    return Opened(path=path, id=found, statement=stated, files=contents.files, problems=contents.problems)
+        return Opened(path, found, None, {}, (named,))
+    return Opened(path, found, stated, *manifest.read_folder(path, stated.manifest))
 
 
 def unseal(path: Path) -> Bundle:
@@ -93,24 +92,24 @@ def decode(opened: Opened) -> Bundle:
     """
     files, stated = opened.files, opened.statement
     assert stated is not None
-    with _inside(layout.CONTRACT_JSON):
-        contract = contract_from_json(_json(files, layout.CONTRACT_JSON))
-    with _inside(layout.VERDICTS):
-        findings = findings_from_json(_json(files, layout.VERDICTS))
-    with _inside(layout.CANARIES):
-        canaries = canaries_from_json(_json(files, layout.CANARIES))
+    with _inside(manifest.CONTRACT_JSON):
+        contract = contract_from_json(_json(files, manifest.CONTRACT_JSON))
+    with _inside(manifest.VERDICTS):
+        findings = findings_from_json(_json(files, manifest.VERDICTS))
+    with _inside(manifest.CANARIES):
+        canaries = canaries_from_json(_json(files, manifest.CANARIES))
     return Bundle(
         path=opened.path,
         id=opened.id,
         statement=stated,
         contract=contract,
-        contract_yaml=_file(files, layout.CONTRACT_YAML),
+        contract_yaml=_file(files, manifest.CONTRACT_YAML),
         measured=_measured(files),
         canaries=canaries,
         findings=findings,
-        verdicts=_file(files, layout.VERDICTS),
-        environment=_json(files, layout.ENVIRONMENT),
-        logs={name: data for name, data in files.items() if name.startswith(layout.LOGS)},
+        verdicts=_file(files, manifest.VERDICTS),
+        environment=_json(files, manifest.ENVIRONMENT),
+        logs={name: data for name, data in files.items() if name.startswith(manifest.LOGS)},
     )
 
 
@@ -126,17 +125,17 @@ def _inside(name: str) -> Iterator[None]:
 
 
 def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
-    inside = {name: data for name, data in files.items() if name.startswith(layout.MEASUREMENTS)}
+    inside = {name: data for name, data in files.items() if name.startswith(manifest.MEASUREMENTS)}
     arrays = {Path(name).stem: data for name, data in inside.items() if name.endswith(".npy")}
     wrong = next((digest for digest, data in arrays.items() if sha256(data) != digest), None)
     if wrong is not None:
-        raise BundleError("structure", "is not named by its digest", where=f"{layout.MEASUREMENTS}{wrong}.npy")
+        raise BundleError("structure", "is not named by its digest", where=f"{manifest.MEASUREMENTS}{wrong}.npy")
     measured: dict[str, Measured] = {}
     for name in (name for name in inside if not name.endswith(".npy")):
         with _inside(name):
             given = closed(_json(files, name), ("key", "measured"))
             key = given["key"]
-            if not isinstance(key, str) or layout.measurement_file(key) != name:
+            if not isinstance(key, str) or manifest.measurement_file(key) != name:
                 raise BundleError("structure", "is not named by its key", where=name)
             measured[key] = decode_measured(given["measured"], arrays)
     return measured

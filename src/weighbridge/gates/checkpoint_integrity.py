@@ -15,7 +15,7 @@ from weighbridge.clauses.faults import ColumnsFault, in_rows, only_rows
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, rows_of
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Outcome, SubjectKind
-from weighbridge.quantities.checkpoint import FileStructure, WrongChecksum
+from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 
 # Tied heads and embeddings, and buffers that every layer keeps a copy of.

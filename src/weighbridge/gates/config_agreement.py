@@ -16,7 +16,7 @@ from weighbridge.clauses.faults import in_rows, only_rows
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of
 from weighbridge.limits import Doc, nearest, plain
 from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
-from weighbridge.quantities.checkpoint import ConfigField, EntryDifference
+from weighbridge.quantities.checkpoints import ConfigField, EntryDifference
 
 # The fields that are compared; `tokens` and `merges` are lists, compared entry by entry.
 FIELDS = (

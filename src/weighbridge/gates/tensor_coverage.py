@@ -106,7 +106,7 @@ def _expected(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Damage | NotApplicable:
-    """Take tensors away; the judge must object at these places."""
+    """Return the table without these tensors; the judge must object at these places."""
     taken = frozenset(gone)
     left = [row for row in rows_of(evidence, "tensors", TensorHealth) if row.name not in taken]
     places = frozenset(places)
@@ -114,7 +114,7 @@ def _left(evidence: Evidence, gone: Iterable[str], places: Iterable[str]) -> Dam
 
 
 def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Take expected tensors away, one at least staying behind."""
+    """Return the table without expected tensors, one at least staying behind."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     mine = _expected(limits.expected).intersection(places).difference(limits.tied)
     gone = {row.name for row in rows if row.name in mine}
@@ -124,7 +124,7 @@ def _dropped(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dam
 
 
 def _both_gone(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Take tied tensors away together with what they are tied to."""
+    """Return the table without tied tensors, together with what they are tied to."""
     pairs = {name: other for name, other in limits.tied.items() if name in places}
     return _left(evidence, {*pairs, *pairs.values()}, pairs)
 
@@ -156,7 +156,7 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damag
 
 
 def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Give tied tensors bytes of their own."""
+    """Return the table with bytes of their own for tied tensors."""
     rows = rows_of(evidence, "tensors", TensorHealth)
     there = {row.name for row in rows}
     pairs = {name: other for name, other in limits.tied.items() if {name, other} <= there and name in places}

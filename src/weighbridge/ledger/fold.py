@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from weighbridge.errors import LedgerError
-from weighbridge.evidence.timestamps import CLOCK_SKEW_S, DAY_S, moment
+from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
 from weighbridge.model import STATUS_ORDER, GateDecl, Outcome, Status, Trial, TrialResult
 
 SCHEMA = "weighbridge.ledger/v0"
@@ -114,6 +114,7 @@ def fold(entries: Mapping[str, Entry]) -> Standing:
         return Standing()
     parents = {parent for entry in entries.values() for parent in entry.parents}
     heads = tuple(sorted(digest for digest in entries if digest not in parents))
+    failures = (moment(one.evidence_at) for one in entries.values() if one.outcome is Outcome.FAIL and one.evidence_at)
     lowest = entries[min(heads, key=lambda digest: rank(entries[digest].after))]
     return Standing(
         status=lowest.after,
@@ -123,16 +124,11 @@ def fold(entries: Mapping[str, Entry]) -> Standing:
         causes=frozenset(entry.cause for entry in entries.values()),
         contract_digest=lowest.contract_digest,
         evidence_at=moment(lowest.evidence_at) if lowest.evidence_at else None,
-        failed_at=max(
-            (moment(one.evidence_at) for one in entries.values() if one.outcome is Outcome.FAIL and one.evidence_at),
-            default=None,
-        ),
+        failed_at=max(failures, default=None),
     )
 
 
-def rank(status: Status) -> int:
-    """Return the place of a status from lowest to highest."""
-    return STATUS_ORDER.index(status)
+rank = STATUS_ORDER.index
 
 
 def lowest(statuses: Iterable[Status]) -> Status:
@@ -154,7 +150,13 @@ def advance(
     status = standing.status or DRAFT
     _demand_movable(standing, evidence, now)
     if evidence.outcome is Outcome.FAIL:
-        return _regress(standing, status, evidence)
+        if not evidence.live:
+            raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
+        if status is not REGRESSED:
+            return Step.MOVE, REGRESSED
+        if standing.failed_at is not None and evidence.at <= standing.failed_at:
+            raise LedgerError("already-there", "it stands at REGRESSED for a FAIL as late as this one")
+        return Step.RENEW, REGRESSED
     survivor = next((trial.name for trial in evidence.trials if trial.result is TrialResult.SURVIVED), "")
     if survivor or not any(trial.result is TrialResult.CAUGHT for trial in evidence.trials):
         raise LedgerError("trials", f"a PASS that was not shown able to fail: {survivor or 'none was caught'}")
@@ -189,25 +191,14 @@ def _demand_movable(standing: Standing, evidence: BundleEvidence, now: datetime)
         raise LedgerError("future", "the evidence is from the future", remedy="set the clocks of both machines")
 
 
-def _regress(standing: Standing, status: Status, evidence: BundleEvidence) -> tuple[Step, Status]:
-    if not evidence.live:
-        raise LedgerError("not-live", "a FAIL on a fixture, a synthetic subject or a log without provenance")
-    if status is not REGRESSED:
-        return Step.MOVE, REGRESSED
-    if standing.failed_at is not None and evidence.at <= standing.failed_at:
-        raise LedgerError("already-there", "it stands at REGRESSED for a FAIL as late as this one")
-    return Step.RENEW, REGRESSED
-
-
 def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime, contract_digest: str) -> None:
     if evidence.dirty:
         raise LedgerError("dirty-tool", "the tool had uncommitted changes", remedy="commit them, run again")
     if evidence.contract_digest != contract_digest:
         raise LedgerError("contract-changed", "the contract has changed since", remedy="run verify again")
     if evidence.max_age_days is not None and (now - evidence.at).total_seconds() > evidence.max_age_days * DAY_S:
-        raise LedgerError(
-            "stale", f"the evidence is older than {evidence.max_age_days:g} days", remedy="run verify again"
-        )
+        what = f"the evidence is older than {evidence.max_age_days:g} days"
+        raise LedgerError("stale", what, remedy="run verify again")
     if standing.failed_at is not None and evidence.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL", remedy="run verify again")
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from weighbridge.errors import LedgerError
-from weighbridge.evidence.rejudge import other_versions, rejudge
-from weighbridge.evidence.statement import BoundSubject
-from weighbridge.evidence.timestamps import moment, utc
+from weighbridge.evidence.review import other_versions, rejudge
+from weighbridge.evidence.statement import BoundSubject, moment, utc
 from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
@@ -59,9 +59,17 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
 
         def decide(entries: Mapping[str, Entry], place: Place = place, seen: BundleEvidence = seen) -> Sequence[Entry]:
-            standing = fold(entries)
+            standing, declared = fold(entries), []
             moves.append(_move(place, standing, seen, now, contract_digest))
-            return _earned(place, standing, seen, now, contract_digest)
+            if standing.status is None:  # the pre-registration: the contract's digest, and when
+                about = {"cause": contract_digest, "contract_digest": contract_digest}
+                declared = [_next(place, standing, Step.DECLARE, Status.DRAFT, now, **about)]
+                standing = fold({digest_of(entry): entry for entry in declared})
+            if not moves[-1].moved:
+                return declared
+            step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
+            evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
+            return [*declared, _next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence)]
 
         digests = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=digests)
@@ -113,36 +121,9 @@ def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime,
     return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
 
 
-def _earned(
-    place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str
-) -> Sequence[Entry]:
-    entries: list[Entry] = []
-    if standing.status is None:
-        # The pre-registration: the contract's digest, and when.
-        about = {"cause": contract_digest, "contract_digest": contract_digest}
-        declared = _next(place, Standing(), Step.DECLARE, Status.DRAFT, now, **about)
-        entries.append(declared)
-        standing = fold({digest_of(declared): declared})
-    try:
-        step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-    except LedgerError:
-        return entries
-    evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
-    entries.append(_next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence))
-    return entries
-
-
-def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: object) -> Entry:
-    return Entry(
-        step=step,
-        place=place,
-        seq=standing.seq + 1,
-        parents=standing.heads,
-        before=standing.status,
-        after=after,
-        recorded_at=utc(now),
-        **more,  # type: ignore[arg-type]
-    )
+def _next(place: Place, standing: Standing, step: Step, after: Status, now: datetime, **more: Any) -> Entry:
+    told = {"parents": standing.heads, "before": standing.status, "after": after, "recorded_at": utc(now)}
+    return Entry(step=step, place=place, seq=standing.seq + 1, **told, **more)  # type: ignore[arg-type]
 
 
 # --- Entries that need a reason ---------------------------------------------------------------------------------------

@@ -1,20 +1,22 @@
 """The ledger on disk: one immutable file a move, under `CONTRACT/GATE/INSTANCE/SEQ-DIGEST.json`.
 
 Appending is locked from reading the heads to linking the entry; correctness across machines and branches does not rest
-on the lock but on each entry naming its parents by digest.
+on the lock but on each entry naming its parents by digest. These links show every edit and every hole; that the newest
+entry was taken away only an older commit can show.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.canonical import dumps, loads, sha256
-from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
+from weighbridge.errors import BundleError, LedgerError, UsageError, WeighbridgeError
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular
-from weighbridge.evidence.timestamps import moment
+from weighbridge.evidence.statement import moment
 from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Step, fold, rank
 from weighbridge.model import Outcome
 from weighbridge.structure import build, plain
@@ -64,8 +66,7 @@ class Ledger:
 
     def problems(self) -> tuple[Problem, ...]:
         """List everything wrong with the ledger: files, names, parents, numbers, and moves that the table refuses."""
-        inside = (problem for folder in self._folders() for problem in self._load(folder)[1])
-        return (*self._strangers(), *inside)
+        return (*self._strangers(), *(problem for folder in self._folders() for problem in self._load(folder)[1]))
 
     def causes(self) -> frozenset[str]:
         """List every bundle, amendment and contract that an entry names.
@@ -206,3 +207,44 @@ def _read(path: Path, shown: str) -> tuple[str, Entry]:
     for text in filter(None, (entry.evidence_at, entry.recorded_at)):
         moment(text)
     return digest, entry
+
+
+# --- Against an older commit ------------------------------------------------------------------------------------------
+
+
+FROZEN = ("evidence", "spec/amendments")
+LANDED = re.compile(r"spec/amendments/\d{4}-[^/]+\.md")
+WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
+SECONDS = 60
+
+
+def check(ledger: Ledger, repository: Path, base: str | None = None) -> tuple[Problem, ...]:
+    """List what is wrong in the ledger and, with a base, in what was done to evidence since.
+
+    Raises:
+        UsageError: `base`, where git knows no such commit.
+    """
+    changed = () if base is None else tuple(changes(repository, base))
+    return (*ledger.problems(), *changed)
+
+
+def changes(repository: Path, base: str) -> Iterator[Problem]:
+    """Find whatever was done to evidence and landed amendments since a commit other than adding to them."""
+    since = _git(repository, "merge-base", base, "HEAD").strip()
+    listed = _git(repository, "diff", "--no-renames", "--name-status", "-z", since, "--", *FROZEN)
+    words = listed.split("\0")
+    for status, path in zip(words[::2], words[1::2], strict=False):
+        if status != "A" and (path.startswith("evidence/") or LANDED.fullmatch(path)):
+            what = WORDS.get(status[:1], f"has the status {status}")
+            yield Problem("not-added", f"{what} since {base}: evidence is only ever added", path)
+
+
+def _git(repository: Path, *argv: str) -> str:
+    command = ["git", "-C", str(repository), *argv]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError("base", "git cannot be run here", remedy="leave out --base, or install git") from None
+    if done.returncode != 0:
+        raise UsageError("base", f"git does not know it: git {argv[0]} {argv[1]}", remedy="fetch it, or name another")
+    return done.stdout.decode("utf-8", errors="surrogateescape")

@@ -22,7 +22,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.formats.protobuf import LENGTH, Message
 from weighbridge.model_config.sidecar_files import json_beside, open_sidecar, refuse, text_beside
-from weighbridge.quantities.checkpoint import EntryDifference
+from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +40,6 @@ class CommandOutcome:
             typical=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
         ),
     ]
+
+
+QUANTITIES = (record("command_outcome", CommandOutcome),)

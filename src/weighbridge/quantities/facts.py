@@ -7,6 +7,7 @@ from typing import Annotated
 
 from weighbridge.limits import Doc
 from weighbridge.model import Basis
+from weighbridge.quantities.base import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +18,6 @@ class Fact:
     value: Annotated[object, Doc("what was found, any JSON; null where sources contradict each other", typical=512)]
     basis: Annotated[Basis, Doc("how the value came about", typical=Basis.MEASURED)]
     contradicted_by: Annotated[tuple[str, ...], Doc("what other sources say that cannot be true as well", typical=())]
+
+
+QUANTITIES = (rows("facts", Fact),)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +66,6 @@ class ForwardError:
     nonfinite_reference: Annotated[
         int, Doc("the same of the trusted run, and elements of the truth that are NaN", typical=0)
     ]
+
+
+QUANTITIES = (rows("forward_errors", ForwardError, key="point"),)

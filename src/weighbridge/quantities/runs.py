@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import Form, Quantity, record, rows
 
 # --- Columns ----------------------------------------------------------------------------------------------------------
 
@@ -225,6 +226,14 @@ class DeviceProbe:
     """What one probe of a run found of the device that its work was on; None where it did not look."""
 
     place: Annotated[str, Doc("step that was probed, or `run` where none was", typical="step 0")]
+    step: Annotated[int | None, Doc("that step, null where it is no whole number", unit="step", typical=0)]
+    first_step: Annotated[int | None, Doc("first step that the run logged", unit="step", typical=0)]
+    last_step: Annotated[int | None, Doc("last step that it logged", unit="step", typical=119)]
+    steps: Annotated[int, Doc("different steps that it logged", unit="steps", typical=120)]
+    announced_steps: Annotated[
+        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=120)
+    ]
+    failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
     pid: Annotated[int, Doc("process of the run", typical=4711)]
@@ -255,3 +264,12 @@ class DeviceProbe:
         ),
     ]
     why: Annotated[Mapping[str, str], Doc("for whatever is absent, the reason", typical={})]
+
+
+QUANTITIES = (
+    rows("corpus_epochs", CorpusEpoch, key="epoch"),
+    record("corpus_progress", CorpusProgress),
+    rows("device_evidence", DeviceProbe, key="place"),
+    rows("step_columns", StepColumn, key="column"),
+    Quantity(name="step_series", form=Form.SERIES),
+)

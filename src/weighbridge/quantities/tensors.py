@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
+from weighbridge.quantities.base import rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +154,11 @@ class TensorPair:
     errors_otherwise: Annotated[
         Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
     ]
+
+
+QUANTITIES = (
+    rows("tensor_bits", TensorBits),
+    rows("tensor_health", TensorHealth),
+    rows("tensor_moments", TensorMoments),
+    rows("tensor_values", TensorPair),
+)

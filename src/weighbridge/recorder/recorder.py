@@ -7,8 +7,10 @@ What fails inside it is written down as an event, and warned of once.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,29 +20,44 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import torch
 
-from weighbridge.recorder import residency
+from weighbridge.recorder import failure, residency
+from weighbridge.recorder.optimizer import Updates, unwrapped
 from weighbridge.recorder.provenance import provenance
+from weighbridge.recorder.ranks import of_rank, rank_and_world
 from weighbridge.recorder.run_directory import EVENTS, RUN, STEPS, RowLog, write_run
-from weighbridge.recorder.watched_loader import Tally, WatchedLoader, token_counter
+from weighbridge.recorder.scalars import on_host
+from weighbridge.recorder.watched_loader import Tally, WatchedLoader, draws_with_replacement, token_counter
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
+SECOND_PROBE = 10  # so that a short run, too, is probed after its first step
 REQUEST = re.compile(r"cpu|cuda(:\d+)?|mps|auto")
 
 
 def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
-    """Keep what goes wrong in the recorder out of training."""
+    """Keep what goes wrong in the recorder out of training, but for a call that could never have worked, at once."""
 
     @functools.wraps(method)
     def call(self: Recorder, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as problem:
-            if self._on_fail == "raise":
+            misused = isinstance(problem, TypeError) and not _fits(method, self, *args, **kwargs)
+            if self._on_fail == "raise" or (misused and self._step == 0):
                 raise
             self._failed(method.__name__, problem)
+            if misused:
+                self._next_step()
 
     return call
+
+
+def _fits(method: Callable[..., None], *args: Any, **kwargs: Any) -> bool:
+    try:
+        inspect.signature(method).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 class Recorder:
@@ -50,9 +67,13 @@ class Recorder:
     once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
     tensors are, where the ops put their results, what the driver and the kernel say of this process.
 
+    `sampled` says that batches are drawn at random, with replacement: then there are no passes over the corpus, only
+    tokens. A loader whose sampler draws so says it by itself.
+
     Raises:
         ValueError: on construction, for a device that no run can ask for, or an `on_fail` that is not known.
-        FileExistsError: on construction, if the directory holds a run already.
+        FileExistsError: on construction or entering, if the directory holds a run already.
+        TypeError: from the first `step`, where it is called with arguments that it does not take.
     """
 
     def __init__(
@@ -69,6 +90,7 @@ class Recorder:
         vocab: int | None = None,
         seeds: Mapping[str, int] | None = None,
         tokens_of: Callable[[Any], int | None] | None = None,
+        sampled: bool = False,
         probe_every: int = 1000,
         on_fail: str = "warn",
     ) -> None:
@@ -76,12 +98,22 @@ class Recorder:
             raise ValueError(f"requested_device is {requested_device!r}; a run asks for cpu, cuda, cuda:N, mps or auto")
         if on_fail not in ("warn", "raise"):
             raise ValueError(f"on_fail is {on_fail!r}; it is warn or raise")
-        self.directory = _of_rank(Path(directory), os.environ)
-        if (self.directory / RUN).exists():
-            raise FileExistsError(f"{self.directory} holds a run already; record into a new directory")
-        self._model, self._optimizer = model, optimizer
+        self._root = Path(directory)
+        self.directory = of_rank(self._root, os.environ)
+        if any((self.directory / name).exists() for name in (RUN, STEPS)):
+            raise _taken(self.directory)
+        self._model, self._optimizer = model, unwrapped(optimizer)
         self._requested = requested_device
-        self._facts = {"vocab": vocab}, {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
+        self._sampled = sampled or draws_with_replacement(loader or ())
+        self._facts = (
+            {"vocab": vocab},
+            {
+                "seq_len": seq_len,
+                "batch_size": batch_size,
+                "corpus_tokens": corpus_tokens,
+                "sampled": self._sampled or None,
+            },
+        )
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
         self._tokens_of = tokens_of or token_counter(seq_len)
@@ -91,16 +123,18 @@ class Recorder:
         self._watched = None if loader is None else WatchedLoader(loader, self)
         self._steps: RowLog | None = None
         self._events: RowLog | None = None
-        self._hook: Any = None
+        self._updates: Updates | None = None
         self._audit = residency.DispatchAudit()
         self._audited = False
         self._unaudited = ""
+        self._frames = 0
         self._gradients: dict[str, dict[str, int]] = {}
         self._norm: torch.Tensor | None = None
         self._lr: float | None = None
+        self._updated_once = False
         self._step = 0
-        self._mark = 0.0
-        self._warned = False
+        self._mark: tuple[float, float] | None = None
+        self._warned: set[str] = set()
 
     @property
     def loader(self) -> WatchedLoader:
@@ -116,7 +150,14 @@ class Recorder:
     # --- The loop -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        self.directory = of_rank(self._root, os.environ)  # torch.distributed may have begun since
+        self._claim()
         self._open()
+        if self._optimizer is not None:
+            self._watch_updates(self._optimizer)
+        if self._watched is None:
+            self._resume()
+        self._mark = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(
@@ -138,40 +179,55 @@ class Recorder:
         try:
             self._record(loss, grad_norm, tokens)
         finally:  # a step that could not be recorded leaves a gap, not a shift
-            self._norm, self._lr = None, None
-            self._step += 1
-            if self._watched is None:
-                self._resume()
-            self._mark = time.perf_counter()
+            self._next_step()
 
     def _record(self, loss: torch.Tensor | float, grad_norm: torch.Tensor | float | None, tokens: int | None) -> None:
-        self._pause()
-        norm = self._norm if grad_norm is None else grad_norm
-        loss_value, norm_value = _numbers((loss, norm))
-        wall_ms = (time.perf_counter() - self._mark) * 1e3
+        self._audit.pause()
+        compiled = self._updates is not None and self._updates.compiled
+        if compiled and self._norm is None:
+            self._norm = self._gradient_norm()
+        skipped = self._updates is not None and not (self._updated_once or compiled)
+        norm = None if skipped else self._norm if grad_norm is None else grad_norm
+        loss_value, norm_value = on_host((loss, norm))
         watched = self._watched is not None
         drawn = self._tally.take_step() if watched else self._declared_tokens
+        passes = watched and not self._sampled
         row = {
             "step": self._step,
             "loss": loss_value,
             "lr": self._lr if self._lr is not None else self._learning_rate(),
             "grad_norm": norm_value,
             "tokens": drawn if tokens is None else tokens,
-            "wall_ms": wall_ms,
-            "corpus_position": self._tally.position if watched else None,
-            "wraps": self._tally.wraps if watched else None,
+            **self._spent(),
+            "corpus_position": self._tally.position if passes else None,
+            "wraps": self._tally.wraps if passes else None,
+            "skipped": skipped or None,
         }
-        if self._steps is not None:
-            self._steps.append({name: value for name, value in row.items() if value is not None})
+        self._append(self._steps, {name: value for name, value in row.items() if value is not None})
         if self._probes(self._step):
             self._probe()
+
+    def _spent(self) -> dict[str, float]:
+        if self._mark is None:
+            return {}
+        wall, cpu = self._mark
+        return {"wall_ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
+
+    def _next_step(self) -> None:
+        self._norm, self._lr, self._updated_once = None, None, False
+        if self._updates is not None:
+            self._updates.compiled = False
+        self._step += 1
+        if self._watched is None:
+            self._resume()
+        self._mark = time.perf_counter(), time.process_time()
 
     # --- What the loader tells ----------------------------------------------------------------------------------------
 
     @_guarded
     def fetching(self) -> None:
         """Keep the making of a batch, which happens on the host, out of the audited step."""
-        self._pause()
+        self._audit.pause()
 
     @_guarded
     def batch_drawn(self, batch: object) -> None:
@@ -183,6 +239,8 @@ class Recorder:
     def pass_began(self, *, dry: bool) -> None:
         """Log once that the corpus began again: a wrap after it ran dry, a restart after it was broken off."""
         ended = self._tally.begin_pass(dry=dry)
+        if self._sampled:
+            return
         self._event("wrap" if dry else "restart", wraps=self._tally.wraps, corpus_position=ended)
 
     @_guarded
@@ -192,71 +250,90 @@ class Recorder:
 
     # --- Opening and closing ------------------------------------------------------------------------------------------
 
+    def _claim(self) -> None:
+        """Make the directory's logs, which no other recorder can then make."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._steps = RowLog(self.directory / STEPS)
+            self._events = RowLog(self.directory / EVENTS)
+        except FileExistsError:
+            raise _taken(self.directory) from None
+        except OSError as problem:
+            if self._on_fail == "raise":
+                raise
+            self._failed("_claim", problem)
+
     @_guarded
     def _open(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         model, data = self._facts
+        rank, world = rank_and_world(os.environ)
         facts = {
             "requested_device": self._requested,
             "resolved_device": residency.resolved_device(self._model),
             "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known(model)},
             "data": _known(data),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
+            **({"rank": rank, "world_size": world} if world > 1 else {}),
             **provenance(),
         }
-        self._events = RowLog(self.directory / EVENTS)
-        self._steps = RowLog(self.directory / STEPS)
-        write_run(self.directory, facts)
-        if self._optimizer is not None:
-            self._hook = self._optimizer.register_step_pre_hook(lambda *_: self._before_update())
-        if self._watched is None:
-            self._resume()
-        self._mark = time.perf_counter()
+        if self._steps is not None:
+            write_run(self.directory, facts)
+
+    @_guarded
+    def _watch_updates(self, optimizer: torch.optim.Optimizer) -> None:
+        self._updates = Updates(optimizer, self._updated)
 
     @_guarded
     def _close(self, kind: type[BaseException] | None) -> None:
-        self._pause()
-        if self._hook is not None:
-            self._hook.remove()
+        self._audit.pause()
+        if self._updates is not None:
+            self._updates.close()
         self._event("end", steps=self._step, by=kind.__name__ if kind else "")
         for log in (self._steps, self._events):
             if log is not None:
                 log.close()
+                if log.lost:
+                    self._warn(f"{log.lost} rows could not be written")
         self._steps = self._events = None
 
     @_guarded
-    def _before_update(self) -> None:
-        """Keep what the optimizer is about to use: the gradients' norm, the learning rate, where the gradients are."""
+    def _updated(self) -> None:
+        """Keep what the optimizer has used: the gradients' norm, the learning rate, where the gradients are."""
         auditing = self._audit.live
-        self._pause()
-        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
-        if gradients:
-            with torch.no_grad():
-                self._norm = torch.nn.utils.get_total_norm(gradients)
+        self._audit.pause()
+        self._updated_once = True
+        self._norm = self._gradient_norm()
         self._lr = self._learning_rate()
         if self._probes(self._step):
             self._gradients = residency.model_bytes(self._model)
         if auditing:
             self._audit.resume()
 
+    def _gradient_norm(self) -> torch.Tensor | None:
+        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            return torch.nn.utils.get_total_norm(gradients) if gradients else None
+
     # --- Probing ------------------------------------------------------------------------------------------------------
 
     def _probes(self, step: int) -> bool:
-        return step % self._probe_every == 0
+        return step % self._probe_every == 0 or step == SECOND_PROBE
 
     def _resume(self) -> None:
         if not self._probes(self._step) or self._unaudited:
             return
         if not self._audited:
             self._unaudited = residency.not_auditable(self._model)
+            self._frames = residency.compiled_frames()
         if not self._unaudited:
             self._audited = True
             self._audit.resume()
 
-    def _pause(self) -> None:
-        self._audit.pause()
-
+    @_guarded
     def _probe(self) -> None:
+        if self._audited and residency.compiled_frames() != self._frames:
+            self._unaudited = "something was compiled in this step, and an audit does not see into compiled code"
+            self._audit.restart()
         witnesses, why = testimony()
         held = residency.model_bytes(self._model)
         if not held["gradients"]:
@@ -284,39 +361,41 @@ class Recorder:
         groups = getattr(self._optimizer, "param_groups", None)
         return float(groups[0]["lr"]) if groups else None
 
+    # --- Writing and failing ------------------------------------------------------------------------------------------
+
     def _event(self, event: str, **fields: Any) -> None:
-        if self._events is not None:
-            self._events.append({"event": event, "step": self._step, **fields}, now=True)
+        self._append(self._events, {"event": event, "step": self._step, **fields})
+
+    def _append(self, log: RowLog | None, row: Mapping[str, Any]) -> None:
+        if log is None:
+            return
+        log.append(row)
+        if log.problem is not None:
+            self._warn(f"the run directory cannot be written: {failure.described(log.problem)}; rows wait")
+        elif log.lost:
+            lost, log.lost = log.lost, 0
+            self._event("recorder-failure", what=f"{lost} rows could not be written", costs=failure.ALL)
 
     def _failed(self, during: str, problem: Exception) -> None:
-        """Write down that the recorder failed and warn once; a recorder that cannot write says so and is silent."""
-        what = f"{during}: {type(problem).__name__}"
+        what = f"{during}: {failure.described(problem)}"
+        self._event("recorder-failure", what=what, costs=failure.costs(during))
+        self._warn(f"failed in {what}")
+
+    def _warn(self, what: str) -> None:
+        """Warn once of each kind of trouble; where warnings are errors, on standard error, for training goes on."""
+        kind = what.partition(":")[0]
+        if kind in self._warned:
+            return
+        self._warned.add(kind)
+        message = f"weighbridge recorder: {what}; training goes on"
         try:
-            self._event("recorder-failure", what=what)
-        except OSError:
-            what += ", and the run directory cannot be written"
-        if not self._warned:
-            self._warned = True
-            warnings.warn(f"weighbridge recorder failed in {what}; training goes on", RuntimeWarning, stacklevel=3)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+        except RuntimeWarning:
+            sys.stderr.write(f"{message}\n")
 
 
-def _of_rank(directory: Path, environment: Mapping[str, str]) -> Path:
-    """Return the directory of this rank of a distributed run, as `torchrun` numbers them."""
-    rank = environment.get("RANK", "")
-    return directory / f"rank-{rank}" if rank and environment.get("WORLD_SIZE", "1") != "1" else directory
-
-
-def _numbers(values: tuple[torch.Tensor | float | None, ...]) -> list[float | None]:
-    """Bring scalars to the host, those on one device in one transfer."""
-    tensors = [value.detach().reshape(()) for value in values if isinstance(value, torch.Tensor)]
-    if len({tensor.device for tensor in tensors}) == 1:
-        wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-        found = iter(torch.stack([tensor.to(wide) for tensor in tensors]).tolist())
-    else:
-        found = iter([tensor.item() for tensor in tensors])
-    return [
-        next(found) if isinstance(value, torch.Tensor) else None if value is None else float(value) for value in values
-    ]
+def _taken(directory: Path) -> FileExistsError:
+    return FileExistsError(f"{directory} holds a run already; record into a new directory")
 
 
 def _known(facts: Mapping[str, int | None]) -> dict[str, int]:

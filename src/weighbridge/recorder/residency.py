@@ -73,18 +73,26 @@ def allocated_bytes(device: str) -> tuple[int | None, str]:
 
 
 def not_auditable(model: torch.nn.Module) -> str:
-    """Return why a step cannot be audited without changing it, or "" where it can.
+    """Return why a step cannot be audited, or "" where it can.
 
-    A dispatch mode makes compiled code run uncompiled, which rounds differently.
+    Compiled code runs few ops that a dispatch mode sees, and a mode that dynamo does not ignore stops it for good.
     """
+    if not hasattr(TorchDispatchMode, "ignore_compile_internals"):
+        return f"torch {torch.__version__} would compile nothing more after an audit"
     compiled = sys.modules.get("torch._dynamo")
     if compiled is None:
         return ""
     if any(isinstance(module, compiled.OptimizedModule) or module._compiled_call_impl for module in model.modules()):  # noqa: SLF001
-        return "the model is compiled, and compiled code runs uncompiled under an audit"
-    if compiled.utils.counters.get("frames", {}).get("total"):
-        return "something was compiled in this process, and compiled code runs uncompiled under an audit"
+        return "the model is compiled, and an audit does not see into compiled code"
+    if compiled_frames():
+        return "something was compiled in this process, and an audit does not see into compiled code"
     return ""
+
+
+def compiled_frames() -> int:
+    """Count the frames that dynamo has compiled, or tried to, in this process."""
+    compiled = sys.modules.get("torch._dynamo")
+    return int(compiled.utils.counters.get("frames", {}).get("total", 0)) if compiled else 0
 
 
 class DispatchAudit(TorchDispatchMode):
@@ -94,6 +102,13 @@ class DispatchAudit(TorchDispatchMode):
     logged loss) and integers (token ids being sliced) are bookkeeping: they may live on the host in an honest step. An
     op that gives no tensor counts where its arguments are.
     """
+
+    supports_higher_order_operators = True  # else one that runs under an audit raises into training
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return that dynamo may compile as if this mode were not there; else it skips every frame for good."""
+        return True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

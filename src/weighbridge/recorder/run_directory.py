@@ -1,60 +1,93 @@
-"""Write a run directory: `run.json` once, whole; `steps.jsonl` and `events.jsonl` by whole lines.
+"""Write a run directory: `run.json` once, whole; `steps.jsonl` and `events.jsonl` a whole line at a time.
 
-A process that is killed leaves whole lines and at most one torn last line, never a broken file. Nothing here may block
-on a device, and nothing is written by a process other than the one that opened the log.
+A line is written when its row comes: a process that is killed loses the step under way, and leaves whole lines and at
+most one torn last line. Where the disk is full, half a line is taken back and rows wait. Nothing here may block on a
+device, and nothing is written by a process other than the one that opened the log.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
-MAX_ROWS = 64
-MAX_SECONDS = 2.0
+MAX_WAITING = 10_000  # rows kept while the disk takes none
 
 
 class RowLog:
-    """An append-only file of JSON lines, written when `max_rows` wait or `max_seconds` have passed."""
+    """A file of JSON lines that this process alone writes.
 
-    def __init__(self, path: Path, *, max_rows: int = MAX_ROWS, max_seconds: float = MAX_SECONDS) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._max_rows = max_rows
-        self._max_seconds = max_seconds
-        self._lines: list[str] = []
-        self._flushed = -math.inf
+    `problem` is why the last row could not be written, and `lost` counts the rows that were dropped.
+
+    Raises:
+        FileExistsError: on construction, if the file is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(path, flags, 0o644)
+        self._waiting: list[str] = []
+        self._whole = 0  # bytes of whole lines
+        self._broken = False
         self._pid = os.getpid()
+        self.problem: OSError | None = None
+        self.lost = 0
 
-    def append(self, row: Mapping[str, Any], *, now: bool = False) -> None:
-        """Add one row, and write what waits when it is time or `now`."""
-        self._lines.append(json.dumps(row, separators=(",", ":")))
-        if now or len(self._lines) >= self._max_rows or time.monotonic() - self._flushed >= self._max_seconds:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write every waiting row. A forked child inherits rows that are its parent's to write, and drops them."""
-        lines, self._lines = self._lines, []
-        self._flushed = time.monotonic()
-        if not lines or os.getpid() != self._pid:
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Write one row, after those that wait; a forked child writes none, for its parent has the file."""
+        line = json.dumps(row, separators=(",", ":")) + "\n"
+        if os.getpid() != self._pid:
             return
-        rest = memoryview(("\n".join(lines) + "\n").encode())
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        if self._broken or len(self._waiting) >= MAX_WAITING:
+            self.lost += 1
+        else:
+            self._waiting.append(line)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._broken or not self._waiting:
+            return
+        rest = memoryview("".join(self._waiting).encode())
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as problem:
+            self.problem = problem
+            self._take_back()
+            return
+        self._whole += size
+        self._waiting.clear()
+        self.problem = None
+
+    def _take_back(self) -> None:
+        """Cut the file after its last whole line; where not even that can be done, write nothing behind it."""
+        try:
+            os.ftruncate(self._descriptor, self._whole)
+        except OSError:
+            self._broken = True
+            self.lost += len(self._waiting)
+            self._waiting.clear()
 
     def close(self) -> None:
-        """Write every waiting row and let go of the file."""
-        self.flush()
+        """Write what waits, count what cannot be written as lost, and let go of the file."""
+        if os.getpid() == self._pid:
+            self._flush()
+            self.lost += len(self._waiting)
         os.close(self._descriptor)
 
 
 def write_run(directory: Path, facts: Mapping[str, Any]) -> None:
     """Write `run.json` in one move: the whole file or none."""
+    text = json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n"
     fresh = directory / f".{RUN}.{os.getpid()}"
-    fresh.write_text(json.dumps({"schema": SCHEMA, **facts}, indent=2, sort_keys=True) + "\n", "utf-8")
-    fresh.replace(directory / RUN)
+    try:
+        fresh.write_text(text, "utf-8")
+        fresh.replace(directory / RUN)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -128,6 +128,11 @@ class _Pass(Iterator[Any]):
         self._owner.dry = True
 
 
+def draws_with_replacement(loader: Iterable[Any]) -> bool:
+    """Return whether the loader's own sampler draws rows with replacement, so that it makes no passes."""
+    return bool(getattr(getattr(loader, "sampler", None), "replacement", False))
+
+
 def token_counter(seq_len: int | None) -> Callable[[Any], int | None]:
     """Return a count of a batch's tokens: the elements of its first array, without one that is shifted off.
 

@@ -15,8 +15,7 @@ from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, clas
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report.lines import capped, finding_text, trials_told
-from weighbridge.report.terminal import COLOURS
+from weighbridge.report.lines import COLOURS, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
@@ -31,12 +30,18 @@ OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
 MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
 POLICIES = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
+IN_WORDS = {
+    "dtype": "wrong dtype",
+    "shape": "wrong shape",
+    "content": "changed",
+    "bound": "beyond the error of its type",
+}
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What of a comparison is shown: tensors of a glob, all of them or the worst, stored dtypes alone."""
+    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone."""
 
     tensors: str
     everything: bool
@@ -103,7 +108,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
 
 
 def classes(evaluation: Evaluation) -> Json:
-    """Give the class of every tensor, by name."""
+    """Return the class of every tensor, by name."""
     return {row.name: _class(row) for row in _rows(evaluation)}
 
 
@@ -139,7 +144,7 @@ def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
 
 
 def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
-    """List tensors with their class, dtypes and shape; names from outside are escaped."""
+    """Yield a line for each tensor: class, dtypes and shape; names from outside are escaped."""
     for row in rows:
         if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
@@ -154,22 +159,22 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
 def _answer(evaluation: Evaluation) -> str:
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
-    mechanisms = ((one.code, one.figures.get("mechanism")) for one in verdict.offences)
-    kinds = Counter(f"{code} ({mechanism})" if mechanism else code for code, mechanism in mechanisms)
+    mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
+    kinds = Counter(f"{word} ({mechanism})" if mechanism else word for word, mechanism in mechanisms)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     broken = next((found for found in evaluation.findings if found.verdict.outcome is Outcome.ERROR), None)
     if broken is not None:
         word = "UNREADABLE" if _unreadable(broken, evaluation) else "ERROR"
         return f"{word}: {broken.verdict.code}"
     names = ", ".join(offence.place for offence in fields.offences)
-    differing = f"{len(fields.offences)} of {fields.of} fields of the configuration: {names}"
+    differing = f"{len(fields.offences)} of {fields.of} configuration fields differ: {names}"
     besides = differing if fields.outcome is Outcome.FAIL else ""
     match verdict.outcome:
         case Outcome.FAIL:
             tensors = f"{verdict.of - verdict.counted} of {verdict.of} tensors: {told}"
             return f"DIFFERENT: {tensors}" + (f"; {besides}" if besides else "")
         case Outcome.PASS if besides:
-            return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but not {besides}"
+            return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
             word = "SAME" if _counted(_rows(evaluation)).keys() <= SAME else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"

@@ -23,6 +23,7 @@ from weighbridge.storage.local_files import exists
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
 MAX_HEAD = 1 << 20
+SHOWN = 64  # rank directories that a message lists
 MAX_EVENTS = 1_000_000
 MAX_BANNER_LINE = 4096
 COUNTED = 64  # characters are counted for lines in the time that one is parsed
@@ -99,6 +100,10 @@ def no_rows(path: Path) -> SubjectError:
 def read_run_directory(path: Path, digests: dict[str, str]) -> Log:
     """Read a run directory, in which `run.json` and `events.jsonl` may be absent."""
     if not exists(path / STEPS):
+        ranks = sorted(entry.name for entry in path.glob("rank-*"))[:SHOWN]
+        if ranks:
+            what = f"a run of {len(ranks)} ranks: {', '.join(ranks)}"
+            raise SubjectError("not-a-run", what, where=str(path), remedy="bind one rank's directory at a time")
         remedy = "bind a run directory that a recorder wrote, or a log file"
         raise SubjectError("not-a-run", f"a directory without {STEPS}", where=str(path), remedy=remedy)
     head = _head(path / HEAD, digests) if exists(path / HEAD) else {}

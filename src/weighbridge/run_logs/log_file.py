@@ -90,16 +90,12 @@ def batches(path: Path, digests: dict[str, str]) -> Iterator[Batch]:
                 what, where = f"a line longer than {MAX_LINE} bytes", f"{path}:{first}"
                 raise SubjectError("line-too-long", what, where=where, remedy="log one row a line")
     digests[path.name] = digest.hexdigest()
-    if rest:
-        yield Batch([_torn_tail(rest, path, first)], first, terminated=False)
+    if rest:  # a character cut in two by a crash is left off
+        try:
+            tail = rest.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            torn = problem.reason == "unexpected end of data"
+            tail = decoded(rest[: problem.start] if torn else rest, path, first)
+        yield Batch([tail], first, terminated=False)
     elif digest.digest() == hashlib.sha256().digest():
         raise empty(path)
-
-
-def _torn_tail(rest: bytes, path: Path, first: int) -> str:
-    """Decode the last, unterminated line; a character cut in two by a crash is left off."""
-    try:
-        return rest.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        torn = problem.reason == "unexpected end of data"
-        return decoded(rest[: problem.start] if torn else rest, path, first)

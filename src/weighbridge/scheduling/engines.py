@@ -55,7 +55,7 @@ class Ran:
         }  # fmt: skip
 
     def told(self) -> str:
-        """Say it in one line."""
+        """Return it in one line."""
         here = f", {self.here} of them in this process" if self.here else ""
         done = f"{self.tasks} tasks were done by {len(self.workers)} workers{here}"
         if not self.lost:
@@ -99,7 +99,7 @@ class Answer:
     fault: str = ""
 
     def taken(self) -> Any:
-        """Take the row.
+        """Return the row.
 
         Raises:
             SubjectError: what the task's subject gave.
@@ -149,7 +149,7 @@ class Engine:
         return tuple(rows[at] for at in range(len(sizes)))
 
     def _answers(self, task: Task, places: list[tuple[int, Any]]) -> Iterator[Answer]:
-        """Give answers as they come, as long as anybody works on the others."""
+        """Return answers as they come, as long as anybody works on the others."""
         came: queue.Queue[Answer | Exception] = queue.Queue()
         threading.Thread(target=_ask, args=(self.cluster, task, places, came), daemon=True).start()
         seen = time.monotonic()
@@ -235,7 +235,7 @@ class PackedView:
 
 
 def pack_view(view: CheckpointView) -> PackedView:
-    """Take what another process needs to open a view again; it must have been opened by an absolute path."""
+    """Return what another process needs to open a view again; it must have been opened by an absolute path."""
     path = view.url or next(iter(view.files))
     assert view.url or Path(path).is_absolute()
     cut = view.origin is Origin.SYNTHETIC
@@ -270,7 +270,7 @@ def unpack_view(packed: PackedView) -> CheckpointView:
 
 
 def file_identity(file: ReadableFile) -> FileIdentity:
-    """Tell what a file can be known by on another machine."""
+    """Return what a file can be known by on another machine."""
     digest = hashlib.sha256(file.read(0, min(ENDS, file.size)))
     digest.update(file.read(max(file.size - ENDS, 0), file.size))
     file.release(0, file.size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from weighbridge.errors import WeighbridgeError
-from weighbridge.urls import scheme_of
+from weighbridge.printable import scheme_of
 
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),

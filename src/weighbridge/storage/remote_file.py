@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge.errors import SubjectError
+from weighbridge.printable import bare
 from weighbridge.storage.readable import USUAL, Place
 from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
-from weighbridge.urls import bare
 
 AHEAD = 2  # blocks sent for before they are asked for
 MOST_GATHERED = 16 << 20  # bytes of a tensor in another order than row-major
@@ -54,7 +54,7 @@ class RemoteFile:
         return f"told as {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
     def read(self, start: int, stop: int) -> memoryview:
-        """Fetch bytes `start` to `stop`, of which those beyond the end are left out."""
+        """Return bytes `start` to `stop`, of which those beyond the end are left out."""
         stop = min(stop, self.size)
         return self._assembled(start, stop, SMALL if stop - start <= SMALL else LARGE, stop)
 

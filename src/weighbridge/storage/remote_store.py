@@ -19,8 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
 from weighbridge.errors import SubjectError
-from weighbridge.printable import quoted
-from weighbridge.urls import bare, scheme_of
+from weighbridge.printable import bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +53,7 @@ class Store:
             return self._fetched
 
     def info(self, path: str, name: str) -> dict[str, Any]:
-        """Return what is known of a path, asked anew; refuse with `file-missing`, or `remote-…` where nobody can tell."""
+        """Return what is known of a path, asked anew; refuse with `file-missing` or `remote-…`."""
 
         def ask() -> dict[str, Any]:
             with self._turn:

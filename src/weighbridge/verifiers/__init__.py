@@ -14,7 +14,7 @@ from weighbridge.verifiers.verifier import Verifier
 Key = tuple[str, tuple[SubjectKind, ...]]
 
 _CHECKPOINT, _RUN = (SubjectKind.CHECKPOINT,), (SubjectKind.RUN,)
-_MODULES: Mapping[Key, str] = {
+MODULES: Mapping[Key, str] = {
     ("command_outcome", (SubjectKind.COMMAND,)): "command_outcome",
     ("corpus_epochs", _RUN): "corpus_epochs",
     ("corpus_progress", _RUN): "corpus_progress",
@@ -32,4 +32,4 @@ _MODULES: Mapping[Key, str] = {
     ("tensor_moments", _CHECKPOINT): "tensor_moments",
     ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
 }
-VERIFIERS: Mapping[Key, Verifier] = OnDemand(__name__, "VERIFIER", _MODULES)
+VERIFIERS: Mapping[Key, Verifier] = OnDemand(__name__, "VERIFIER", MODULES)

@@ -48,7 +48,7 @@ def _fact(name: str, value: Json, basis: Basis) -> Fact:
 
 
 def canary(views: Views, _options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Take the last tensor away."""
+    """Cut the last tensor away."""
     view: CheckpointView = views[0]
     names = view.names()
     if not names:

@@ -133,7 +133,7 @@ def _wraps(view: RunView) -> list[int]:
 
 
 def _sort_in(wrap: int, begun: Sequence[Begun]) -> None:
-    """Give an event to the epoch that it announces: one that has none yet, else the nearest; else it is stray."""
+    """Add an event to the epoch that it announces: one that has none yet, else the nearest; else it is stray."""
     near = [item for item in begun[1:] if abs(wrap - item.step) <= item.slack]
     if near:
         min(near, key=lambda item: (len(item.events), abs(wrap - item.step))).events.append(wrap)

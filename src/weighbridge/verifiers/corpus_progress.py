@@ -10,7 +10,7 @@ from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasur
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.runs import CorpusProgress, Coverage, EqualLosses
 from weighbridge.run_logs import column_statistics as statistics
-from weighbridge.verifiers.run_facts import declared_tokens, numbers, products, tokens_told
+from weighbridge.verifiers.run_facts import declared_tokens, extent, numbers, products, tokens_told
 from weighbridge.verifiers.step_series import spread
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -156,12 +156,6 @@ def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[C
             )
         )
     return tuple(ends)
-
-
-def extent(views: Views, _options: Fields) -> int:
-    """Count the rows that there are."""
-    view: RunView = views[0]
-    return view.rows
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:

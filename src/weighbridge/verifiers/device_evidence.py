@@ -6,6 +6,7 @@ Reads what the recorder wrote while the process lived; it asks no device itself 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,9 +16,12 @@ from weighbridge.limits import plain
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
+from weighbridge.verifiers.corpus_progress import announced_steps
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
+from weighbridge.views.run import STEP, RunView
 
 DEVICE = "device"
+FAILURE = "recorder-failure"
 COUNTS = ("parameters", "buffers", "gradients", "optimizer", "optimizer_scalars", "ops", "bookkeeping")
 NO_PROBE = "run"  # the place of a run that was never probed
 CANARY_PROBES = 3
@@ -38,12 +42,20 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
             why="the log carries no process id, so no outside witness can be bound to it",
             remedy="record the run with weighbridge.recorder",
         )
+    failure = next((event for event in views[0].events if _costs_evidence(event)), None)
+    if failure is not None:
+        return Unmeasured(
+            code="recorder-failed",
+            why=f"the recorder failed at step {failure.get('step')}: {_text(failure.get('what')) or 'no reason'}",
+            remedy="mend what the recorder-failure event in events.jsonl names, and record the run again",
+        )
     seen: Counter[str] = Counter()
-    rows = []
+    rows, of_run = [], _of_run(views[0])
     for event in events or [{}]:
         place = f"step {event.get('step')}" if event else NO_PROBE
         seen[place] += 1
-        rows.append(_probe(event, facts, pid, place if seen[place] == 1 else f"{place} ({seen[place]})"))
+        name = place if seen[place] == 1 else f"{place} ({seen[place]})"
+        rows.append(dataclasses.replace(_probe(event, facts, pid, name), **of_run))
     return Measurement(
         quantity="device_evidence",
         value=Rows("place", tuple(rows)),
@@ -59,11 +71,36 @@ def _probes(events: Sequence[Fields]) -> list[Fields]:
     return [event for event in events if event.get("event") == DEVICE]
 
 
+def _costs_evidence(event: Fields) -> bool:
+    costs = event.get("costs")
+    spared = isinstance(costs, Sequence) and not isinstance(costs, str) and DEVICE not in costs
+    return event.get("event") == FAILURE and not spared
+
+
+def _of_run(view: RunView) -> Mapping[str, Any]:
+    """Return what every probe of a run is held against: the steps that were logged, and failures of the recorder."""
+    logged = view.column(STEP)
+    steps = logged.step if logged is not None else ()
+    return {
+        "first_step": min(steps, default=None),
+        "last_step": max(steps, default=None),
+        "failures": sum(event.get("event") == "recorder-failure" for event in view.events),
+        "steps": len(set(steps)),
+        "announced_steps": announced_steps(view),
+    }
+
+
 def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
     size, names, why = event.get("allocated_bytes"), event.get("op_names"), event.get("why")
     named = names if isinstance(names, Mapping) else {}
     return DeviceProbe(
         place=place,
+        step=event["step"] if type(event.get("step")) is int else None,
+        first_step=None,
+        last_step=None,
+        steps=0,
+        announced_steps=None,
+        failures=0,
         requested=_text(facts.get("requested_device")),
         resolved=_text(facts.get("resolved_device")),
         pid=pid,
@@ -114,7 +151,7 @@ def _witness(event: Fields, witness: object) -> Witness:
     return Witness(
         by=_text(witness["by"]),
         pid=pid if type(pid) is int else None,
-        used_mib=used if type(used) in (int, float) else None,
+        used_mib=used if type(used) in (int, float) and 0 <= used < math.inf else None,
         files=tuple(map(_text, _listed(inside, "files"))) if "files" in witness else None,
     )
 
@@ -139,7 +176,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     found: Fields = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [plain(witness)]}
     laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
     facts = {**view.facts, "requested_device": "canary", "resolved_device": "meta", "pid": 1}
-    expected = _probe(found, facts, 1, "")
+    expected = dataclasses.replace(_probe({**found, "step": step}, facts, 1, ""), **_of_run(laid))
 
     def seen(result: Measurement | Unmeasured) -> bool:
         rows = rows_of(result, DeviceProbe) if isinstance(result, Measurement) else ()

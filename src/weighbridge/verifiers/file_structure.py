@@ -14,7 +14,7 @@ from weighbridge.formats.dcp_metadata import NAME as METADATA
 from weighbridge.formats.dcp_metadata import SUFFIX
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
-from weighbridge.quantities.checkpoint import FileStructure, WrongChecksum
+from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Checksum
 
@@ -67,7 +67,7 @@ def _row(
 
 
 def _declared(view: CheckpointView, name: str) -> float | None:
-    """Take the total that an index declares; None where it declares none."""
+    """Return the total that an index declares; None where it declares none."""
     file = view.files[name]
     data: Any = strict_json(file.read(0, file.size), "index", file)
     metadata = data.get("metadata") if isinstance(data, dict) else None

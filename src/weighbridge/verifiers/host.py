@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from weighbridge.model import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.host import Host
+from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers.command_outcome import HIDDEN
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 

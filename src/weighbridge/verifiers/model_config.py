@@ -18,7 +18,7 @@ from weighbridge.model_config.model_description import ModelDescription, describ
 from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoint import ConfigField
+from weighbridge.quantities.checkpoints import ConfigField
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 
 QUANTITY = "model_config"
@@ -43,7 +43,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
-    """Say why there is nothing to hold against each other."""
+    """Return why there is nothing to hold against each other."""
     if source.silent and candidate.silent:
         code, why = "config-none", "neither side says anything of its model beside the tensors"
     elif source.silent or candidate.silent:
@@ -85,7 +85,7 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
 
 
 def _lacking(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
-    """Say that a directory has no tokenizer at all, so that nothing about it can be missing from the other side."""
+    """Return that a directory has no tokenizer, so that nothing about it can be missing from the other side."""
     for side, told in ((source, "source"), (candidate, "import")):
         if name in OF_A_TOKENIZER and side.model.form != GGUF and side.vocabulary is None:
             return "" if name in side.model.fields else f"the {told} has no tokenizer beside it"
@@ -121,7 +121,7 @@ def shortest(value: float) -> float:
 
 
 def _bits(value: float) -> bytes | None:
-    """Give the 32 bits nearest to a number, or None beyond the largest."""
+    """Return the 32 bits nearest to a number, or None beyond the largest."""
     try:
         return struct.pack("<f", value)
     except OverflowError:
@@ -157,7 +157,7 @@ def _compared(
 
 
 def _unread(name: str, source: ModelDescription, candidate: ModelDescription) -> str:
-    """Say what keeps a list of one side from being compared with the other's."""
+    """Return what keeps a list of one side from being compared with the other's."""
     for side in (source, candidate):
         if side.vocabulary is not None and side.vocabulary.why:
             return side.vocabulary.why
@@ -175,7 +175,7 @@ def _place(name: str, vocabulary: Vocabulary) -> str:
 
 
 def _stated(name: str, vocabulary: Vocabulary | None) -> Stated:
-    """Tell a list that is not compared by its length."""
+    """Return a list that is not compared, by its length."""
     if vocabulary is None or not _count(name, vocabulary):
         return NOTHING
     return Stated(value=f"{_count(name, vocabulary)} entries", read=_place(name, vocabulary))
@@ -225,7 +225,7 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
 
 
 def _shows(told: ConfigField, row: ConfigField, name: str | None, lists: set[str], broken: ModelDescription) -> bool:
-    """Tell whether a row says what was changed, and no more."""
+    """Return whether a row says what was changed, and no more."""
     if row.name == name:
         return told == replace(row, candidate=broken.model.fields[name].value)
     if row.name not in lists or broken.vocabulary is None:

@@ -18,7 +18,7 @@ UNITS = {"_ms": "ms", "_pct": "%", "_per_sec": "1/s", "_mib": "MiB"}
 
 
 def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
-    """Take the samples of `column` (`wall_ms` without the option) as a series `[samples]`."""
+    """Return the samples of `column` (`wall_ms` without the option) as a series `[samples]`."""
     view: RunView = views[0]
     name = _name(options)
     column = view.column(name)
@@ -42,7 +42,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
 
 
 def unit_of(column: str) -> str:
-    """Give the unit that a column's name ends in, or none."""
+    """Return the unit that a column's name ends in, or none."""
     return next((unit for ending, unit in UNITS.items() if column.endswith(ending)), "")
 
 
@@ -65,7 +65,14 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     laid = few.overlaid(few.rows - 1, name, strange)
     held, steps = laid.dense(name), laid.dense(STEP)
     cells = zip(held.values, held.state, steps.values, steps.state, strict=True)
-    known = array("d", [value for value, state, step, placed in cells if _is_sample(state, step, placed)])
+    known = array(
+        "d",
+        [
+            value
+            for value, state, step, placed in cells
+            if state == placed == NUMBER and step.is_integer() and abs(step) <= WHOLE
+        ],
+    )
 
     def seen(again: Measurement | Unmeasured) -> bool:
         if not isinstance(again, Measurement) or not isinstance(again.value, Series):
@@ -75,10 +82,6 @@ def canary(views: Views, options: Fields, _measured: Measurement) -> Canary | No
     return Canary(name="another number in the last row", place=f"{name}, last row", views=(laid,), seen=seen)
 
 
-def _is_sample(state: int, step: float, step_state: int) -> bool:
-    return state == step_state == NUMBER and step.is_integer() and abs(step) <= WHOLE
-
-
 def spread(rows: int) -> list[int]:
     """Choose at most `CANARY_ROWS` rows, the first and the last among them."""
     last = max(rows - 1, 0)
@@ -86,7 +89,7 @@ def spread(rows: int) -> list[int]:
 
 
 def stranger(view: RunView, column: str) -> float:
-    """Give a number (a whole one in a column of whole ones) larger than every number in a column."""
+    """Return a number (a whole one in a column of whole ones) larger than every number in a column."""
     finite = [value for value in view.dense(column).values if math.isfinite(value)]
     largest = max([0.0, *finite])
     return 2 * largest + 2 if largest < HUGE else math.nextafter(largest, math.inf)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bit_laws
 from weighbridge.comparison.casts import words
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.quantities.tensors import BitReading, TensorBits
-from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, two_of
+from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Bits:
 
     @property
     def reads(self) -> bool:
-        """Tell whether these are floating words."""
+        """Return whether these are floating words."""
         return self.tensor.dtype in MANTISSA and self.tensor.elements > 0
 
     @property
@@ -63,7 +63,10 @@ class Bits:
 
     def row(self) -> TensorBits:
         """Describe the tensor: its precision from all words, its looks in either order of bytes from the sample."""
-        dtype, stored = self.tensor.dtype, self._sample()
+        import numpy as np
+
+        dtype = self.tensor.dtype
+        stored = np.concatenate(self.kept) if self.kept else np.empty(0, np.uint8)
         unread: dict[str, Any] = dict.fromkeys(
             ("as_stored", "byte_swapped", "half_divergence", "half_entropy", "zeros", "or_word", "trailing_zero_bits")
         )
@@ -88,11 +91,6 @@ class Bits:
             **unread,
         )
 
-    def _sample(self) -> Words:
-        import numpy as np
-
-        return np.concatenate(self.kept) if self.kept else np.empty(0, np.uint8)
-
     def _free(self) -> int | None:
         """Count the mantissa's last bits that no word uses; None where every word is zero."""
         mantissa, found = MANTISSA[self.tensor.dtype], self.occurring
@@ -102,7 +100,7 @@ class Bits:
 
 
 def _upper(stored: Words, dtype: str) -> Words:
-    """Take the 16 bits that hold sign and exponent; of F32 they are what BF16 would be."""
+    """Return the 16 bits that hold sign and exponent; of F32 they are what BF16 would be."""
     import numpy as np
 
     return stored.view(np.uint16)[1::2] if dtype == "F32" else stored
@@ -131,22 +129,11 @@ def _halves(stored: Words, dtype: str) -> tuple[bit_laws.Counts, bit_laws.Counts
     return high, low
 
 
-def measure(views: Views, _options: Fields) -> Measurement:
-    """Read every tensor of floating words once.
-
-    Raises:
-        SubjectError: `subject-changed`, when the file was written to meanwhile.
-    """
-    (found,) = tensor_walk.walk(views[0], [(QUANTITY, begin)])
-    return found
-
-
 def begin(_view: object) -> type[Bits]:
     """Begin a checkpoint."""
     return Bits
 
 
-ENOUGH = 2 * tensor_walk.STEP + 256  # elements that take more than one step
 # One, and minus the next number after it: the last word alone sets the sign and the last bit.
 ONES: Mapping[str, tuple[int, int]] = {
     "F16": (0x3C00, 0xBC01),
@@ -167,8 +154,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor = cut.tensor(name)
     most, last = (word.to_bytes(tensor.unit[1], "little") for word in ONES[tensor.dtype])
     damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
-    after = _told(measure((damaged,), options))
-    wanted = dataclasses.replace(_told(measure((cut,), options))[name], **_expected(tensor))
+    after = _told(VERIFIER.measure((damaged,), options))
+    wanted = dataclasses.replace(_told(VERIFIER.measure((cut,), options))[name], **_expected(tensor))
 
     def seen(found: Measurement | Unmeasured) -> bool:
         told = _told(found)
@@ -178,7 +165,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
 
 
 def _expected(tensor: Tensor) -> dict[str, Any]:
-    """Say what the pattern must measure as."""
+    """Return what the pattern must measure as."""
     import numpy as np
 
     most, last = ONES[tensor.dtype]
@@ -199,19 +186,11 @@ def _expected(tensor: Tensor) -> dict[str, Any]:
 
 
 def _told(found: Measurement | Unmeasured) -> dict[str, TensorBits]:
-    """Take the rows without what the pattern does not foretell."""
+    """Return the rows without what the pattern does not foretell."""
     return {
         name: dataclasses.replace(row, byte_swapped=None, half_entropy=None)
         for name, row in rows_by_name(found).items()
     }
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT,),
-    measure=measure,
-    extent=tensor_walk.extent,
-    canary=canary,
-    batch=tensor_walk.batch,
-    reading=begin,
-)
+VERIFIER = instrument(QUANTITY, begin, canary)

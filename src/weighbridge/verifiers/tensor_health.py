@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.block_values import DECODED, not_finite
 from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.quantities.tensors import TensorHealth
-from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, two_of
+from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -150,19 +150,8 @@ def begin(view: CheckpointView) -> Callable[[Tensor], Health]:
     return functools.partial(Health, Repeats(view))
 
 
-def measure(views: Views, _options: Fields) -> Measurement:
-    """Walk over every tensor once, and a second time only over those that may repeat another.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
-    (found,) = tensor_walk.walk(views[0], [(QUANTITY, begin)])
-    return found
-
-
 ZEROS = 3  # units at the end
 BODY = 3  # units before them that are unlike the rest: an infinity, a NaN, and one more
-ENOUGH = 2 * tensor_walk.STEP + 256  # elements that take more than one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +201,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         "repeats": twin,
         **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
     }
-    after = rows_by_name(measure((damaged,), options))
-    wanted = dataclasses.replace(rows_by_name(measure((cut,), options))[last.name], **expected)
+    after = rows_by_name(VERIFIER.measure((damaged,), options))
+    wanted = dataclasses.replace(rows_by_name(VERIFIER.measure((cut,), options))[last.name], **expected)
 
     def seen(found: Measurement | Unmeasured) -> bool:
         told = rows_by_name(found)
@@ -248,12 +237,4 @@ def _pattern(tensor: Tensor, units: Special | None) -> bytes:
     return like * (count - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT,),
-    measure=measure,
-    extent=tensor_walk.extent,
-    canary=canary,
-    batch=tensor_walk.batch,
-    reading=begin,
-)
+VERIFIER = instrument(QUANTITY, begin, canary)

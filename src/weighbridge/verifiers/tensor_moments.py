@@ -10,15 +10,14 @@ import math
 from dataclasses import dataclass
 
 from weighbridge.comparison.casts import decode, numpy_dtype, words
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorMoments
-from weighbridge.verifiers import tensor_walk
-from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, two_of
+from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
+from weighbridge.verifiers.verifier import Canary, NoCanary, Views, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 QUANTITY = "tensor_moments"
-ENOUGH = 2 * tensor_walk.STEP + 256  # elements that take more than one step
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
 DIGITS = 9  # that are told; what lies behind depends on the order of summing
 
@@ -37,7 +36,7 @@ class Moments:
 
     @property
     def reads(self) -> bool:
-        """Tell whether the dtype has single values."""
+        """Return whether the dtype has single values."""
         return numpy_dtype(self.tensor.dtype) is not None
 
     def take(self, chunk: memoryview) -> None:
@@ -84,20 +83,12 @@ def begin(_view: object) -> type[Moments]:
     return Moments
 
 
-def measure(views: Views, _options: Fields) -> Measurement:
-    """Walk over every tensor once.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
-    (found,) = tensor_walk.walk(views[0], [(QUANTITY, begin)])
-    return found
-
-
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Overlay the last of two tensors with zeros, and its last element with the greatest bits that are a number."""
     view: CheckpointView = views[0]
-    names = [name for name in view.names() if _usable(view.tensor(name))]
+    dtypes = {name: tensor.dtype for name, tensor in view.tensors.items() if tensor.elements}
+    # E8M0 has no zero to lay down.
+    names = [one for one in view.names() if numpy_dtype(dtypes.get(one, "")) is not None and dtypes[one] != "F8_E8M0"]
     kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
     if not kept:
         return NoCanary("no tensor has single values")
@@ -111,19 +102,14 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     damaged = cut.overlaid(last, 0, bytes(tensor.nbytes - size) + one)
     value = float(decode(words(memoryview(one), tensor.dtype), tensor.dtype)[0])
     expected = _expected(value, tensor.elements)
-    after = measure((damaged,), options).value
+    after = VERIFIER.measure((damaged,), options)
 
     def seen(found: Measurement | Unmeasured) -> bool:
         row = {row.name: row for row in rows_of(found, TensorMoments)}[last]
         as_laid = all(math.isclose(getattr(row, name), wanted, rel_tol=1e-6) for name, wanted in expected.items())
-        return as_laid and isinstance(found, Measurement) and found.value == after
+        return as_laid and found == after
 
     return Canary(name="zeros, and one number at the end", place=last, views=(damaged,), seen=seen)
-
-
-def _usable(tensor: Tensor) -> bool:
-    # E8M0 has no zero to lay down.
-    return bool(tensor.elements) and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
 
 
 def _expected(value: float, elements: int) -> dict[str, float]:
@@ -141,12 +127,4 @@ def _expected(value: float, elements: int) -> dict[str, float]:
     }
 
 
-VERIFIER = Verifier(
-    quantity=QUANTITY,
-    kinds=(SubjectKind.CHECKPOINT,),
-    measure=measure,
-    extent=tensor_walk.extent,
-    canary=canary,
-    batch=tensor_walk.batch,
-    reading=begin,
-)
+VERIFIER = instrument(QUANTITY, begin, canary)

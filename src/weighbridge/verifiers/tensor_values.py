@@ -85,7 +85,7 @@ class _Pair:
     contents: bool
 
     def sizes(self) -> dict[Place, int]:
-        """Give the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
+        """Return the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
         used = self.plan.used()
         places = [(name, True) for name in self.candidate.names()]
         places += [(name, False) for name in self.source.names() if name not in used]
@@ -93,7 +93,7 @@ class _Pair:
         return {place: views[place[1]].tensor(place[0]).nbytes * self.contents for place in places}
 
     def locality(self, place: Place) -> str:
-        """Name the source's tensor that is read, or the candidate's where it has none."""
+        """Return the source's tensor that is read, or the candidate's where it has none."""
         name, new = place
         pairing = self.plan.pairings.get(name) if new else None
         return name if pairing is None else pairing.parts[0].source
@@ -155,9 +155,7 @@ class _Pair:
         found: dict[str, Any] = {}
         counts: dict[str, int] = {}
         if pairing.shape == new.shape and aligned.dtype:
-            found |= self._along(
-                aligned, find_exact_cast(aligned.dtype, new.dtype, computed=bool(pairing.arithmetic)), counts
-            )
+            found |= self._along(aligned, aligned.exact_cast, counts)
         if found.get("lost_share") and new.dtype in BLOCKS:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         explained = new.elements in counts.values() if new.elements else True
@@ -246,7 +244,7 @@ def _comparable(aligned: AlignedTensor) -> bool:
 
 
 def _predicted(aligned: AlignedTensor) -> bytes | None:
-    """Give the last unit that the source's values have in the candidate's dtype, or None where only errors are told."""
+    """Return the last unit of the source's values in the candidate's dtype, or None where only errors are told."""
     exact_cast = find_exact_cast(aligned.dtype, aligned.new.dtype, computed=False)
     if exact_cast is None:
         return None
@@ -255,7 +253,7 @@ def _predicted(aligned: AlignedTensor) -> bytes | None:
 
 
 def _other(last: bytes, tensor: Tensor) -> bytes | None:
-    """Give another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
+    """Return another unit: one bit flipped, or for blocks one that reads as other values, if there is one."""
     if tensor.dtype not in BLOCKS:
         return last[:-1] + bytes([last[-1] ^ 1])
     import numpy as np
@@ -271,7 +269,7 @@ def _other(last: bytes, tensor: Tensor) -> bytes | None:
 
 
 def _moved(before: TensorPair, after: TensorPair, step: int, tensor: Tensor) -> bool:
-    """Tell whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
+    """Return whether one unit fewer (or, put right, one more) is as predicted, or else whether the error is another."""
     exact_cast = next((name for name in ("identical", "value-cast", "requantised") if name in before.reproduced), None)
     if exact_cast is None:
         return before.relative_rmse != after.relative_rmse

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.model import Fields, Measurement
+from weighbridge.model import Fields, Measurement, SubjectKind
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Views, table
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
+ENOUGH = 2 * STEP + 256  # elements that take more than one step
 
 
 class Reading(Protocol):
@@ -21,7 +22,7 @@ class Reading(Protocol):
 
     @property
     def reads(self) -> bool:
-        """Tell whether the bytes say anything."""
+        """Return whether the bytes say anything."""
 
     def take(self, chunk: memoryview, /) -> None:
         """Look at the next bytes, whole units."""
@@ -51,6 +52,21 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
         for told, reading in zip(rows, readings, strict=True):
             told.append(reading.row())
     return tuple(table(quantity, told) for (quantity, _), told in zip(quantities, rows, strict=True))
+
+
+def instrument(
+    quantity: str, begin: Begin, canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
+) -> Verifier:
+    """Return the verifier of one quantity that is read off the bytes."""
+
+    def measure(views: Views, _options: Fields) -> Measurement:
+        (found,) = walk(views[0], [(quantity, begin)])
+        return found
+
+    return Verifier(
+        quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary,
+        batch=batch, reading=begin,
+    )  # fmt: skip
 
 
 def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:

@@ -85,7 +85,7 @@ def rows_by_name(found: Measurement | Unmeasured) -> dict[str, Any]:
     """Return the rows of a measured table by the names of their places; empty where no table was measured."""
     if not isinstance(found, Measurement) or not isinstance(found.value, Rows):
         return {}
-    return {str(row["name"]): row for row in found.value.rows}
+    return dict(zip(found.value.places(), found.value.rows, strict=True))
 
 
 def two_of(names: Sequence[str], size: Callable[[str], float]) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class CheckpointView:
         return self._patched(name, start, window)
 
     def forget(self, name: str) -> None:
-        """Give back the memory that reading a tensor took."""
+        """Release the memory that reading a tensor took."""
         for stored in self.tensors[name].stored:
             self.files[stored.file].release(*stored.extent)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Origin
+from weighbridge.printable import bare
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
 from weighbridge.storage.local_files import is_folder, local_path
-from weighbridge.urls import bare
 
 STEP = "step"
 _MAX_STEP = 2.0**53

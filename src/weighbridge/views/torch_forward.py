@@ -86,7 +86,14 @@ class TorchForward:
 
     def weights(self, storage: str) -> Mapping[str, str]:
         """Return a digest of each tensor of the state dict: sha256 over its shape and its bytes in `storage`."""
-        return {name: _digest(tensor, storage) for name, tensor in self.module.state_dict().items()}
+        import torch
+
+        digests = {}
+        for name, tensor in self.module.state_dict().items():
+            kept = tensor.to(getattr(torch, storage)) if tensor.is_floating_point() else tensor
+            data = kept.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            digests[name] = hashlib.sha256(repr(list(tensor.shape)).encode() + data.tobytes()).hexdigest()
+        return digests
 
     def constants(self) -> Mapping[str, NDArray[np.float64]]:
         """Return the floating buffers that the state dict does not hold."""
@@ -177,14 +184,6 @@ def _float64(tensor: torch.Tensor) -> Any:
     return tensor.detach().to(device="cpu", dtype=torch.float64, copy=True).numpy()
 
 
-def _digest(tensor: torch.Tensor, storage: str) -> str:
-    import torch
-
-    kept = tensor.detach().to(getattr(torch, storage)) if tensor.is_floating_point() else tensor.detach()
-    data = kept.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.sha256(repr(list(tensor.shape)).encode() + data.tobytes()).hexdigest()
-
-
 @dataclass(slots=True)
 class Float64Audit:
     """What an audited pass did: operations on floating tensors, those below float64, and the first of these."""
@@ -204,26 +203,22 @@ class Float64Audit:
 @contextmanager
 def float64_audit() -> Iterator[Float64Audit]:
     """Audit every PyTorch operation inside the block by a dispatch mode, its inputs and outputs alike."""
+    import torch
+    from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
     audit = Float64Audit()
 
     def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        audit.note(str(func), _dtypes((args, kwargs, result)))
+        leaves = [leaf for leaf in _pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        floating = (leaf for leaf in leaves if leaf.is_floating_point() or leaf.is_complex())
+        audit.note(str(func), {str(leaf.dtype).removeprefix("torch.") for leaf in floating})
         return result
 
     mode: Any = type("Audit", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
     with mode():
         yield audit
-
-
-def _dtypes(tree: object) -> set[str]:
-    import torch
-    from torch.utils import _pytree
-
-    leaves = (leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor))
-    return {str(leaf.dtype).removeprefix("torch.") for leaf in leaves if leaf.is_floating_point() or leaf.is_complex()}
 
 
 def rounded(constants: Mapping[str, NDArray[np.float64]]) -> tuple[str, ...]:

@@ -1,1 +1,0 @@
-"""Spec amendments: drafting and the tally."""

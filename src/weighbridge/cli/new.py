@@ -1,0 +1,153 @@
+"""`weighbridge new`: write the files of a gate kind or a verifier into a checkout; tests fail until they are filled."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from weighbridge.cli.options import tell
+from weighbridge.errors import UsageError
+
+LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
+SHORT = f"at most {LONGEST} characters"
+PACKAGE = Path("src", "weighbridge")
+QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
+NEXT = 'next: weighbridge selftest  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
+
+
+@click.group(
+    "new",
+    short_help="Write the files of a new gate kind or verifier.",
+    epilog="\b\nExample: weighbridge new kind loss-floor --over run",
+)
+def command() -> None:
+    """Write the files of a new gate kind or verifier into the checkout around the current folder.
+
+    They are whole and small: `weighbridge selftest` fails until they are filled.
+    """
+
+
+@command.command(
+    "kind",
+    short_help="Write a gate kind: module, card, a line in the table.",
+    epilog="\b\nExample: weighbridge new kind loss-floor --over run",
+)
+@click.argument("name")
+@click.option(
+    "--over", type=click.Choice(("run", "checkpoint")), default="checkpoint", show_default=True,
+    help="What it judges: a column of a run, or the tensors of a checkpoint.",
+)  # fmt: skip
+def kind(name: str, over: str) -> None:
+    """Write the gate kind NAME (in kebab-case): its module, its card, and its lines in the table of kinds."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
+        _refuse("name-form", f"{name!r} is no name of a kind", f"write kebab-case, as in loss-floor; {SHORT}")
+    root, module = _checkout(), name.replace("-", "_")
+    _require_free(root, module, Path("gates", f"{name}.yaml"))
+    words = {"new-kind": name, "new_kind": module}
+    table = PACKAGE / "gates" / "__init__.py"
+    listed = _listed((root / table).read_text("utf-8"), r"^    (\w+),$", module, f"    {module},")
+    files = {
+        PACKAGE / "gates" / f"{module}.py": _template(root, f"kind_over_{over}.py", words),
+        Path("gates", f"{name}.yaml"): _template(root, f"kind_over_{over}.yaml", words),
+        table: _listed(listed, r"^        (\w+)\.KIND,$", module, f"        {module}.KIND,"),
+    }
+    _write(root, files, "Add a kind")
+
+
+@command.command(
+    "verifier",
+    short_help="Write a verifier: module, card, dataclass, a line in the table.",
+    epilog="\b\nExample: weighbridge new verifier expert_load --of checkpoint",
+)
+@click.argument("quantity")
+@click.option(
+    "--of", "of", type=click.Choice(("run", "checkpoint")), default="checkpoint", show_default=True,
+    help="What it measures: each column of a run, or each tensor of a checkpoint.",
+)  # fmt: skip
+def verifier(quantity: str, of: str) -> None:
+    """Write the verifier of QUANTITY (in snake_case): module, card, the dataclass of a row, and a line in the table."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", quantity) or len(quantity) > LONGEST:
+        _refuse("name-form", f"{quantity!r} is no name of a quantity", f"write snake_case, as in expert_load; {SHORT}")
+    root, row = _checkout(), quantity.title().replace("_", "")
+    _require_free(root, quantity, Path("verifiers", f"{quantity}.yaml"))
+    words = {"new_quantity": quantity, "NewQuantity": row}
+    table, (stem, key) = PACKAGE / "verifiers" / "__init__.py", QUANTITIES[of]
+    rows = PACKAGE / "quantities" / f"{stem}.py"
+    beside = (root / rows).read_text("utf-8")
+    source = (root / "templates" / f"verifier_of_{of}.py").read_text("utf-8")
+    if re.search(rf"\b{row}\b", beside + source):
+        _refuse("name-taken", f"its dataclass would be called {row}, as something else is", "take another name")
+    dataclass = _template(root, f"quantity_of_{of}.py", words).partition("\n\n\n")[2]
+    beside = beside.replace("\nQUANTITIES = (\n", f"\n{dataclass}\n\nQUANTITIES = (\n")
+    files = {
+        PACKAGE / "verifiers" / f"{quantity}.py": _template(root, f"verifier_of_{of}.py", words),
+        Path("verifiers", f"{quantity}.yaml"): _template(root, f"verifier_of_{of}.yaml", words),
+        rows: _listed(beside, r'^    \w+\((?:name=)?"(\w+)".*\),$', quantity, f'    rows("{quantity}", {row}{key}),'),
+        table: _listed(
+            (root / table).read_text("utf-8"),
+            r'^    \("(\w+)", \S.*",$',
+            quantity,
+            f'    ("{quantity}", _{of.upper()}): "{quantity}",',
+        ),
+    }
+    _write(root, files, "Add a verifier")
+
+
+def _checkout() -> Path:
+    """Return the root of the checkout that the current folder is in."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / PACKAGE / "gates" / "__init__.py").is_file() and (folder / "templates").is_dir():
+            return folder
+    raise UsageError(
+        "no-checkout",
+        "there is no checkout of weighbridge here, and an installed one is not written to",
+        where=str(here),
+        remedy="clone the repository, and run this inside of it",
+    )
+
+
+def _require_free(root: Path, module: str, card: Path) -> None:
+    """Raise where a module or a card has the name already, or where Python allows no such module."""
+    taken = [path.relative_to(root) for path in sorted((root / PACKAGE).rglob("*.py")) if path.stem == module]
+    taken += [card] if (root / card).exists() else []
+    taken += [PACKAGE / "verifiers" / "__init__.py"] if _in_table(root, module) else []
+    if taken:
+        _refuse("name-taken", f"{module!r} is there already: {taken[0]}", "take another name")
+    if keyword.iskeyword(module):
+        _refuse("name-taken", f"{module!r} is a word of Python", "take another name")
+
+
+def _in_table(root: Path, quantity: str) -> bool:
+    return f'"{quantity}"' in (root / PACKAGE / "verifiers" / "__init__.py").read_text("utf-8")
+
+
+def _refuse(code: str, what: str, remedy: str) -> None:
+    raise UsageError(code, what, remedy=remedy)
+
+
+def _template(root: Path, name: str, words: Mapping[str, str]) -> str:
+    text = (root / "templates" / name).read_text("utf-8")
+    for word, written in words.items():
+        text = text.replace(word, written)
+    return text
+
+
+def _listed(text: str, pattern: str, name: str, line: str) -> str:
+    """Return a text with a line put among those that match, in the order of the names in them."""
+    found = list(re.finditer(pattern, text, re.MULTILINE))
+    after = [match for match in found if match[1] < name]
+    at = after[-1].end() + 1 if after else found[0].start()
+    return f"{text[:at]}{line}\n{text[at:]}"
+
+
+def _write(root: Path, files: Mapping[Path, str], page: str) -> None:
+    told = []
+    for path, text in files.items():
+        told.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
+        (root / path).write_text(text, "utf-8")
+    tell([*told, NEXT.format(page=page)], whole=True)

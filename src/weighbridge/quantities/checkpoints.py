@@ -1,0 +1,66 @@
+"""What is measured of a checkpoint beside its tensors: its files, and what they say of their model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from weighbridge.limits import Doc
+from weighbridge.quantities.base import rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongChecksum:
+    """A checksum that the bytes do not have."""
+
+    place: Annotated[str, Doc("what it is of", typical="data")]
+    stored: Annotated[str, Doc("as the file says", typical="0x00000000")]
+    computed: Annotated[str, Doc("as the bytes give it", typical="0x00000001")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStructure:
+    """One file of a checkpoint, or one beside it that another loader would take instead."""
+
+    name: Annotated[str, Doc("`file` and its name", typical="file model.safetensors")]
+    role: Annotated[str, Doc("weights, index or beside", typical="weights")]
+    bytes: Annotated[int, Doc("size", unit="bytes", typical=128)]
+    tensor_bytes: Annotated[
+        int, Doc("size of the tensors in it; of an index, of all of them", unit="bytes", typical=64)
+    ]
+    declared_bytes: Annotated[int | float | None, Doc("total that an index declares", unit="bytes", typical=None)]
+    checksums: Annotated[int, Doc("checksums that the file holds", typical=0)]
+    wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryDifference:
+    """The first entry in which two lists of a tokenizer differ."""
+
+    index: Annotated[int, Doc("the entry", typical=7)]
+    source: Annotated[str, Doc("the source's piece", typical="a")]
+    candidate: Annotated[str, Doc("the import's piece", typical="b")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigField:
+    """What two sides say of one field of their model, whether anybody states it or not."""
+
+    name: Annotated[str, Doc("the field", typical="block_count")]
+    source: Annotated[object, Doc("the source's value; of a list a digest; None where nobody knows", typical=2)]
+    candidate: Annotated[object, Doc("the import's value", typical=2)]
+    source_read: Annotated[str, Doc("where the source states it", typical="config.json num_hidden_layers")]
+    candidate_read: Annotated[str, Doc("where the import states it", typical="llama.block_count")]
+    source_basis: Annotated[str, Doc("reported, derived or default; empty where it is not known", typical="reported")]
+    candidate_basis: Annotated[str, Doc("the same of the import", typical="reported")]
+    why: Annotated[str, Doc("what keeps the field from being compared", typical="")]
+    also: Annotated[tuple[str, ...], Doc("other values that a side states elsewhere", typical=())]
+    entries: Annotated[int | None, Doc("entries of a list", typical=None)]
+    differing: Annotated[int | None, Doc("entries that differ", typical=None)]
+    first_difference: Annotated[EntryDifference | None, Doc("the first of them", typical=None)]
+
+
+QUANTITIES = (
+    rows("file_structure", FileStructure),
+    rows("model_config", ConfigField),
+)

@@ -1,0 +1,147 @@
+"""`weighbridge new` writes what is needed and no more, and CONTRIBUTING leads from there to a kind that holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$ weighbridge (.+)$", GUIDE, re.MULTILINE)
+BLOCKS = re.findall(r"^`([^`\n]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+LONG = "a-name-of-forty-characters-which-is-long"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of the sources, the cards and what checks them."""
+    for name in ("src", "gates", "verifiers", "words", "contracts", "templates", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "fixtures"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def python(checkout: Path, *words: str, where: str = ".") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = subprocess.run(
+        (sys.executable, "-m", *words),
+        cwd=checkout / where,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in told.stderr, told.stderr
+    return told
+
+
+def weighbridge(checkout: Path, *words: str, where: str = ".") -> subprocess.CompletedProcess[str]:
+    return python(checkout, "weighbridge", *words, where=where)
+
+
+def files(checkout: Path) -> dict[str, str]:
+    found = (path for path in checkout.rglob("*") if path.suffix in (".py", ".yaml"))
+    return {str(path.relative_to(checkout)): path.read_text(encoding="utf-8") for path in found}
+
+
+def wrong(checkout: Path) -> list[str]:
+    told = weighbridge(checkout, "selftest")
+    found = [line.split(maxsplit=1)[1] for line in told.stdout.splitlines() if line.startswith("wrong")]
+    assert (told.returncode != 0) is bool(found), told.stdout
+    return found
+
+
+def sound(checkout: Path) -> Iterator[tuple[str, int]]:
+    """Yield what must hold of a checkout even before new files are filled, each with its exit code."""
+    written = [name for name in files(checkout) if name.endswith(".py") and not (ROOT / name).exists()]
+    written += [f"src/weighbridge/{room}/__init__.py" for room in ("gates", "verifiers", "quantities")]
+    yield "ruff check", python(checkout, "ruff", "check", "--no-cache", *written).returncode
+    yield "ruff format", python(checkout, "ruff", "format", "--no-cache", "--check", "src/weighbridge").returncode
+    yield "lint", weighbridge(checkout, "lint").returncode
+    yield "schema", weighbridge(checkout, "schema").returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["kind", "verifier"])
+@pytest.mark.parametrize("over", ["run", "checkpoint"])
+def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(
+    checkout: Path, kind: str, over: str
+) -> None:
+    before = files(checkout)
+    names = [name if kind == "kind" else name.replace("-", "_") for name in ("b", "zz-top-9", LONG)]
+    for name in names:
+        told = weighbridge(checkout, "new", kind, name, f"--{'over' if kind == 'kind' else 'of'}={over}", where="tests")
+        assert (told.returncode, told.stderr) == (0, "")
+        after = files(checkout)
+        changed = {path for path in after if after[path] != before.get(path)}
+        assert len(changed) == (3 if kind == "kind" else 4)
+        assert {line.split()[1] for line in told.stdout.splitlines()[:-1]} == changed
+        assert told.stdout.splitlines()[-1].startswith("next: weighbridge selftest")
+        before = after
+    assert [what for what, code in sound(checkout) if code] == []
+    failing = wrong(checkout)
+    assert {f"{name}: every word is written" for name in names} <= set(failing)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("name-taken", ("kind", "tensor-statistics")),
+        ("name-taken", ("kind", "model-config")),  # a module of that name lies elsewhere
+        ("name-taken", ("kind", "import")),
+        ("name-taken", ("verifier", "facts")),  # a quantity whose modules are called otherwise
+        ("name-taken", ("verifier", "coverage", "--of", "run")),  # a dataclass that is there
+        ("name-taken", ("verifier", "canary")),  # a name that the module imports
+        ("name-form", ("kind", "Loss-Floor")),
+        ("name-form", ("kind", "loss_floor")),
+        ("name-form", ("kind", f"{LONG}-indeed")),
+        ("name-form", ("kind", "../loss")),
+        ("name-form", ("verifier", "zero-bytes")),
+    ],
+)
+def test_a_name_that_is_taken_or_of_another_form_is_refused_and_nothing_is_written(
+    checkout: Path, code: str, words: tuple[str, ...]
+) -> None:
+    before = files(checkout)
+    told = weighbridge(checkout, "new", *words)
+    assert (told.returncode, told.stdout, told.stderr.split()[0]) == (2, "", code)
+    assert files(checkout) == before
+
+
+def test_outside_of_a_checkout_nothing_is_written(workplace: Path) -> None:
+    told = subprocess.run(
+        (sys.executable, "-m", "weighbridge", "new", "kind", "loss-floor"), check=False, capture_output=True, text=True
+    )
+    assert told.returncode == 2
+    assert "no-checkout" in told.stderr
+    assert list(workplace.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(checkout: Path) -> None:
+    assert [command.split()[:3] for command in COMMANDS] == [
+        ["new", "kind", "loss-floor"], ["new", "verifier", "zero_bytes"]
+    ]  # fmt: skip
+    told = "".join(weighbridge(checkout, *shlex.split(command)).stdout for command in COMMANDS)
+    assert {line.split()[1] for line in told.splitlines() if not line.startswith("next:")} <= set(
+        re.findall(r"`([^`\n]+)`", GUIDE)
+    ) | {"src/weighbridge/quantities/tensors.py"}
+    assert {name.partition(":")[0] for name in wrong(checkout)} == {"loss-floor", "zero_bytes"}
+    for path, text in BLOCKS:
+        assert (checkout / path).is_file(), path
+        (checkout / path).write_text(text, encoding="utf-8")
+    assert len(BLOCKS) == 3
+    assert wrong(checkout) == []
+    assert [what for what, code in sound(checkout) if code] == []
+    generated = ("tests/gates/test_every_kind.py", "tests/clauses/test_weakened_clauses.py", "tests/test_cards.py")
+    held = python(checkout, "pytest", "-q", "-p", "no:cacheprovider", *generated, "-k", "loss-floor")
+    assert held.returncode == 0, held.stdout
+    assert int(re.findall(r"(\d+) passed", held.stdout)[0]) >= 4

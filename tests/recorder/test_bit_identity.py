@@ -1,0 +1,79 @@
+"""The recorder changes nothing that is trained, however it is trained, and switches no compiler off."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.recorder.scenarios import learnt, loop  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
+
+compiled = partial(torch.compile, backend="aot_eager")
+
+
+class Wrapper(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Any) -> Any:
+        return self.model(ids)
+
+
+def in_place(model: Any) -> Any:
+    wrapper = Wrapper(model)
+    wrapper.compile(backend="aot_eager")
+    return wrapper
+
+
+def inner(model: Any) -> Any:
+    model[2] = torch.compile(model[2], backend="aot_eager")
+    return model
+
+
+def function(model: Any) -> Any:
+    def forward(ids: Any) -> Any:
+        return model(ids)
+
+    return torch.compile(forward, backend="aot_eager")
+
+
+def probe(path: Path) -> dict[str, Any]:
+    found = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+    return next(event for event in found if event["event"] == "device")
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "bfloat16": {"autocast": torch.bfloat16},
+    "scaler": {"autocast": torch.float16, "scaler": True},
+    "accumulation": {"micro_batches": 2},
+    "compiled, raw model given": {"wrap": compiled},
+    "compiled, compiled model given": {"wrap": compiled, "given": lambda model: model},
+    "compiled in place": {"wrap": in_place},
+    "compiled inside": {"wrap": inner},
+    "compiled function": {"wrap": function},
+    "compiled, bfloat16, scaler": {"wrap": compiled, "autocast": torch.bfloat16, "scaler": True},
+    "compiled update": {"compile_step": "aot_eager"},
+    "compiled update and model": {"compile_step": "aot_eager", "wrap": compiled},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(way: str, tmp_path: Path) -> None:
+    alone = learnt(lambda: loop(None, **WAYS[way]))
+    recorded = learnt(lambda: loop(tmp_path / "a", probe_every=1, **WAYS[way]))
+    assert recorded == alone
+    assert bool(alone.graphs) == ("compiled" in way)
+    found = probe(tmp_path / "a")
+    assert found["dispatch"] == ("not-audited" if "compiled" in way else "audited")
+    assert ("compiled" in found["why"].get("dispatch", "")) == ("compiled" in way)
+    assert bool(found["ops"]) == ("compiled" not in way)
