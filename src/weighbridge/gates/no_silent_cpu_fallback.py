@@ -50,12 +50,6 @@ def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
 
 
-def _ends_later(row: DeviceProbe, _limits: Limits, steps: int) -> DeviceProbe:
-    """Let the run go on for so many steps after each probe."""
-    last = (row.step or 0) + steps
-    return replace(row, last_step=last, announced_steps=row.steps)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbesFault:
     """Fault of the fewest steps that must have been probed: the same ones again in place of the others."""
@@ -66,8 +60,26 @@ class ProbesFault:
         """Yield probes of so many steps."""
         rows = rows_of(evidence, "probes", DeviceProbe)
         steps = sorted({row.step for row in rows if row.step is not None})[:value]
-        again = [replace(row, step=steps[at % len(steps)], last_step=steps[-1]) for at, row in enumerate(rows) if steps]
-        yield Injected("too few", "few-probes", with_rows(evidence, "probes", again))
+        run: dict[str, Any] = {"steps": 1000, "announced_steps": 1000}
+        again = [
+            replace(row, step=steps[at % len(steps)], last_step=steps[-1], **run) for at, row in enumerate(rows) if steps
+        ]
+        if len(steps) == value > 0:
+            yield Injected("too few", "few-probes", with_rows(evidence, "probes", again))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarFault:
+    """Fault of the most steps without a probe: the run goes on for so many after its last one."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: int, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield probes of a run that ends so much later."""
+        rows = rows_of(evidence, "probes", DeviceProbe)
+        last = max((row.step for row in rows if row.step is not None), default=0) + value
+        longer = [replace(row, last_step=last) for row in rows]
+        yield Injected("at the end", "few-probes", with_rows(evidence, "probes", longer))
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
@@ -91,7 +103,6 @@ MEMORY = RowsFault(
     ),
 )  # fmt: skip
 WITNESSES = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too few", "no-witness", _few_witnesses),))
-FAR_PROBES = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too far apart", "few-probes", _ends_later),))
 HOST_OPS = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too many", "ops", _host_ops),))
 
 
@@ -120,7 +131,7 @@ class Limits:
     max_unprobed_steps: Annotated[
         int,
         Doc("most steps between one probe and the next, and after the last", ge=1, le=100000, tight="down",
-            must="at most", fault=FAR_PROBES, comes_to="BLOCKED"),
+            must="at most", fault=FarFault(), comes_to="BLOCKED"),
     ] = 1000  # fmt: skip
     allowed_host_ops: Annotated[
         int,

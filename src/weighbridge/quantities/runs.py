@@ -228,10 +228,10 @@ class DeviceProbe:
     place: Annotated[str, Doc("step that was probed, or `run` where none was", typical="step 0")]
     step: Annotated[int | None, Doc("that step, null where it is no whole number", unit="step", typical=0)]
     first_step: Annotated[int | None, Doc("first step that the run logged", unit="step", typical=0)]
-    last_step: Annotated[int | None, Doc("last step that it logged", unit="step", typical=119)]
-    steps: Annotated[int, Doc("different steps that it logged", unit="steps", typical=120)]
+    last_step: Annotated[int | None, Doc("last step that it logged", unit="step", typical=0)]
+    steps: Annotated[int, Doc("different steps that it logged", unit="steps", typical=1)]
     announced_steps: Annotated[
-        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=120)
+        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=1)
     ]
     failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
