@@ -4,9 +4,9 @@ Shared by every gate that reads a column, so that an invented one is invented ev
 `step_columns`, never the log.
 
 Noise here is what `base + uniform(-w, w)` writes: flat over its range, without memory, related to no other column. A
-column is called measured only where one of the four statistics rules that out, and says which. Simulated on 1,500 columns
-of each length from 8 to 200: uniform noise is ruled out by mistake in 1 to 3 of 100, so it is found in 97 of 100 at any
-length. The price is paid by real columns that happen to look flat. Times with a slow first step are undecided in 1 of
+column is called measured only where one of the four statistics rules that out, and says which. Simulated on 1,500
+columns of each length from 8 to 200: uniform noise is ruled out by mistake in 1 to 3 of 100, so it is found in 97 of
+100 at any length. The price is paid by real columns that happen to look flat. Times with a slow first step are undecided in 1 of
 100 at 8 samples and in none of 1,500 from 20 on; times that vary without one, log-normally by 8 %, in 41 of 100 at 32,
 11 at 50, 2 at 64; a loss that falls in 10 of 100 at 10 and in none from 16 on. What is not ruled out is noise from
 `NOISE_SAMPLES` on, where 1 of 1,000 real-looking columns is, and undecided below.
@@ -14,7 +14,7 @@ Noise of another shape (normal, say) cannot be told from a real gradient norm by
 
 A stretch of equal numbers is a placeholder where rounding does not explain it: numbers that move by `c` units of the
 printed resolution repeat once in `1 + c` times. In 4,800 simulated losses that converge, rounded to 1 to 4 decimals,
-18 were named by mistake, all with noise of e² (none in 3,840 with less); a placeholder over half of 120 rows is found in
+18 were named by mistake, nearly all with noise of a factor e²; a placeholder over half of 120 rows is found in
 100 of 100 at three decimals and more, in 60 of 100 at two decimals and noise of 1 %.
 """
 
@@ -66,7 +66,7 @@ class ColumnBasis(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A column's basis; `how` tells a derived one (product, quotient, linear; with `partner`) and what ruled noise out."""
+    """A column's basis; `how` is the relation of a derived one to its `partner`, or what ruled noise out."""
 
     basis: ColumnBasis
     how: str = ""
@@ -124,7 +124,7 @@ def too_quick(row: StepColumn, share: float = QUICK_SHARE) -> QuickSteps | None:
 
 
 def tells_speed(column: str, columns: Collection[str]) -> bool:
-    """Return whether a column tells how quick a step was: the CPU time where it is logged, which neighbours hardly move."""
+    """Return whether a column tells how quick a step was: the CPU time, where it is logged."""
     return column.endswith("_ms") and (column != "wall_ms" or "cpu_ms" not in columns)
 
 
@@ -272,7 +272,8 @@ def _peer(column: str) -> str:
 
 def _noise(row: StepColumn, **more: Any) -> StepColumn:
     return replace(
-        row, min=1.0, max=2.0, finite=NOISE_SAMPLES, distinct=NOISE_SAMPLES, commonest=1, lag1_root_n=MAX_MEMORY, uniform_ks_root_n=MAX_UNEVENNESS,
+        row, min=1.0, max=2.0, finite=NOISE_SAMPLES, distinct=NOISE_SAMPLES, commonest=1,
+        lag1_root_n=MAX_MEMORY, uniform_ks_root_n=MAX_UNEVENNESS,
         rank_correlation_root_n=MAX_RELATION, range_over_std=UNIFORM_RANGE + RANGE_MARGIN * (1 - 1e-12), **more,
     )  # fmt: skip
 

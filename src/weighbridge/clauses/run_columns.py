@@ -153,7 +153,10 @@ def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | No
         found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
         quick = column_basis.too_quick(row) if column_basis.tells_speed(row.column, timed) else None
         if found is None and quick is not None and _meets(quick, window):
-            found = {**plain(quick), "value": f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}"}
+            found = {
+                **plain(quick),
+                "value": f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}",
+            }
         if found is not None:
             kept = ("first_step", "last_step", "length", "value")
             return {"column": row.column, **{key: found[key] for key in kept}}

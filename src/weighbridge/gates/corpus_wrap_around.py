@@ -113,7 +113,7 @@ class Limits:
     ] = 7  # fmt: skip
     min_step_share: Annotated[
         float | None,
-        Doc("three steps in a row must not all take less than this share of every other step", ge=0.01, lt=1, tight="up",
+        Doc("three steps in a row must not all take less than this share of all others", ge=0.01, lt=1, tight="up",
             fault=ProgressFault(code="impossible-speed", place="speed", moved=_too_quick)),
     ] = 0.2  # fmt: skip
     slack_steps: Annotated[
@@ -147,25 +147,27 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     speed = [] if limits.min_step_share is None else ["speed"]
     looked = ["loss", *speed, "tokens", "coverage", *(row.epoch for row in epochs)]
     figures = {key: getattr(progress, key) for key in ("tokens", "tokens_from", "corpus_tokens", "steps")}
-    figures |= {"by": epochs[0].by, **_wraps(epochs), "passes": _known(progress.tokens) / _known(progress.corpus_tokens)}
+    figures |= {
+        "by": epochs[0].by,
+        **_wraps(epochs),
+        "passes": _known(progress.tokens) / _known(progress.corpus_tokens),
+    }
     if offences:
         return failed(offences, looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
     return passed(looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
 
 
 TOLD = (
-    "corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "steps", "steps_without_loss", "first_without_loss",
-    "steps_without_time", "first_without_time", "failures", "announced_steps",
+    "corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "steps", "steps_without_loss",
+    "first_without_loss", "steps_without_time", "first_without_time", "failures", "announced_steps",
 )  # fmt: skip
 
 
 def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], limits: Limits) -> str:
     """Return the code of what is not known and must be, or an empty text."""
-    if not epochs:
-        return "no-passes"
-    if progress is None or not progress.corpus_tokens:
-        return "unknown-corpus"
-    if progress.tokens is None or progress.tokens_expected is None:
+    if not epochs or progress is None or not progress.corpus_tokens:
+        return "unknown-corpus" if epochs else "no-passes"
+    if None in (progress.tokens, progress.tokens_expected):
         return "unknown-tokens"
     if progress.largest_gap > 1:
         return "steps-left-out"
@@ -175,9 +177,7 @@ def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], lim
         return "no-wall-time"
     if progress.failures:
         return "recorder-failure"
-    if progress.announced_steps not in (None, progress.steps):
-        return "steps-not-recorded"
-    return ""
+    return "" if progress.announced_steps in (None, progress.steps) else "steps-not-recorded"
 
 
 def _known(value: float | None) -> float:

@@ -62,7 +62,9 @@ class ProbesFault:
         steps = sorted({row.step for row in rows if row.step is not None})[:value]
         run: dict[str, Any] = {"steps": 1000, "announced_steps": 1000}
         again = [
-            replace(row, step=steps[at % len(steps)], last_step=steps[-1], **run) for at, row in enumerate(rows) if steps
+            replace(row, step=steps[at % len(steps)], last_step=steps[-1], **run)
+            for at, row in enumerate(rows)
+            if steps
         ]
         if len(steps) == value > 0:
             yield Injected("too few", "few-probes", with_rows(evidence, "probes", again))
@@ -198,9 +200,16 @@ def _unprobed(rows: Sequence[DeviceProbe], limits: Limits) -> tuple[str, Fields]
     if not all(_inside(row) for row in rows) or first is None or last is None:
         outside = [row.place for row in rows if not _inside(row)]
         return "outside-run", {"probes": outside, "first_step": first, "last_step": last}
-    apart = max(after - before for before, after in itertools.pairwise([first, *steps, max(row.last_step or 0 for row in rows)]))
+    apart = max(
+        after - before for before, after in itertools.pairwise([first, *steps, max(row.last_step or 0 for row in rows)])
+    )
     if len(steps) < min(limits.min_probes, run.steps) or apart > limits.max_unprobed_steps:
-        return "few-probes", {"probes": len(steps), "needed": limits.min_probes, "apart": apart, "allowed": limits.max_unprobed_steps}
+        return "few-probes", {
+            "probes": len(steps),
+            "needed": limits.min_probes,
+            "apart": apart,
+            "allowed": limits.max_unprobed_steps,
+        }
     return None
 
 

@@ -199,8 +199,15 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
     if quick is not None and column_basis.tells_speed(row.column, rows):
         yield Offence(place=row.column, code="impossible-speed", figures=plain(quick))
     if wrong := column_basis.impossible(row):
-        figures = {"wrong": wrong, "negative": row.negative, "zeros": row.zeros, "samples": row.finite}
-        yield Offence(place=row.column, code="impossible", figures={**figures, "step": row.first_not_positive_step})
+        first = row.first_not_positive_step
+        figures: Fields = {
+            "wrong": wrong,
+            "negative": row.negative,
+            "zeros": row.zeros,
+            "samples": row.finite,
+            "step": first,
+        }
+        yield Offence(place=row.column, code="impossible", figures=figures)
     rate, tolerance = row.rate, limits.rate_tolerance
     if rate is not None and not 1 - tolerance <= rate.over_tokens <= 1 + tolerance:
         figures = {"ratio": rate.over_tokens, "rows": rate.rows, "tolerance": tolerance}
@@ -208,7 +215,8 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
 
 
 STATISTICS = (
-    "finite", "commonest", "distinct", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n", "range_over_std",
+    "finite", "commonest", "distinct", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n",
+    "range_over_std",
 )  # fmt: skip
 
 
@@ -254,9 +262,7 @@ def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
     return Damage(with_rows(evidence, NEED, left), frozenset(gone)) if gone else NotApplicable("not required")
 
 
-def _invented(
-    name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]
-) -> Falsifier[Limits]:
+def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
     def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
         allowed = any(listed(name, getattr(limits, globs)) for name in (row.column, row.logged_as))
         return None if allowed else change(row)
@@ -272,10 +278,11 @@ def _too_quick(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> D
     """Make three steps too quick, by the CPU time where it is logged."""
     logged = {row.column for row in rows_of(evidence, NEED, StepColumn)}
     told = tuple(name for name in places if name != "wall_ms" or "cpu_ms" not in logged)
-    quick = in_rows(
-        "", "", NEED, StepColumn, lambda row, _: column_basis.as_quick(row), why="no column of times"
-    )  # fmt: skip
-    return quick.damage(evidence, limits, told)
+
+    def change(row: StepColumn, _limits: Limits) -> StepColumn | None:
+        return column_basis.as_quick(row)
+
+    return in_rows("", "", NEED, StepColumn, change, why="no column of times").damage(evidence, limits, told)
 
 
 def _too_short(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
@@ -340,15 +347,30 @@ KIND = Kind(
         _invented("one value on all but a few samples", "constant", "allow_constant", column_basis.as_nearly_constant),
         _invented("a placeholder from one step to another", "placeholder", "allow_constant", _only_in_part),
         Falsifier("steps too quick to have trained", "impossible-speed", _too_quick),
-        in_rows("a time below zero", "impossible", NEED, StepColumn,
-                lambda row, _: replace(row, negative=1) if row.column in column_basis.NOT_BELOW_ZERO else None,
-                why="every column may be negative"),
-        in_rows("a step without tokens, or in no time", "impossible", NEED, StepColumn,
-                lambda row, _: replace(row, zeros=1) if row.column in column_basis.ABOVE_ZERO else None,
-                why="every column may be zero"),
-        in_rows("a rate that was zero throughout", "impossible", NEED, StepColumn,
-                lambda row, _: replace(row, zeros=row.finite) if row.column in column_basis.NOT_ALL_ZERO else None,
-                why="every column may be zero throughout"),
+        in_rows(
+            "a time below zero",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, negative=1) if row.column in column_basis.NOT_BELOW_ZERO else None,
+            why="every column may be negative",
+        ),
+        in_rows(
+            "a step without tokens, or in no time",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, zeros=1) if row.column in column_basis.ABOVE_ZERO else None,
+            why="every column may be zero",
+        ),
+        in_rows(
+            "a rate that was zero throughout",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, zeros=row.finite) if row.column in column_basis.NOT_ALL_ZERO else None,
+            why="every column may be zero throughout",
+        ),
         Falsifier("a required metric of too few samples to tell", "undecided", _too_short, Outcome.BLOCKED),
         _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),
         _invented("noise that hardly moves", "noise", "allow_noise", column_basis.as_faint_noise),

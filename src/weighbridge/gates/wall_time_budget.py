@@ -27,8 +27,8 @@ from weighbridge.clauses.run_columns import (
     kind_of_column,
     placeholder_rows,
     rows_that_count,
-    without_placeholders,
     window_place,
+    without_placeholders,
 )
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Outcome
@@ -70,7 +70,8 @@ class Limits:
     ] = None
 
     repeated: Annotated[
-        Repeated | None, Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be")
+        Repeated | None,
+        Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
     ] = None
 
     @property

@@ -70,7 +70,7 @@ class Stretch:
 class QuickSteps:
     """The times below the widest gap in a column of times, where these hold three in a row, and those above 16 or half.
 
-    A machine that is shared makes steps slower by any factor, so that no gap is left; a step that does no work leaves one.
+    On a shared machine steps are slower by any factor and no gap is left; a step that does no work leaves one.
     """
 
     first_step: Annotated[int | float | None, Doc("step of the first of the longest run of quick ones", unit="step")]
@@ -108,7 +108,7 @@ class StepColumn:
     relative_spread: Annotated[
         float, Doc("(max - min) / (|max| + |min|): 0 for a constant, 1 where the sign changes", typical=0.33)
     ]
-    resolution: Annotated[float, Doc("largest power of 10 or 2 that its numbers are multiples of", typical=1e-6)]
+    resolution: Annotated[float, Doc("unit of the last decimal that its numbers need, at most 1", typical=1e-6)]
     commonest: Annotated[int, Doc("samples that hold its most frequent number", unit="rows", typical=1)]
     negative: Annotated[int, Doc("samples below 0", unit="rows", typical=0)]
     zeros: Annotated[int, Doc("samples that are 0", unit="rows", typical=0)]
@@ -197,7 +197,13 @@ class CorpusEpoch:
 
     epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
     number: Annotated[int, Doc("its number, from 1", typical=1)]
-    by: Annotated[str, Doc("what tells where epochs begin: corpus_position, tokens, or sampled where none do", typical="corpus_position")]
+    by: Annotated[
+        str,
+        Doc(
+            "what tells where epochs begin: corpus_position, tokens, or sampled where none do",
+            typical="corpus_position",
+        ),
+    ]
     first_step: Annotated[int, Doc("step of its first row, -1 where that has none", unit="step", typical=0)]
     last_step: Annotated[int, Doc("step of its last row, -1 where that has none", unit="step", typical=39)]
     complete: Annotated[bool, Doc("another epoch follows", typical=True)]

@@ -146,7 +146,7 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     held = column.values[column.known]
     not_positive = column.known & (column.values <= 0) & steps.known
     return {
-        "resolution": resolution(held[:: -(-len(held) // PARTNER_ROWS) or 1]),
+        "resolution": _decimal(held[:: -(-len(held) // PARTNER_ROWS) or 1]),
         "commonest": int(np.unique(held, return_counts=True)[1].max(initial=0)),
         "negative": int((held < 0).sum()),
         "zeros": int((held == 0).sum()),
@@ -161,9 +161,16 @@ def resolution(values: Floats) -> float:
 
     scale = float(np.abs(values).max(initial=0.0))
     with np.errstate(over="ignore", invalid="ignore"):
-        decimal = next((10.0**-n for n in DECIMALS if (np.round(values, n) == values).all()), 0.0)
         binary = next((2.0**-n for n in BITS if (np.ldexp(values, n) == np.floor(np.ldexp(values, n))).all()), 0.0)
-    return max(decimal, binary) or scale * 2.0**-53
+    return max(_decimal(values), binary) or scale * 2.0**-53
+
+
+def _decimal(values: Floats) -> float:
+    """Return the power of 10, at most 1, that all of some numbers are multiples of, 0 where there is none."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        return next((10.0**-n for n in DECIMALS if (np.round(values, n) == values).all()), 0.0)
 
 
 def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
@@ -198,7 +205,7 @@ def _step_at(steps: Dense, row: int) -> int | float | None:
 
 
 def _distances(held: Floats, begin: int, end: int, begins: NDArray[np.int64]) -> tuple[float, float, float]:
-    """Return how a run of equal numbers lies among its neighbours, in units of their resolution: jump, moves, changes."""
+    """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
     import numpy as np
 
     sides = held[max(begin - NEAR - 1, 0) : begin], held[end : end + NEAR + 1]

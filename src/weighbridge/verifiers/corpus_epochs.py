@@ -155,7 +155,9 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     steps = _steps(few)
     astray = [min(steps) - FAR, max(steps) + FAR]
     laid = few.with_events([{"event": "wrap", "step": step} for step in astray])
-    falls = not is_sampled(view) and "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
+    falls = (
+        not is_sampled(view) and "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
+    )
     if falls:
         laid = laid.overlaid(few.rows - 1, "corpus_position", -1.0)
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]

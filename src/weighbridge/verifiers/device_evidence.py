@@ -92,10 +92,11 @@ def _of_run(view: RunView) -> Mapping[str, Any]:
 
 def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
     size, names, why = event.get("allocated_bytes"), event.get("op_names"), event.get("why")
+    step: Any = event.get("step")
     named = names if isinstance(names, Mapping) else {}
     return DeviceProbe(
         place=place,
-        step=event["step"] if type(event.get("step")) is int else None,
+        step=step if type(step) is int else None,
         first_step=None,
         last_step=None,
         steps=0,
@@ -147,7 +148,8 @@ def _listed(event: Fields, key: str) -> Sequence[Any]:
 def _witness(event: Fields, witness: object) -> Witness:
     if not isinstance(witness, Mapping) or not isinstance(witness.get("by"), str):
         raise _refuse(event, "witnesses", "a list of witnesses with a name each (by)")
-    pid, used, inside = witness.get("pid"), witness.get("used_mib"), {**witness, "step": event.get("step")}
+    pid, inside = witness.get("pid"), {**witness, "step": event.get("step")}
+    used: Any = witness.get("used_mib")
     return Witness(
         by=_text(witness["by"]),
         pid=pid if type(pid) is int else None,
