@@ -124,11 +124,12 @@ def test_a_short_run_with_a_slow_first_step_is_judged(tmp_path: Path) -> None:
 
 def test_repeated_steps_dilute_no_window(tmp_path: Path) -> None:
     logged = [{**row, "wall_ms": 820.0 + row["wall_ms"]} for row in rows(60)]
-    again = [{**logged[25], "wall_ms": 1.0 + turn / 100, "loss": 3 + turn / 97} for turn in range(40)]
-    assert judged(tmp_path, "wall-time-budget", logged + again, WINDOW).code in ("placeholder-rows", "repeated-steps")
-    close = [{**logged[25], "wall_ms": 840.0 + turn / 100, "loss": 3 + turn / 97} for turn in range(40)]
-    assert judged(tmp_path, "wall-time-budget", logged + close, WINDOW).code == "repeated-steps"
-    declared = judged(tmp_path, "wall-time-budget", logged + close, {**WINDOW, "repeated": "first"})
+    more = [{**logged[25], "loss": 3 + turn / 97, "grad_norm": 1 + turn % 9 / 7} for turn in range(40)]
+    again = logged + [{**row, "wall_ms": 1.0 + turn / 100} for turn, row in enumerate(more)]
+    assert judged(tmp_path, "wall-time-budget", again, WINDOW).code in ("placeholder-rows", "repeated-steps")
+    close = logged + [{**row, "wall_ms": 840.0 + turn / 100} for turn, row in enumerate(more)]
+    assert judged(tmp_path, "wall-time-budget", close, WINDOW).code == "repeated-steps"
+    declared = judged(tmp_path, "wall-time-budget", close, {**WINDOW, "repeated": "first"})
     assert declared.code == "over-budget"
 
 
