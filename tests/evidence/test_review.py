@@ -328,7 +328,7 @@ def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch
     answers = verify(bundle.path, NOW)
     assert answers.rederivation.held is Held.CANNOT_SAY
     assert answers.rederivation.says == (
-        "not re-derivable here: judged by byte-identity/2, dtype-preservation/2, which this version does not have"
+        "not re-derivable here: judged by byte-identity/2, dtype-preservation/3, which this version does not have"
     )
     assert answers.exit_code == 3
 
