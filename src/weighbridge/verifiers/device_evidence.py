@@ -173,7 +173,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     view = views[0]
     kept = _probes(view.events)[-CANARY_PROBES:]
     step = kept[-1].get("step") if kept else 0
-    counts = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
+    counts: dict[str, Any] = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))
     found: Fields = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [plain(witness)]}
     laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
@@ -181,7 +181,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     # Written by hand: an expectation from this instrument's own code would be as blind as the instrument.
     expected = DeviceProbe(
         place="", requested="canary", resolved="meta", pid=1, **counts, op_names={}, dispatch="canary",
-        allocated_bytes=1, witnesses=(witness,), why={}, step=step, **_of_run(laid),
+        allocated_bytes=1, witnesses=(witness,), why={}, step=step if type(step) is int else None, **_of_run(laid),
     )  # fmt: skip
 
     def seen(result: Measurement | Unmeasured) -> bool:
