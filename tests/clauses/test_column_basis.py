@@ -10,7 +10,7 @@ import pytest
 from tests.gates.runs import column
 
 from weighbridge.clauses import column_basis
-from weighbridge.clauses.column_basis import ColumnBasis, as_constant, as_derived, as_noise, basis_of
+from weighbridge.clauses.column_basis import ColumnBasis, as_constant, as_derived, as_noise, as_undecided, basis_of
 
 NOISE = as_noise(column("gpu_util_pct"))
 DERIVED = as_derived(column("wall_ms"))
@@ -31,8 +31,8 @@ def test_noise_ends_where_any_one_statistic_leaves_its_limit(key: str, beyond: A
     assert basis_of(replace(NOISE, **{key: beyond})).basis is ColumnBasis.MEASURED
 
 
-def test_noise_is_not_claimed_of_fewer_samples_than_it_was_simulated_for() -> None:
-    assert basis_of(replace(NOISE, finite=column_basis.NOISE_SAMPLES - 1)).basis is ColumnBasis.UNTESTED
+def test_noise_of_fewer_samples_than_it_was_simulated_for_is_undecided() -> None:
+    assert basis_of(as_undecided(column("gpu_util_pct"))).basis is ColumnBasis.UNDECIDED
 
 
 @pytest.mark.parametrize(("key", "factor"), [("deviation", 1.001), ("over", 0.8)])
@@ -53,7 +53,7 @@ def test_the_rate_is_derived_and_not_the_time() -> None:
 
 def test_one_value_throughout_is_constant_and_one_sample_untested() -> None:
     assert basis_of(as_constant(column("x"))).basis is ColumnBasis.CONSTANT
-    assert basis_of(column("x", finite=1, max=1.0)).basis is ColumnBasis.UNTESTED
+    assert basis_of(column("x", finite=1, max=1.0)).basis is ColumnBasis.UNDECIDED
 
 
 @pytest.mark.parametrize("name", [*column_basis.PRIMARY, "gpu_util_pct", "tokens_per_joule"])
@@ -68,7 +68,7 @@ def test_what_trials_lay_over_a_column_is_just_what_it_is_called(name: str) -> N
     assert copy is None or basis_of(copy).basis is ColumnBasis.DERIVED
     holes = basis_of(column_basis.as_derived_with_holes(row))
     assert (holes.basis, holes.partner) == (
-        (ColumnBasis.DERIVED, "step") if name != "step" else (ColumnBasis.UNTESTED, "")
+        (ColumnBasis.DERIVED, "step") if name != "step" else (ColumnBasis.MEASURED, "")
     )
 
 

@@ -72,7 +72,9 @@ def recorded(requested: str) -> None:
     work = training()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     work.model.to(device)
-    with Recorder("runs/a", work.model, work.optimizer, loader=work.loader, requested_device=requested, **SHAPE) as rec:
+    with Recorder(
+        "runs/a", work.model, work.optimizer, loader=work.loader, requested_device=requested, probe_every=2, **SHAPE
+    ) as rec:
         work.run(rec.loader, rec.step)
 
 

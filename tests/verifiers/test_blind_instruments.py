@@ -186,6 +186,10 @@ HARMLESS: dict[str, dict[str, str]] = {
     "step_series": {},
     "corpus_progress": {
         "measure: for told in tokens_told(view)": SAME,
+        "_speed: for name, column in timed.items() if bool((column.known & (column.values > 0)).all())": SAME,
+        "announced_steps: for event in view.events if event.get('event') == 'end'": NOT_LAID,
+        "announced_steps: for steps in reversed(told) if type(steps) is int": NOT_LAID,
+        "measure: for event in view.events": NOT_LAID,
         "_coverage: for name in (name for name in full if name in columns):": "this run logs one of these columns",
     },
     "corpus_epochs": {
@@ -198,6 +202,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_probe: for device, ops in named.items() if isinstance(ops, Mapping)": TOLD,
         "_probe: for name, reason in why.items()": TOLD,
         "measure: for event in views[0].events if _costs_evidence(event)": ONE,
+        "_of_run: for event in view.events": NOT_LAID,
     },
     "facts-run": {
         "measure: for name, (section, key) in REPORTED.items()": ABSENT,

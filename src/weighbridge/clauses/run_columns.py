@@ -32,12 +32,12 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
-from weighbridge.limits import Doc
+from weighbridge.limits import Doc, plain
 from weighbridge.model import EMPTY, Fields, Outcome, Series, SubjectKind
-from weighbridge.quantities.runs import StepColumn
+from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 
 SAMPLES, COLUMNS = "samples", "columns"
-INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED)
+INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
 CUT = 4096  # samples that trials need of a long column
 
 
@@ -145,6 +145,34 @@ def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
     return {**figures, "min": row.min, "max": row.max}
 
 
+def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | None:
+    """Return the first rows of a window that no step gave, by the judged column or by any that each step gives anew."""
+    rows = [row for row in rows_of(evidence, COLUMNS, StepColumn) if _tells_of_steps(row.column, place(evidence))]
+    timed = {row.column for row in rows}
+    for row in rows:
+        found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
+        quick = column_basis.too_quick(row) if column_basis.tells_speed(row.column, timed) else None
+        if found is None and quick is not None and _meets(quick, window):
+            found = {
+                **plain(quick),
+                "value": f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}",
+            }
+        if found is not None:
+            kept = ("first_step", "last_step", "length", "value")
+            return {"column": row.column, **{key: found[key] for key in kept}}
+    return None
+
+
+def _tells_of_steps(column: str, judged: str) -> bool:
+    return column == judged or column_basis.of_a_step(column)
+
+
+def _meets(one: Stretch | QuickSteps, window: tuple[int, int]) -> bool:
+    """Return whether rows lie in a window, as they do where their steps are unknown."""
+    first, last = one.first_step, one.last_step
+    return first is None or last is None or (first <= window[1] and last >= window[0])
+
+
 def _rising() -> Iterator[Clause]:
     def lacking(evidence: Evidence) -> Fields | None:
         pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
@@ -207,6 +235,7 @@ GENUINE = Asked(
         _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
         _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
         _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
+        _of_basis("a column too short to tell from noise", ColumnBasis.UNDECIDED, column_basis.as_undecided),
         _of_basis("a derived column", ColumnBasis.DERIVED, column_basis.as_derived),
         _of_basis("a derived column, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
         _of_basis("a copy of another column", ColumnBasis.DERIVED, column_basis.as_copy),
@@ -228,6 +257,41 @@ FINITE = Asked(
         _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
     ),
 )
+
+
+def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
+    """Return the falsifiers of a window, the limit `steps`, in which no row may be a placeholder."""
+
+    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None]) -> Falsifier[Any]:
+        def damage(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Damage | NotApplicable:
+            at = getattr(limits, steps)[1]
+            rows = rows_of(evidence, COLUMNS, StepColumn)
+            moved = [change(row, at) if row.column == place(evidence) else None for row in rows]
+            spared = any(row.column == "cpu_ms" for row in rows) and place(evidence) == "wall_ms" and "quick" in name
+            if not any(moved) or spared:
+                return NotApplicable("this column does not tell how quick a step was")
+            laid = [new or row for new, row in zip(moved, rows, strict=True)]
+            return Damage(with_rows(evidence, COLUMNS, laid), frozenset())
+
+        return Falsifier(name, "placeholder-rows", damage, Outcome.BLOCKED)
+
+    def stands_still(row: StepColumn, at: int) -> StepColumn:
+        still = column_basis.as_stretch(row)
+        return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
+
+    def too_quick(row: StepColumn, at: int) -> StepColumn | None:
+        quick = column_basis.as_quick(row)
+        return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
+
+    return breaks("placeholders at the end", stands_still), breaks("steps too quick to have trained", too_quick)
+
+
+def rows_that_count(steps: Sequence[int], window: tuple[int, int], which: str | None) -> list[int]:
+    """Return the indices of a window's rows; of a repeated step the `first` or the `last` alone, where it is said."""
+    at = [index for index, step in enumerate(steps) if window[0] <= step <= window[1]]
+    if which is None:
+        return at
+    return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +402,7 @@ class StatisticFault:
         """Yield a column whose statistic is this value, or just beyond it."""
         first, last = getattr(held, self.steps)
         which = str(getattr(held, self.statistic))
-        at = [index for index, step in enumerate(series_of(evidence, SAMPLES).step) if first <= step <= last]
+        at = rows_that_count(series_of(evidence, SAMPLES).step, (first, last), getattr(held, "repeated", None))
         many = (len(at) + 1) // 2 if which == "median" else 1
         for way, some, others in (
             ("at the end", at[-many:], at[:-many]),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from weighbridge.clauses import column_basis
 from weighbridge.clauses.faults import Injected, in_record, in_rows
 from weighbridge.clauses.kind import (
     Damage,
@@ -29,8 +30,9 @@ from weighbridge.clauses.kind import (
 )
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Offence, Outcome, Record, SubjectKind, Verdict
-from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses
+from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 
+SAMPLED = "sampled"  # batches drawn at random: tokens are counted, and nothing is passed over in order
 FINGERPRINTS = (1.0, math.e, 0.0)  # what stands in for a loss, its exponential, and nothing at all
 FINGERPRINT_SHARE = 1e-6  # float32 keeps so much of e
 
@@ -59,8 +61,9 @@ class ProgressFault:
 def _equal(progress: CorpusProgress, **changed: Any) -> CorpusProgress:
     """Return the progress with one more run of equal losses, between two that are harmless."""
     harmless = EqualLosses(
-        first_step=0, last_step=1, length=2, loss=2.5, grad_norm=1.0, grad_norm_equal=False, last_row=False
-    )
+        first_step=0, last_step=1, length=2, loss=2.5, grad_norm=1.0, grad_norm_equal=False, last_row=False,
+        jump=1e9, changes=1e9,
+    )  # fmt: skip
     return replace(
         progress, equal_losses=(*progress.equal_losses, harmless, replace(harmless, **changed), harmless)
     )  # fmt: skip
@@ -80,8 +83,9 @@ def _standing_still(progress: CorpusProgress, _epochs: int, length: int) -> Move
 
 
 def _too_quick(progress: CorpusProgress, _epochs: int, share: float) -> Moved:
-    least = share * (progress.wall_ms_median or 0.0)
-    return {"three steps too quick to have trained": replace(progress, quickest_ms=math.nextafter(least, 0.0))}
+    below = math.nextafter(share * 100.0, 0.0)
+    quick = QuickSteps(first_step=7, last_step=9, length=3, below_ms=below, above_ms=100.0)
+    return {"three steps too quick to have trained": replace(progress, quick=quick)}
 
 
 def _too_many_tokens(progress: CorpusProgress, epochs: int, slack: float) -> Moved:
@@ -99,17 +103,17 @@ class Limits:
 
     placeholder_steps: Annotated[
         int,
-        Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, tight="down",
+        Doc("so many equal losses in a row that are 1, e or 0, or with equal gradient norms", ge=2, le=16, tight="down",
             must="below", fault=ProgressFault(code="placeholder", place="loss", moved=_placeholders)),
     ] = 3  # fmt: skip
     max_equal_losses: Annotated[
         int,
-        Doc("most bit-equal losses in a row, of any value", ge=1, tight="down", must="at most",
+        Doc("most equal losses in a row that rounding does not explain", ge=1, le=64, tight="down", must="at most",
             fault=ProgressFault(code="constant-loss", place="loss", moved=_standing_still)),
     ] = 7  # fmt: skip
     min_step_share: Annotated[
         float | None,
-        Doc("three steps in a row must not all take less than this share of the median", gt=0, lt=1, tight="up",
+        Doc("three steps in a row must not all take less than this share of all others", ge=0.01, lt=1, tight="up",
             fault=ProgressFault(code="impossible-speed", place="speed", moved=_too_quick)),
     ] = 0.2  # fmt: skip
     slack_steps: Annotated[
@@ -118,7 +122,7 @@ class Limits:
             fault=ProgressFault(code="tokens-mismatch", place="tokens", moved=_too_many_tokens)),
     ] = 1.0  # fmt: skip
     min_pass_share: Annotated[
-        float, Doc("share of the corpus that a complete epoch must have seen, a step less", gt=0, le=1, tight="up")
+        float, Doc("share of the corpus that a complete epoch must have seen, a step less", ge=0.5, le=1, tight="up")
     ] = 0.9
 
 
@@ -143,30 +147,37 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     speed = [] if limits.min_step_share is None else ["speed"]
     looked = ["loss", *speed, "tokens", "coverage", *(row.epoch for row in epochs)]
     figures = {key: getattr(progress, key) for key in ("tokens", "tokens_from", "corpus_tokens", "steps")}
-    figures |= {**_wraps(epochs), "passes": _known(progress.tokens) / _known(progress.corpus_tokens)}
+    figures |= {
+        "by": epochs[0].by,
+        **_wraps(epochs),
+        "passes": _known(progress.tokens) / _known(progress.corpus_tokens),
+    }
     if offences:
         return failed(offences, looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
     return passed(looked=looked, unit="wraps", measured=len(epochs) - 1, figures=figures)
 
 
-TOLD = ("corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "wall_ms_median")
+TOLD = (
+    "corpus_tokens", "tokens", "tokens_per_step", "largest_gap", "losses", "steps", "steps_without_loss",
+    "first_without_loss", "steps_without_time", "first_without_time", "failures", "announced_steps",
+)  # fmt: skip
 
 
 def _unknown(progress: CorpusProgress | None, epochs: Sequence[CorpusEpoch], limits: Limits) -> str:
     """Return the code of what is not known and must be, or an empty text."""
-    if not epochs:
-        return "no-passes"
-    if progress is None or not progress.corpus_tokens:
-        return "unknown-corpus"
-    if progress.tokens is None or progress.tokens_expected is None:
+    if not epochs or progress is None or not progress.corpus_tokens:
+        return "unknown-corpus" if epochs else "no-passes"
+    if None in (progress.tokens, progress.tokens_expected):
         return "unknown-tokens"
     if progress.largest_gap > 1:
         return "steps-left-out"
-    if not progress.losses:
+    if progress.steps_without_loss or not progress.losses:
         return "no-losses"
-    if limits.min_step_share is not None and progress.wall_ms_median is None:
+    if limits.min_step_share is not None and progress.steps_without_time:
         return "no-wall-time"
-    return ""
+    if progress.failures:
+        return "recorder-failure"
+    return "" if progress.announced_steps in (None, progress.steps) else "steps-not-recorded"
 
 
 def _known(value: float | None) -> float:
@@ -180,6 +191,8 @@ def _wraps(epochs: Sequence[CorpusEpoch]) -> Fields:
 
 def _losses(progress: CorpusProgress, limits: Limits) -> Iterator[Offence]:
     for run in progress.equal_losses:
+        if column_basis.is_rounding(run.length, min(run.jump, run.changes), progress.losses, chance=1.0):
+            continue
         stand_in = any(abs(run.loss - known) <= FINGERPRINT_SHARE * known for known in FINGERPRINTS)
         if run.length >= limits.placeholder_steps and (stand_in or run.grad_norm_equal is True):
             yield Offence(place="loss", code="placeholder", figures=plain(run))
@@ -188,9 +201,9 @@ def _losses(progress: CorpusProgress, limits: Limits) -> Iterator[Offence]:
 
 
 def _speed(progress: CorpusProgress, limits: Limits) -> Iterator[Offence]:
-    share, quickest, median = limits.min_step_share, _known(progress.quickest_ms), _known(progress.wall_ms_median)
-    if share is not None and not quickest >= share * median:
-        figures = {"quickest_ms": quickest, "median_ms": median, "first_step": progress.quickest_step, "share": share}
+    share, quick = limits.min_step_share, progress.quick
+    if share is not None and quick is not None and not quick.below_ms >= share * quick.above_ms:
+        figures = {**plain(quick), "share": share, "from": progress.speed_from}
         yield Offence(place="speed", code="impossible-speed", figures=figures)
 
 
@@ -219,7 +232,7 @@ def _epochs(epochs: Sequence[CorpusEpoch], progress: CorpusProgress, limits: Lim
             "unlogged": row.number > 1 and not row.events,
             "logged-twice": row.events > 1,
             "unfounded": row.stray > 0,
-            "long-pass": not tokens <= corpus + step,
+            "long-pass": row.by != SAMPLED and not tokens <= corpus + step,
             "short-pass": row.complete and not tokens + step >= limits.min_pass_share * corpus,
         }
         figures = {**plain(row), **_wraps(epochs), "corpus_tokens": progress.corpus_tokens}
@@ -240,6 +253,8 @@ def _clamped(progress: CorpusProgress, _limits: Limits) -> CorpusProgress:
 def _silent_wrap(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
     """Add one epoch more that no event announces."""
     rows = rows_of(evidence, "epochs", CorpusEpoch)
+    if rows[0].by == SAMPLED:
+        return NotApplicable("batches drawn at random do not wrap")
     name = f"epoch {len(rows) + 1}"
     added = replace(rows[-1], epoch=name, number=len(rows) + 1, events=0, stray=0, complete=False)
     return Damage(with_rows(evidence, "epochs", (*rows, added)), frozenset({name}))
@@ -255,7 +270,8 @@ def _of_length(
 
         def change(row: CorpusEpoch, _limits: Limits) -> CorpusEpoch | None:
             length = tokens(progress, limits) if progress else 0
-            return replace(row, tokens=length, complete=row.complete or complete) if length > 1 else None
+            bounded = length > 1 and (complete or row.by != SAMPLED)
+            return replace(row, tokens=length, complete=row.complete or complete) if bounded else None
 
         why = "a step is as long as an epoch"
         return in_rows(name, code, "epochs", CorpusEpoch, change, why=why).damage(evidence, limits, places)
@@ -294,7 +310,7 @@ def _unmeasured(name: str, code: str, **changed: int | None) -> Falsifier[Limits
 
 KIND = Kind(
     name="corpus-wrap-around",
-    version=2,
+    version=3,
     roles={"run": SubjectKind.RUN},
     needs={"progress": Need("corpus_progress", of=("run",)), "epochs": Need("corpus_epochs", of=("run",))},
     limits=Limits,
@@ -314,6 +330,8 @@ KIND = Kind(
         "unknown-tokens": Outcome.BLOCKED,
         "steps-left-out": Outcome.BLOCKED,
         "no-losses": Outcome.BLOCKED,
+        "recorder-failure": Outcome.BLOCKED,
+        "steps-not-recorded": Outcome.BLOCKED,
         "no-wall-time": Outcome.BLOCKED,
     },
     judge=judge,
@@ -332,6 +350,14 @@ KIND = Kind(
         _unmeasured("the tokens of a step are unknown", "unknown-tokens", tokens_expected=None),
         _unmeasured("a step left out", "steps-left-out", largest_gap=2),
         _unmeasured("no loss", "no-losses", losses=0),
-        _unmeasured("no wall time", "no-wall-time", wall_ms_median=None),
+        _unmeasured("a step without a loss", "no-losses", steps_without_loss=1),
+        _unmeasured("a step without a time", "no-wall-time", steps_without_time=1),
+        _unmeasured("the recorder failed once", "recorder-failure", failures=1),
+        in_record("a step more than was recorded", "steps-not-recorded", "progress", CorpusProgress,
+                  lambda progress, _: replace(progress, announced_steps=progress.steps + 1), place="",
+                  outcome=Outcome.BLOCKED),
+        in_record("a step less than was recorded", "steps-not-recorded", "progress", CorpusProgress,
+                  lambda progress, _: replace(progress, announced_steps=progress.steps - 1), place="",
+                  outcome=Outcome.BLOCKED),
     ),
 )  # fmt: skip

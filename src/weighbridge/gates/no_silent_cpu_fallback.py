@@ -6,14 +6,15 @@ every host; what nobody outside confirms is BLOCKED, never PASS.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.faults import RowsFault, Way, in_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.clauses.faults import Injected, RowsFault, Way, in_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of, with_rows
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import DeviceProbe, Witness
@@ -47,6 +48,40 @@ def _few_witnesses(row: DeviceProbe, limits: Limits, kinds: int) -> DeviceProbe:
 
 def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None:
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbesFault:
+    """Fault of the fewest steps that must have been probed: the same ones again in place of the others."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: int, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield probes of so many steps."""
+        rows = rows_of(evidence, "probes", DeviceProbe)
+        steps = sorted({row.step for row in rows if row.step is not None})[:value]
+        run: dict[str, Any] = {"steps": 1000, "announced_steps": 1000}
+        again = [
+            replace(row, step=steps[at % len(steps)], last_step=steps[-1], **run)
+            for at, row in enumerate(rows)
+            if steps
+        ]
+        if len(steps) == value > 0:
+            yield Injected("too few", "few-probes", with_rows(evidence, "probes", again))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarFault:
+    """Fault of the most steps without a probe: the run goes on for so many after its last one."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: int, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield probes of a run that ends so much later."""
+        rows = rows_of(evidence, "probes", DeviceProbe)
+        last = max((row.step for row in rows if row.step is not None), default=0) + value
+        longer = [replace(row, last_step=last) for row in rows]
+        yield Injected("at the end", "few-probes", with_rows(evidence, "probes", longer))
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
@@ -90,6 +125,16 @@ class Limits:
         Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2, tight="up",
             must="at least", fault=WITNESSES, comes_to="BLOCKED"),
     ] = 1  # fmt: skip
+    min_probes: Annotated[
+        int,
+        Doc("different steps that must have been probed", ge=1, le=1000, tight="up", must="at least",
+            fault=ProbesFault(), comes_to="BLOCKED"),
+    ] = 2  # fmt: skip
+    max_unprobed_steps: Annotated[
+        int,
+        Doc("most steps between one probe and the next, and after the last", ge=1, le=100000, tight="down",
+            must="at most", fault=FarFault(), comes_to="BLOCKED"),
+    ] = 1000  # fmt: skip
     allowed_host_ops: Annotated[
         int,
         Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000, tight="down",
@@ -122,6 +167,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     ]  # fmt: skip
     if denied:
         return failed(denied, looked=looked, unit="probes")
+    gap = _unprobed(rows, limits)
+    if gap:
+        return blocked(*gap)
     unseen = [
         Offence(place=row.place, code=found[0], figures={**found[1], "why": row.why or "no reason is recorded"})
         for row in rows
@@ -137,6 +185,37 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         "pid": sorted({row.pid for row in rows}),
     }
     return passed(looked=looked, unit="probes", figures=summary)
+
+
+def _unprobed(rows: Sequence[DeviceProbe], limits: Limits) -> tuple[str, Fields] | None:
+    """Return how the probes do not tell of the whole run: what was not recorded, and steps that none is near."""
+    run = rows[0]
+    told: Fields = {"steps": run.steps, "announced": run.announced_steps, "failures": run.failures}
+    if any(row.failures for row in rows):
+        return "recorder-failure", told
+    if any(row.announced_steps not in (None, row.steps) for row in rows):
+        return "steps-not-recorded", told
+    steps = sorted({row.step for row in rows if row.step is not None})
+    first, last = run.first_step, run.last_step
+    if not all(_inside(row) for row in rows) or first is None or last is None:
+        outside = [row.place for row in rows if not _inside(row)]
+        return "outside-run", {"probes": outside, "first_step": first, "last_step": last}
+    apart = max(
+        after - before for before, after in itertools.pairwise([first, *steps, max(row.last_step or 0 for row in rows)])
+    )
+    if len(steps) < min(limits.min_probes, run.steps) or apart > limits.max_unprobed_steps:
+        return "few-probes", {
+            "probes": len(steps),
+            "needed": limits.min_probes,
+            "apart": apart,
+            "allowed": limits.max_unprobed_steps,
+        }
+    return None
+
+
+def _inside(row: DeviceProbe) -> bool:
+    ends = row.step, row.first_step, row.last_step
+    return None not in ends and row.first_step <= row.step <= row.last_step  # type: ignore[operator]
 
 
 def matches(device: str, wanted: str) -> bool:
@@ -192,6 +271,10 @@ def _elsewhere(counts: Counts, wanted: str) -> dict[str, int]:
 def _unseen(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
     if not _total(row.parameters):
         return "no-probe", {"absent": "where the parameters are"}
+    if row.buffers is None:
+        return "no-probe", {"absent": "where the buffers are"}
+    if not _total(row.gradients):
+        return "no-probe", {"absent": "where the gradients are"}
     if row.optimizer is None:
         return "no-probe", {"absent": "where the optimizer's state is"}
     if _needed_bytes(row, limits) and row.allocated_bytes is None:
@@ -291,15 +374,16 @@ def _confirms_nothing(
     return _breaks(name, "no-witness", change, f"not a run on {on}")
 
 
+NOT_WHOLE = ("recorder-failure", "steps-not-recorded", "outside-run", "few-probes")
 CODES = {
     **dict.fromkeys(("requested", "resolved", *HELD, "ops", "memory"), Outcome.FAIL),
-    **dict.fromkeys(("no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
+    **dict.fromkeys((*NOT_WHOLE, "no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
 }
 ON_THE_CPU = "the CPU has no device memory"
 
 KIND = Kind(
     name="no-silent-cpu-fallback",
-    version=2,
+    version=3,
     roles={"run": SubjectKind.RUN},
     needs={"probes": Need("device_evidence", of=("run",))},
     limits=Limits,
@@ -323,6 +407,15 @@ KIND = Kind(
         ),
         _breaks("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
         _breaks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
+        _breaks("gradients not looked at", "no-probe", lambda row, _: replace(row, gradients=None)),
+        _breaks("no gradient found", "no-probe", lambda row, _: replace(row, gradients={})),
+        _breaks("buffers not looked at", "no-probe", lambda row, _: replace(row, buffers=None)),
+        _breaks("the recorder failed once", "recorder-failure", lambda row, _: replace(row, failures=1)),
+        _breaks("a step more than was recorded", "steps-not-recorded",
+                lambda row, _: replace(row, announced_steps=row.steps + 1)),
+        _breaks("a probe after the run", "outside-run", lambda row, _: replace(row, step=(row.last_step or 0) + 1)),
+        _breaks("a probe before the run", "outside-run", lambda row, _: replace(row, step=(row.first_step or 0) - 1)),
+        _breaks("a probe of no step", "outside-run", lambda row, _: replace(row, step=None)),
         _breaks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
         _breaks(
             "device memory not looked at", "no-probe",

@@ -30,7 +30,7 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
-from weighbridge.limits import Doc
+from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
@@ -122,18 +122,18 @@ class Limits:
     ] = 2  # fmt: skip
     max_repeated_steps: Annotated[
         int,
-        Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, tight="down",
+        Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, le=10_000, tight="down",
             must="at most", fault=RequiredFault(code="repeated-steps", field="logged_twice")),
     ] = 0  # fmt: skip
     max_backward_steps: Annotated[
         int,
-        Doc("how often the step may fall, resumptions apart", ge=0, tight="down", must="at most",
+        Doc("how often the step may fall, resumptions apart", ge=0, le=100, tight="down", must="at most",
             fault=OrderFault(code="backward-steps", field="backward_steps")),
     ] = 0  # fmt: skip
     max_gap: Annotated[
         int | None,
         Doc("most steps from one number of a metric to the next; less than two of its own intervals without it", ge=1,
-            tight="down", must="at most",
+            le=10_000, tight="down", must="at most",
             fault=RequiredFault(code="missing", field="largest_hole",
                                 of_step=OrderFault(code="gap", field="largest_gap"))),
     ] = None  # fmt: skip
@@ -164,9 +164,10 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     for row in rows.values():
         if row is steps or row in required.values():
             offences += _cells(row, steps, limits)
-        offences += _basis(row, limits)
+        offences += _basis(row, limits, rows)
     unseen = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
     unseen += [one for row in required.values() if row is not None for one in _filtered(row, limits)]
+    undecided = [row for row in required.values() if row and row is not steps and _is_undecided(row, limits)]
     figures: Fields = {
         "steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions, "bases": _bases(rows)
     }  # fmt: skip
@@ -175,6 +176,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         return failed([*offences, *unseen], looked=looked, unit="columns", figures=figures)
     if unseen:
         return blocked(unseen[0].code, figures, offences=unseen, of=len(looked), unit="columns")
+    if undecided:
+        short = undecided[0]
+        return blocked("undecided", {"column": short.column, "samples": short.finite, "columns": len(undecided)})
     return passed(looked=looked, unit="columns", figures=figures)
 
 
@@ -228,12 +232,34 @@ def _filtered(row: StepColumn, limits: Limits) -> Iterator[Offence]:
         yield Offence(place=row.column, code="nan-filtered", figures={"logged_as": row.logged_as, "finite": row.finite})
 
 
-def _basis(row: StepColumn, limits: Limits) -> Iterator[Offence]:
-    """Yield that a column is a placeholder or invented, and that its rate is another than was measured."""
+def _is_undecided(row: StepColumn, limits: Limits) -> bool:
+    names, excused = (row.column, row.logged_as), (*limits.allow_constant, *limits.allow_noise)
+    return basis_of(row).basis is ColumnBasis.UNDECIDED and not any(listed(name, excused) for name in names)
+
+
+def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
+    """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
     basis, names = basis_of(row).basis, (row.column, row.logged_as)
+    may_stand_still = any(listed(name, limits.allow_constant) for name in names)
     for forbidden, allowed in ((ColumnBasis.CONSTANT, limits.allow_constant), (ColumnBasis.NOISE, limits.allow_noise)):
         if basis is forbidden and not any(listed(name, allowed) for name in names):
             yield Offence(place=row.column, code=str(basis), figures={key: getattr(row, key) for key in STATISTICS})
+    if not may_stand_still and basis is not ColumnBasis.CONSTANT:
+        for stretch in column_basis.placeholders(row)[:1]:
+            yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
+    quick = column_basis.too_quick(row)
+    if quick is not None and column_basis.tells_speed(row.column, rows):
+        yield Offence(place=row.column, code="impossible-speed", figures=plain(quick))
+    if wrong := column_basis.impossible(row):
+        first = row.first_not_positive_step
+        figures: Fields = {
+            "wrong": wrong,
+            "negative": row.negative,
+            "zeros": row.zeros,
+            "samples": row.finite,
+            "step": first,
+        }
+        yield Offence(place=row.column, code="impossible", figures=figures)
     rate, tolerance = row.rate, limits.rate_tolerance
     if rate is not None and not 1 - tolerance <= rate.over_tokens <= 1 + tolerance:
         figures = {"ratio": rate.over_tokens, "rows": rate.rows, "tolerance": tolerance}
@@ -241,7 +267,8 @@ def _basis(row: StepColumn, limits: Limits) -> Iterator[Offence]:
 
 
 STATISTICS = (
-    "finite", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n", "range_over_std",
+    "finite", "commonest", "distinct", "min", "max", "lag1_root_n", "uniform_ks_root_n", "rank_correlation_root_n",
+    "range_over_std",
 )  # fmt: skip
 
 
@@ -251,7 +278,8 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
         found = basis_of(row)
         words = {
             ColumnBasis.DERIVED: f"derived from {found.partner} ({found.how})",
-            ColumnBasis.UNTESTED: f"measured, too few samples to tell from noise ({row.finite})",
+            ColumnBasis.MEASURED: f"not uniform noise ({found.how})",
+            ColumnBasis.UNDECIDED: f"undecided, too few samples to tell from noise ({row.finite})",
         }
         if name != STEP:
             often = f", every {row.interval:g} steps" if row.interval is not None and row.interval > 1 else ""
@@ -317,7 +345,7 @@ def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dama
     return Damage(with_rows(evidence, NEED, moved), frozenset(mine)) if mine else NotApplicable(why)
 
 
-def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
     def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
         allowed = any(listed(name, getattr(limits, globs)) for name in (row.column, row.logged_as))
         return None if allowed else change(row)
@@ -325,7 +353,38 @@ def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], S
     return in_rows(name, code, NEED, StepColumn, changed, why="the contract allows it of every column")
 
 
-def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+def _only_in_part(row: StepColumn) -> StepColumn | None:
+    return None if row.min == row.max or row.order else column_basis.as_stretch(row)
+
+
+def _too_quick(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Make three steps too quick, by the CPU time where it is logged."""
+    logged = {row.column for row in rows_of(evidence, NEED, StepColumn)}
+    told = tuple(name for name in places if name != "wall_ms" or "cpu_ms" not in logged)
+
+    def change(row: StepColumn, _limits: Limits) -> StepColumn | None:
+        return column_basis.as_quick(row)
+
+    return in_rows("", "", NEED, StepColumn, change, why="no column of times").damage(evidence, limits, told)
+
+
+def _too_short(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Leave so few samples of the required columns that must be measured that noise cannot be ruled out."""
+    excused = (*limits.allow_constant, *limits.allow_noise)
+    rows = rows_of(evidence, NEED, StepColumn)
+    wanted = {
+        row.column
+        for row in rows
+        if row.column in _promised(rows, limits).values()
+        and row.column in places
+        and row.order is None
+        and not any(listed(name, excused) for name in (row.column, row.logged_as))
+    }
+    moved = [column_basis.as_undecided(row) if row.column in wanted else row for row in rows]
+    return Damage(with_rows(evidence, NEED, moved), frozenset()) if wanted else NotApplicable("none must be measured")
+
+
+def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
     def changed(row: StepColumn, _limits: Limits) -> StepColumn | None:
         return change(row) if row.order is not None else None
 
@@ -352,7 +411,11 @@ KIND = Kind(
         "fractional-steps": Outcome.FAIL,
         "constant": Outcome.FAIL,
         "noise": Outcome.FAIL,
+        "placeholder": Outcome.FAIL,
+        "impossible-speed": Outcome.FAIL,
+        "impossible": Outcome.FAIL,
         "inconsistent": Outcome.FAIL,
+        "undecided": Outcome.BLOCKED,
         "too-few-steps": Outcome.BLOCKED,
     },
     judge=judge,
@@ -368,6 +431,34 @@ KIND = Kind(
         in_rows("a row lost", "gap", NEED, StepColumn, _row_lost, why="max_gap is declared, or another column"),
         _of_step("half a step", "fractional-steps", lambda row: _reordered(row, fractional=1)),
         _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),
+        _invented("one value on all but a few samples", "constant", "allow_constant", column_basis.as_nearly_constant),
+        _invented("a placeholder from one step to another", "placeholder", "allow_constant", _only_in_part),
+        Falsifier("steps too quick to have trained", "impossible-speed", _too_quick),
+        in_rows(
+            "a time below zero",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, negative=1) if row.column in column_basis.NOT_BELOW_ZERO else None,
+            why="every column may be negative",
+        ),
+        in_rows(
+            "a step without tokens, or in no time",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, zeros=1) if row.column in column_basis.ABOVE_ZERO else None,
+            why="every column may be zero",
+        ),
+        in_rows(
+            "a rate that was zero throughout",
+            "impossible",
+            NEED,
+            StepColumn,
+            lambda row, _: replace(row, zeros=row.finite) if row.column in column_basis.NOT_ALL_ZERO else None,
+            why="every column may be zero throughout",
+        ),
+        Falsifier("a required metric of too few samples to tell", "undecided", _too_short, Outcome.BLOCKED),
         _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),
         _invented("noise that hardly moves", "noise", "allow_noise", column_basis.as_faint_noise),
     ),

@@ -10,6 +10,7 @@ import enum
 import math
 import operator
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,12 +25,22 @@ from weighbridge.clauses.run_columns import (
     changed,
     inside,
     kind_of_column,
+    placeholder_rows,
+    rows_that_count,
     window_place,
+    without_placeholders,
 )
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Outcome
 
 OVER = StatisticFault(code="over-budget")
+
+
+class Repeated(enum.StrEnum):
+    """Which row of a step counts that is logged more than once."""
+
+    FIRST = "first"
+    LAST = "last"
 
 
 class Statistic(enum.StrEnum):
@@ -58,6 +69,11 @@ class Limits:
         int | None, Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up")
     ] = None
 
+    repeated: Annotated[
+        Repeated | None,
+        Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
+    ] = None
+
     @property
     def needed(self) -> int:
         """Return how many steps must have a time."""
@@ -83,21 +99,27 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     must, budget = ("below", limits.below_ms) if limits.below_ms is not None else ("at most", limits.at_most_ms)
     assert budget is not None
 
+    def repeats(evidence: Evidence) -> Fields | None:
+        steps = Counter(inside(evidence, limits.steps)[0])
+        again = sorted(step for step, times in steps.items() if times > 1)
+        some = again and limits.repeated is None
+        return {**asked, "again": len(again), "first_step": again[0], "rows": steps.total()} if some else None
+
     def too_few(evidence: Evidence) -> Fields | None:
         distinct = len(set(inside(evidence, limits.steps)[0]))
         return {**asked, "samples": distinct} if distinct < limits.needed else None
 
     def not_times(evidence: Evidence) -> Fields | None:
-        steps, values = inside(evidence, limits.steps)
+        steps, values = _counting(evidence, limits)
         bad = [step for step, value in zip(steps, values, strict=True) if not 0.0 < value < math.inf]
         return {**asked, "bad": len(bad), "first_step": bad[0], "samples": len(set(steps))} if bad else None
 
     def constant(evidence: Evidence) -> Fields | None:
-        values = inside(evidence, limits.steps)[1]
+        values = _counting(evidence, limits)[1]
         return {**asked, "value": values[0]} if len(values) > 1 and min(values) == max(values) else None
 
     def statistic(evidence: Evidence) -> tuple[float, Fields]:
-        values = inside(evidence, limits.steps)[1]
+        values = _counting(evidence, limits)[1]
         found = STATISTICS[limits.statistic](values)
         over = sum(value > budget or (must == "below" and value == budget) for value in values)
         told: Fields = {"statistic": str(limits.statistic), "bound": must, "over": over, "samples": len(values)}
@@ -105,7 +127,9 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         return found, {**told, **of, "steps": list(limits.steps), **_slowest(evidence, limits)}
 
     return (
+        Requires(code="placeholder-rows", lacking=lambda evidence: placeholder_rows(evidence, limits.steps)),
         Requires(code="too-few-samples", lacking=too_few),
+        Requires(code="repeated-steps", lacking=repeats),
         Requires(code="not-a-time", lacking=not_times),
         Requires(code="constant-window", lacking=constant),
         Whole(
@@ -114,10 +138,20 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     )  # fmt: skip
 
 
+def _counting(evidence: Evidence, limits: Limits) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the steps and times that count: one row of each step, where the contract says which."""
+    steps, values = inside(evidence, limits.steps)
+    if limits.repeated is None:
+        return steps, values
+    pairs = zip(steps, values, strict=True)
+    rows = dict(pairs) if limits.repeated is Repeated.LAST else dict(reversed(list(pairs)))
+    return list(rows), list(rows.values())
+
+
 def _slowest(evidence: Evidence, limits: Limits) -> Fields:
     """Return the slowest step inside the window, and outside it: warm-up and outliers are not hidden."""
     series, (first, last) = series_of(evidence, SAMPLES), limits.steps
-    steps, times = inside(evidence, limits.steps)
+    steps, times = _counting(evidence, limits)
     slowest = max(zip(times, steps, strict=True), key=operator.itemgetter(0))
     others = (
         (time, step)
@@ -138,8 +172,10 @@ Change = Callable[["array[int]", "array[float]", Sequence[int], Limits], None]
 
 def _breaks(name: str, code: str, change: Change, least: int = 1) -> Falsifier[Limits]:
     def damage(evidence: Evidence, limits: Limits, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        first, last = limits.steps
-        at = [index for index, step in enumerate(series_of(evidence, SAMPLES).step) if first <= step <= last]
+        if code == "repeated-steps" and limits.repeated is not None:
+            return NotApplicable("the contract says which row of a repeated step counts")
+        which = limits.repeated if code in ("not-a-time", "constant-window") else None
+        at = rows_that_count(series_of(evidence, SAMPLES).step, limits.steps, which)
         if len(at) < least or limits.needed < least:
             return NotApplicable("one sample is enough for this contract")
         return Damage(changed(evidence, lambda steps, times: change(steps, times, at, limits)), frozenset())
@@ -159,6 +195,11 @@ def _repeat(steps: array[int], _times: array[float], at: Sequence[int], _limits:
         steps[index] = steps[at[0]]
 
 
+def _twice(steps: array[int], times: array[float], at: Sequence[int], limits: Limits) -> None:
+    steps.append(steps[at[-1]])
+    times.append(times[at[-1]])
+
+
 def _equal(_steps: array[int], times: array[float], at: Sequence[int], _limits: Limits) -> None:
     for index in at:
         times[index] = times[at[0]]
@@ -170,7 +211,7 @@ def _one(place: int, value: float) -> Change:
 
 KIND = kind_of_column(
     "wall-time-budget",
-    version=2,
+    version=3,
     column="wall_ms",
     means="the column of step wall times in milliseconds",
     asks=(GENUINE,),
@@ -179,13 +220,17 @@ KIND = kind_of_column(
     clauses=clauses,
     codes={
         "over-budget": Outcome.FAIL,
+        "placeholder-rows": Outcome.BLOCKED,
         "too-few-samples": Outcome.BLOCKED,
+        "repeated-steps": Outcome.BLOCKED,
         "not-a-time": Outcome.BLOCKED,
         "constant-window": Outcome.BLOCKED,
     },
     falsifiers=(
         _breaks("one step too few", "too-few-samples", _push_out),
         _breaks("one step again and again", "too-few-samples", _repeat, least=2),
+        _breaks("one step twice", "repeated-steps", _twice),
+        *without_placeholders("steps"),
         _breaks("the last time is NaN", "not-a-time", _one(-1, math.nan)),
         _breaks("the last time is infinite", "not-a-time", _one(-1, math.inf)),
         _breaks("the first time is zero", "not-a-time", _one(0, 0.0)),

@@ -52,6 +52,36 @@ class RateAgreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A column that held one number over some samples in a row; distances are in units of its printed resolution there.
+
+    With few printed digits numbers repeat by chance, and all the more where they move by few units.
+    """
+
+    first_step: Annotated[int | float | None, Doc("step of its first sample", unit="step")]
+    last_step: Annotated[int | float | None, Doc("step of its last sample", unit="step")]
+    length: Annotated[int, Doc("equal samples in a row", unit="rows")]
+    value: Annotated[float, Doc("the number")]
+    jump: Annotated[float, Doc("distance from the sample before it, else to the one after it")]
+    moves: Annotated[float, Doc("median distance between neighbours next to it, on its livelier side")]
+    changes: Annotated[float, Doc("the same over neighbours that differ, its own ends among them")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickSteps:
+    """The times below the widest gap in a column of times, where these hold three in a row, and those above 16 or half.
+
+    On a shared machine steps are slower by any factor and no gap is left; a step that does no work leaves one.
+    """
+
+    first_step: Annotated[int | float | None, Doc("step of the first of the longest run of quick ones", unit="step")]
+    last_step: Annotated[int | float | None, Doc("step of the last of them", unit="step")]
+    length: Annotated[int, Doc("quick steps in that run", unit="steps")]
+    below_ms: Annotated[float, Doc("the greatest time below the gap", unit="ms")]
+    above_ms: Annotated[float, Doc("the least time above it", unit="ms")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepColumn:
     """Raw statistics of one numeric column; √n is of its finite numbers."""
 
@@ -79,6 +109,13 @@ class StepColumn:
     relative_spread: Annotated[
         float, Doc("(max - min) / (|max| + |min|): 0 for a constant, 1 where the sign changes", typical=0.33)
     ]
+    resolution: Annotated[float, Doc("unit of the last decimal that its numbers need, at most 1", typical=1e-6)]
+    commonest: Annotated[int, Doc("samples that hold its most frequent number", unit="rows", typical=1)]
+    negative: Annotated[int, Doc("samples below 0", unit="rows", typical=0)]
+    zeros: Annotated[int, Doc("samples that are 0", unit="rows", typical=0)]
+    first_not_positive_step: Annotated[int | float | None, Doc("step of the first of both", unit="step", typical=None)]
+    stretches: Annotated[tuple[Stretch, ...], Doc("least likely runs of equal samples, at most 8", typical=())]
+    quick: Annotated[QuickSteps | None, Doc("of times alone: steps far quicker than the others", typical=None)]
     range_over_std: Annotated[float, Doc("(max - min) / population standard deviation", typical=5.1)]
     uniform_ks_root_n: Annotated[
         float, Doc("Kolmogorov–Smirnov distance to the uniform law on [min, max] × √n", typical=3.2)
@@ -117,6 +154,8 @@ class EqualLosses:
     grad_norm: Annotated[float | None, Doc("gradient norm of its first row, null where none is logged")]
     grad_norm_equal: Annotated[bool | None, Doc("the gradient norm stood still too")]
     last_row: Annotated[bool, Doc("it lasts to the end of the log")]
+    jump: Annotated[float, Doc("distance from the loss before it, in units of the printed resolution", typical=1000.0)]
+    changes: Annotated[float, Doc("median distance of neighbours that differ there, in the same", typical=1000.0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +187,16 @@ class CorpusProgress:
         tuple[EqualLosses, ...], Doc("longest runs of two and more bit-equal losses, at most 8", typical=())
     ]
     losses: Annotated[int, Doc("losses that are finite", unit="rows", typical=60)]
-    wall_ms_median: Annotated[float | None, Doc("median step time", unit="ms", typical=100.0)]
-    quickest_ms: Annotated[float | None, Doc("least time that three steps in a row keep to", unit="ms", typical=96.5)]
-    quickest_step: Annotated[int | None, Doc("step of the first of those three", unit="step", typical=12)]
+    steps_without_loss: Annotated[int, Doc("steps of which no row holds a finite loss", unit="steps", typical=0)]
+    first_without_loss: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    speed_from: Annotated[str, Doc("the column that tells the speed: cpu_ms where it is whole", typical="wall_ms")]
+    steps_without_time: Annotated[int, Doc("steps of which no row holds a time", unit="steps", typical=0)]
+    first_without_time: Annotated[int | float | None, Doc("the least of them", unit="step", typical=None)]
+    quick: Annotated[QuickSteps | None, Doc("steps far quicker than the others", typical=None)]
+    failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
+    announced_steps: Annotated[
+        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=60)
+    ]
     coverage: Annotated[tuple[Coverage, ...], Doc("where coverage and position end", typical=())]
 
 
@@ -160,7 +206,13 @@ class CorpusEpoch:
 
     epoch: Annotated[str, Doc("name of the epoch", typical="epoch 1")]
     number: Annotated[int, Doc("its number, from 1", typical=1)]
-    by: Annotated[str, Doc("what tells where epochs begin: corpus_position or tokens", typical="corpus_position")]
+    by: Annotated[
+        str,
+        Doc(
+            "what tells where epochs begin: corpus_position, tokens, or sampled where none do",
+            typical="corpus_position",
+        ),
+    ]
     first_step: Annotated[int, Doc("step of its first row, -1 where that has none", unit="step", typical=0)]
     last_step: Annotated[int, Doc("step of its last row, -1 where that has none", unit="step", typical=39)]
     complete: Annotated[bool, Doc("another epoch follows", typical=True)]
@@ -189,6 +241,14 @@ class DeviceProbe:
     """What one probe of a run found of the device that its work was on; None where it did not look."""
 
     place: Annotated[str, Doc("step that was probed, or `run` where none was", typical="step 0")]
+    step: Annotated[int | None, Doc("that step, null where it is no whole number", unit="step", typical=0)]
+    first_step: Annotated[int | None, Doc("first step that the run logged", unit="step", typical=0)]
+    last_step: Annotated[int | None, Doc("last step that it logged", unit="step", typical=0)]
+    steps: Annotated[int, Doc("different steps that it logged", unit="steps", typical=1)]
+    announced_steps: Annotated[
+        int | None, Doc("steps that the end of the run tells of, null where it tells none", unit="steps", typical=1)
+    ]
+    failures: Annotated[int, Doc("failures of the recorder that it wrote down", unit="events", typical=0)]
     requested: Annotated[str, Doc("device that was asked for", typical="cuda")]
     resolved: Annotated[str, Doc("device that it resolved to", typical="cuda:0")]
     pid: Annotated[int, Doc("process of the run", typical=4711)]

@@ -30,6 +30,7 @@ from weighbridge.recorder.watched_loader import Tally, WatchedLoader, draws_with
 from weighbridge.recorder.witnesses import testimony
 
 P = ParamSpec("P")
+EARLY_PROBES = (10, 100)  # so that a short run, too, is probed after its first step
 REQUEST = re.compile(r"cpu|cuda(:\d+)?|mps|auto")
 
 
@@ -316,7 +317,7 @@ class Recorder:
     # --- Probing ------------------------------------------------------------------------------------------------------
 
     def _probes(self, step: int) -> bool:
-        return step % self._probe_every == 0
+        return step % self._probe_every == 0 or step in EARLY_PROBES
 
     def _resume(self) -> None:
         if not self._probes(self._step) or self._unaudited:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.quantities.runs import RateAgreement, Relation, StepOrder
+from weighbridge.quantities.runs import QuickSteps, RateAgreement, Relation, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
 from weighbridge.views.run import STEP, RunView
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
 LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
 MANY_COLUMNS = 32  # beyond, pairs that were not logged in the same rows are ranked on fewer
+LISTED_STRETCHES = 8
+LONGEST_STRETCHES = 64  # of these the least likely are listed
+NEAR = 8  # moves on either side of a stretch that are looked at, and as many that are no repetition
+ENOUGH_MOVES = 3
+DECIMALS, BITS = range(17), range(-20, 80)  # powers that a resolution is looked for among
+IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first steps are slow: in a row is another thing
+GAPS = 8  # widest gaps between times that are looked at
 PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all
 
 
@@ -171,6 +178,114 @@ def shape(column: Dense) -> Mapping[str, Any]:
         "uniform_ks_root_n": distance * root,
         "lag1_root_n": abs(float((away[:-1] * away[1:]).sum())) / variance * root if variance else 0.0,
     }
+
+
+def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
+    """Describe a column's printed resolution, its most frequent number, its signs, and its least likely repetitions."""
+    import numpy as np
+
+    held = column.values[column.known]
+    not_positive = column.known & (column.values <= 0) & steps.known
+    return {
+        "resolution": _decimal(held[:: -(-len(held) // PARTNER_ROWS) or 1]),
+        "commonest": int(np.unique(held, return_counts=True)[1].max(initial=0)),
+        "negative": int((held < 0).sum()),
+        "zeros": int((held == 0).sum()),
+        "first_not_positive_step": _first(steps.values[not_positive]),
+        "stretches": tuple(one for _, one in stretches_at(column, steps)),
+    }
+
+
+def resolution(values: Floats) -> float:
+    """Return the largest power of 10 (not above 1) or of 2 that all of some numbers are multiples of."""
+    import numpy as np
+
+    scale = float(np.abs(values).max(initial=0.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        binary = next((2.0**-n for n in BITS if (np.ldexp(values, n) == np.floor(np.ldexp(values, n))).all()), 0.0)
+    return max(_decimal(values), binary) or scale * 2.0**-53
+
+
+def _decimal(values: Floats) -> float:
+    """Return the power of 10, at most 1, that all of some numbers are multiples of, 0 where there is none."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        return next((10.0**-n for n in DECIMALS if (np.round(values, n) == values).all()), 0.0)
+
+
+def stretches_at(column: Dense, steps: Dense) -> list[tuple[int, Stretch]]:
+    """Return the runs of equal samples that rounding explains worst, at most 8, each with its place among the samples.
+
+    Missing cells do not end a run.
+    """
+    import numpy as np
+
+    rows = np.flatnonzero(column.known)
+    held = column.values[rows]
+    begins = np.flatnonzero(np.r_[True, held[1:] != held[:-1]]) if len(held) else rows
+    lengths = np.diff(np.r_[begins, len(held)])
+    found = []
+    for at in np.argsort(-lengths, kind="stable")[:LONGEST_STRETCHES]:
+        begin, end = int(begins[at]), int(begins[at] + lengths[at])
+        if end - begin > 1:
+            first, last = (_step_at(steps, int(rows[place])) for place in (begin, end - 1))
+            jump, moves, changes = _distances(held, begin, end, begins)
+            one = Stretch(
+                first_step=first, last_step=last, length=end - begin, value=float(held[begin]), jump=jump,
+                moves=moves, changes=changes,
+            )  # fmt: skip
+            found.append((begin, one))
+    return sorted(found, key=lambda one: (1 - one[1].length) * math.log1p(min(one[1].jump, one[1].changes)))[
+        :LISTED_STRETCHES
+    ]
+
+
+def _step_at(steps: Dense, row: int) -> int | float | None:
+    return _first(steps.values[row : row + 1][steps.known[row : row + 1]])
+
+
+def _distances(held: Floats, begin: int, end: int, begins: NDArray[np.int64]) -> tuple[float, float, float]:
+    """Return jump, moves and changes of a run of equal numbers among its neighbours, in units of their resolution."""
+    import numpy as np
+
+    sides = held[max(begin - NEAR - 1, 0) : begin], held[end : end + NEAR + 1]
+    moves = [np.abs(np.diff(side)) for side in sides]
+    enough = [side for side in moves if len(side) >= ENOUGH_MOVES]
+    turn = int(np.searchsorted(begins, begin))
+    differing = held[begins[max(turn - NEAR, 0) : turn + NEAR + 1]]
+    jump = abs(held[begin] - held[begin - 1]) if begin else abs(held[end] - held[begin]) if end < len(held) else 0.0
+    unit = resolution(np.r_[sides[0], held[begin], sides[1], differing]) or 1.0
+    liveliest = max((float(np.median(side)) for side in enough), default=0.0)
+    changed = float(np.median(np.abs(np.diff(differing)))) if len(differing) > ENOUGH_MOVES else 0.0
+    return float(jump) / unit, liveliest / unit, changed / unit
+
+
+def quick_steps(column: Dense, steps: Dense) -> QuickSteps | None:
+    """Return the times below the widest gap that parts three times in a row from 16 in a row, or from half of all."""
+    import numpy as np
+
+    rows = np.flatnonzero(column.known & (column.values > 0))
+    times = column.values[rows]
+    ordered = np.unique(times)
+    for gap in np.argsort(-(ordered[1:] / ordered[:-1]), kind="stable")[:GAPS]:
+        quick = times <= ordered[gap]
+        begin, length = _longest(quick)
+        if length >= IN_A_ROW and (_longest(~quick)[1] >= SLOW_IN_A_ROW or 2 * quick.sum() <= len(times)):
+            first, last = (_step_at(steps, int(rows[place])) for place in (begin, begin + length - 1))
+            below, above = float(ordered[gap]), float(ordered[gap + 1])
+            return QuickSteps(first_step=first, last_step=last, length=length, below_ms=below, above_ms=above)
+    return None
+
+
+def _longest(marks: Marks) -> tuple[int, int]:
+    """Return where the longest run of marks begins, and how long it is."""
+    import numpy as np
+
+    edges = np.flatnonzero(np.diff(np.r_[False, marks, False].astype(np.int8)))
+    begins, lengths = edges[::2], edges[1::2] - edges[::2]
+    at = int(lengths.argmax()) if len(lengths) else 0
+    return (int(begins[at]), int(lengths[at])) if len(lengths) else (0, 0)
 
 
 def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[float, str]]:

@@ -2,13 +2,14 @@
 
 An epoch begins where `corpus_position` falls; without that column, where the tokens consumed reach the next multiple of
 the corpus. An event belongs to the epoch that begins at its step or one beside it. Epochs that were only computed drift
-by what a loader leaves over, at most a step an epoch, so the n-th may begin n steps away.
+by what a loader leaves over, at most a step an epoch, so the n-th may begin n steps away. Batches that were drawn at
+random (`data.sampled` in run.json) know no epochs: the run is one row, in which every event is stray.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
@@ -42,7 +43,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     view: RunView = views[0]
     tokens = _tokens(view)
     corpus = corpus_tokens(view)
-    by_position = "corpus_position" in view.cells
+    sampled = is_sampled(view)
+    by_position = "corpus_position" in view.cells and not sampled
     if not by_position and (corpus is None or not tokens):
         return Unmeasured(
             code="epochs-unknown",
@@ -51,6 +53,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         )
     steps, wraps = _steps(view), _wraps(view)
     begun = _by_position(view, steps) if by_position else _by_tokens(tokens, steps, corpus or 1)
+    begun = begun[:1] if sampled else begun
     for wrap in wraps:
         _sort_in(wrap, begun)
     ends = [*(item.row for item in begun[1:]), view.rows]
@@ -58,7 +61,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         CorpusEpoch(
             epoch=f"epoch {number}",
             number=number,
-            by="corpus_position" if by_position else "tokens",
+            by="sampled" if sampled else "corpus_position" if by_position else "tokens",
             first_step=item.step,
             last_step=steps[max(end - 1, item.row)],
             complete=number < len(begun),
@@ -72,8 +75,14 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     )
     looked = view.rows + len(wraps)
     return Measurement(
-        quantity=QUANTITY, value=Rows("epoch", rows), by="corpus_epochs/1", examined=looked, total=looked
+        quantity=QUANTITY, value=Rows("epoch", rows), by="corpus_epochs/2", examined=looked, total=looked
     )
+
+
+def is_sampled(view: RunView) -> bool:
+    """Return whether the run says that its batches were drawn at random, so that nothing is passed over in order."""
+    data = view.facts.get("data")
+    return (data.get("sampled") if isinstance(data, Mapping) else view.facts.get("sampled")) is True
 
 
 def _steps(view: RunView) -> Sequence[int]:
@@ -146,7 +155,9 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     steps = _steps(few)
     astray = [min(steps) - FAR, max(steps) + FAR]
     laid = few.with_events([{"event": "wrap", "step": step} for step in astray])
-    falls = "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
+    falls = (
+        not is_sampled(view) and "corpus_position" in few.cells and NUMBER in few.dense("corpus_position").state[:-1]
+    )
     if falls:
         laid = laid.overlaid(few.rows - 1, "corpus_position", -1.0)
     tokens = [value for value in numbers(few, "tokens") if 0 < value < math.inf]

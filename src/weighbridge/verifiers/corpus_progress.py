@@ -1,4 +1,4 @@
-"""How a run went through its corpus: tokens, coverage, losses that stand still, the quickest steps. No threshold."""
+"""How a run went through its corpus: tokens, coverage, losses that stand still, quick steps, what is lacking."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "corpus_progress"
-LISTED_RUNS = 8
-IN_A_ROW = 3  # steps: one short last batch is quick, three in a row are another thing
 
 
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
@@ -36,11 +34,14 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         tokens_expected=per_step * order.steps if per_step else None,
         equal_losses=equal_runs(columns),
         losses=int(columns["loss"].known.sum()) if "loss" in columns else 0,
-        **_quickest(columns),
+        **_lacking("loss", columns.get("loss"), columns[STEP]),
+        **_speed(columns),
+        failures=sum(event.get("event") == "recorder-failure" for event in view.events),
+        announced_steps=announced_steps(view),
         coverage=_coverage(view, columns),
     )
     return Measurement(
-        quantity=QUANTITY, value=Record(progress), by="corpus_progress/1", examined=view.rows, total=view.rows
+        quantity=QUANTITY, value=Record(progress), by="corpus_progress/2", examined=view.rows, total=view.rows
     )
 
 
@@ -67,33 +68,41 @@ def _finite(value: float) -> float | None:
     return value if 0 < value < math.inf else None
 
 
+def announced_steps(view: RunView) -> int | None:
+    """Return how many steps the end of the run tells of, None where it tells none."""
+    told = [event.get("steps") for event in view.events if event.get("event") == "end"]
+    return next((steps for steps in reversed(told) if type(steps) is int), None)
+
+
 def equal_runs(columns: Mapping[str, statistics.Dense]) -> tuple[EqualLosses, ...]:
-    """Return the longest runs of two and more bit-equal losses, the longest first, with what else stood still there."""
+    """Return the runs of equal losses that rounding explains worst, with what else stood still there."""
     import numpy as np
 
     if "loss" not in columns:
         return ()
-    loss = columns["loss"]
-    rows = np.flatnonzero(loss.known)
-    bits = loss.values[rows].view(np.int64)
-    begins = np.flatnonzero(np.r_[True, bits[1:] != bits[:-1]]) if len(rows) else rows
-    lengths = np.diff(np.r_[begins, len(rows)])
-    longest = np.argsort(-lengths, kind="stable")[:LISTED_RUNS]
-    spans = [rows[begins[at] : begins[at] + lengths[at]] for at in longest if lengths[at] > 1]
-    return tuple(_run(columns, span[0], span[-1], len(span)) for span in spans)
+    loss, gradient = columns["loss"], columns.get("grad_norm")
+    rows, found = np.flatnonzero(loss.known), []
+    for begin, one in statistics.stretches_at(loss, columns[STEP]):
+        first, last = int(rows[begin]), int(rows[begin + one.length - 1])
+        norms = gradient.values[first : last + 1] if gradient is not None else None
+        found.append(
+            EqualLosses(
+                first_step=_whole(one.first_step),
+                last_step=_whole(one.last_step),
+                length=one.length,
+                loss=one.value,
+                grad_norm=float(norms[0]) if norms is not None else None,
+                grad_norm_equal=bool((norms == norms[0]).all()) if norms is not None else None,
+                last_row=last == len(loss.values) - 1,
+                jump=one.jump,
+                changes=one.changes,
+            )
+        )
+    return tuple(found)
 
 
-def _run(columns: Mapping[str, statistics.Dense], first: int, last: int, length: int) -> EqualLosses:
-    gradient = columns["grad_norm"].values[first : last + 1] if "grad_norm" in columns else None
-    return EqualLosses(
-        first_step=_step(columns, first),
-        last_step=_step(columns, last),
-        length=length,
-        loss=float(columns["loss"].values[first]),
-        grad_norm=float(gradient[0]) if gradient is not None else None,
-        grad_norm_equal=bool((gradient == gradient[0]).all()) if gradient is not None else None,
-        last_row=bool(last == len(columns[STEP].values) - 1),
-    )
+def _whole(step: float | None) -> int | None:
+    return None if step is None else int(step)
 
 
 def _step(columns: Mapping[str, statistics.Dense], row: int) -> int | None:
@@ -101,21 +110,25 @@ def _step(columns: Mapping[str, statistics.Dense], row: int) -> int | None:
     return int(steps.values[row]) if steps.known[row] else None
 
 
-def _quickest(columns: Mapping[str, statistics.Dense]) -> Mapping[str, Any]:
-    """Return the median wall time, and the least time below which no three steps in a row all stay."""
+def _lacking(what: str, column: statistics.Dense | None, steps: statistics.Dense) -> Mapping[str, Any]:
+    """Return how many steps have no finite number in any row, and the least of them."""
     import numpy as np
 
-    rows = np.flatnonzero(columns["wall_ms"].known) if "wall_ms" in columns else ()
-    if len(rows) < IN_A_ROW:
-        return dict.fromkeys(("wall_ms_median", "quickest_ms", "quickest_step"))
-    held = columns["wall_ms"].values[rows]
-    slowest = np.max(np.lib.stride_tricks.sliding_window_view(held, IN_A_ROW), axis=1)
-    at = int(slowest.argmin())
-    return {
-        "wall_ms_median": float(np.median(held)),
-        "quickest_ms": float(slowest[at]),
-        "quickest_step": _step(columns, rows[at]),
-    }
+    every = np.unique(steps.values[steps.known])
+    without = every if column is None else np.setdiff1d(every, steps.values[steps.known & column.known])
+    return {f"steps_without_{what}": len(without), f"first_without_{what}": int(without[0]) if len(without) else None}
+
+
+def _speed(columns: Mapping[str, statistics.Dense]) -> Mapping[str, Any]:
+    """Return the steps far quicker than the others: by the process's CPU time, which neighbours hardly move."""
+    timed = {name: columns[name] for name in ("cpu_ms", "wall_ms") if name in columns}
+    whole = (name for name, column in timed.items() if bool((column.known & (column.values > 0)).all()))
+    name = next(whole, "wall_ms")
+    column, steps = timed.get(name), columns[STEP]
+    if column is not None:
+        column = statistics.Dense(column.values, column.state, column.known & (column.values > 0))
+    quick = statistics.quick_steps(column, steps) if column is not None else None
+    return {"speed_from": name, "quick": quick, **_lacking("time", column, steps)}
 
 
 def _coverage(view: RunView, columns: Mapping[str, statistics.Dense]) -> tuple[Coverage, ...]:

@@ -6,6 +6,7 @@ Reads what the recorder wrote while the process lived; it asks no device itself 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,9 @@ from weighbridge.limits import plain
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
+from weighbridge.verifiers.corpus_progress import announced_steps
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
+from weighbridge.views.run import STEP, RunView
 
 DEVICE = "device"
 FAILURE = "recorder-failure"
@@ -47,11 +50,12 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
             remedy="mend what the recorder-failure event in events.jsonl names, and record the run again",
         )
     seen: Counter[str] = Counter()
-    rows = []
+    rows, of_run = [], _of_run(views[0])
     for event in events or [{}]:
         place = f"step {event.get('step')}" if event else NO_PROBE
         seen[place] += 1
-        rows.append(_probe(event, facts, pid, place if seen[place] == 1 else f"{place} ({seen[place]})"))
+        name = place if seen[place] == 1 else f"{place} ({seen[place]})"
+        rows.append(dataclasses.replace(_probe(event, facts, pid, name), **of_run))
     return Measurement(
         quantity="device_evidence",
         value=Rows("place", tuple(rows)),
@@ -73,11 +77,31 @@ def _costs_evidence(event: Fields) -> bool:
     return event.get("event") == FAILURE and not spared
 
 
+def _of_run(view: RunView) -> Mapping[str, Any]:
+    """Return what every probe of a run is held against: the steps that were logged, and failures of the recorder."""
+    logged = view.column(STEP)
+    steps = logged.step if logged is not None else ()
+    return {
+        "first_step": min(steps, default=None),
+        "last_step": max(steps, default=None),
+        "failures": sum(event.get("event") == "recorder-failure" for event in view.events),
+        "steps": len(set(steps)),
+        "announced_steps": announced_steps(view),
+    }
+
+
 def _probe(event: Fields, facts: Fields, pid: int, place: str) -> DeviceProbe:
     size, names, why = event.get("allocated_bytes"), event.get("op_names"), event.get("why")
+    step: Any = event.get("step")
     named = names if isinstance(names, Mapping) else {}
     return DeviceProbe(
         place=place,
+        step=step if type(step) is int else None,
+        first_step=None,
+        last_step=None,
+        steps=0,
+        announced_steps=None,
+        failures=0,
         requested=_text(facts.get("requested_device")),
         resolved=_text(facts.get("resolved_device")),
         pid=pid,
@@ -124,11 +148,12 @@ def _listed(event: Fields, key: str) -> Sequence[Any]:
 def _witness(event: Fields, witness: object) -> Witness:
     if not isinstance(witness, Mapping) or not isinstance(witness.get("by"), str):
         raise _refuse(event, "witnesses", "a list of witnesses with a name each (by)")
-    pid, used, inside = witness.get("pid"), witness.get("used_mib"), {**witness, "step": event.get("step")}
+    pid, inside = witness.get("pid"), {**witness, "step": event.get("step")}
+    used: Any = witness.get("used_mib")
     return Witness(
         by=_text(witness["by"]),
         pid=pid if type(pid) is int else None,
-        used_mib=used if type(used) in (int, float) else None,
+        used_mib=used if type(used) in (int, float) and 0 <= used < math.inf else None,
         files=tuple(map(_text, _listed(inside, "files"))) if "files" in witness else None,
     )
 
@@ -148,7 +173,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     view = views[0]
     kept = _probes(view.events)[-CANARY_PROBES:]
     step = kept[-1].get("step") if kept else 0
-    counts = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
+    counts: dict[str, Any] = {name: {"cpu": 3, "meta": 1 + place, "xla": 5} for place, name in enumerate(COUNTS)}
     witness = Witness(by="canary", pid=1, used_mib=0.5, files=("/dev/null",))
     found: Fields = {**counts, "dispatch": "canary", "allocated_bytes": 1, "witnesses": [plain(witness)]}
     laid = view.with_events([*kept[:-1], {"event": DEVICE, "step": step, **found, "op_names": {}, "why": {}}])
@@ -156,7 +181,7 @@ def canary(views: Views, _options: Fields, measured: Measurement) -> Canary:
     # Written by hand: an expectation from this instrument's own code would be as blind as the instrument.
     expected = DeviceProbe(
         place="", requested="canary", resolved="meta", pid=1, **counts, op_names={}, dispatch="canary",
-        allocated_bytes=1, witnesses=(witness,), why={},
+        allocated_bytes=1, witnesses=(witness,), why={}, step=step if type(step) is int else None, **_of_run(laid),
     )  # fmt: skip
 
     def seen(result: Measurement | Unmeasured) -> bool:

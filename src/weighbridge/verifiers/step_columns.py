@@ -31,6 +31,8 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             logged_as=view.logged_as[name] or name,
             **statistics.counts(column, columns[STEP]),
             **statistics.shape(column),
+            **statistics.levels(column, columns[STEP]),
+            quick=statistics.quick_steps(column, columns[STEP]) if name.endswith("_ms") else None,
             rank_correlation_root_n=ranks[name][0],
             correlated_with=ranks[name][1],
             relations=related[name],
