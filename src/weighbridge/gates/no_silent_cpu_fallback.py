@@ -195,27 +195,24 @@ def _unprobed(rows: Sequence[DeviceProbe], limits: Limits) -> tuple[str, Fields]
         return "recorder-failure", told
     if any(row.announced_steps not in (None, row.steps) for row in rows):
         return "steps-not-recorded", told
-    steps = sorted({row.step for row in rows if row.step is not None})
-    first, last = run.first_step, run.last_step
-    if not all(_inside(row) for row in rows) or first is None or last is None:
-        outside = [row.place for row in rows if not _inside(row)]
-        return "outside-run", {"probes": outside, "first_step": first, "last_step": last}
-    apart = max(
-        after - before for before, after in itertools.pairwise([first, *steps, max(row.last_step or 0 for row in rows)])
-    )
-    if len(steps) < min(limits.min_probes, run.steps) or apart > limits.max_unprobed_steps:
-        return "few-probes", {
-            "probes": len(steps),
-            "needed": limits.min_probes,
-            "apart": apart,
-            "allowed": limits.max_unprobed_steps,
-        }
+    outside = [row.place for row in rows if not _ends(row)]
+    if outside:
+        return "outside-run", {"probes": outside, "first_step": run.first_step, "last_step": run.last_step}
+    marks = sorted(mark for row in rows for mark in _ends(row))
+    apart = max(after - before for before, after in itertools.pairwise(marks))
+    probed = len({row.step for row in rows})
+    if probed < min(limits.min_probes, run.steps) or apart > limits.max_unprobed_steps:
+        needed: Fields = {"needed": limits.min_probes, "allowed": limits.max_unprobed_steps}
+        return "few-probes", {"probes": probed, "apart": apart, **needed}
     return None
 
 
-def _inside(row: DeviceProbe) -> bool:
-    ends = row.step, row.first_step, row.last_step
-    return None not in ends and row.first_step <= row.step <= row.last_step  # type: ignore[operator]
+def _ends(row: DeviceProbe) -> tuple[int, ...]:
+    """Return the first step of the run, the probed one and the last, or nothing where the run did not log it."""
+    if row.first_step is None or row.step is None or row.last_step is None:
+        return ()
+    ends = row.first_step, row.step, row.last_step
+    return ends if row.first_step <= row.step <= row.last_step else ()
 
 
 def matches(device: str, wanted: str) -> bool:

@@ -30,6 +30,7 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
+from weighbridge.clauses.run_columns import MOST_FLOPS_PER_S, SpeedFault
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
@@ -138,6 +139,14 @@ class Limits:
                                 of_step=OrderFault(code="gap", field="largest_gap"))),
     ] = None  # fmt: skip
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
+    allow_undecided: Annotated[
+        tuple[str, ...], Doc("columns, each by its own name, that may be too short to tell from uniform noise")
+    ] = ()
+    max_flops_per_s: Annotated[
+        float,
+        Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
+            le=1e21, tight="down", must="at most", fault=SpeedFault()),
+    ] = MOST_FLOPS_PER_S  # fmt: skip
     rate_tolerance: Annotated[
         float,
         Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
@@ -149,25 +158,30 @@ def check(limits: Limits, measure: Measure) -> list[str]:
     """Return what is wrong with limits that are each in order alone."""
     width = math.inf if measure.steps is None else measure.steps[1] - measure.steps[0] + 1
     narrow = f"steps: a window of {width} steps cannot hold min_steps: {limits.min_steps}"
-    return [narrow] if width < limits.min_steps else []
+    globs = [name for name in limits.allow_undecided if any(sign in name for sign in "*?[")]
+    return [*([narrow] if width < limits.min_steps else []),
+            *(f"allow_undecided: {name} is no column; name each by itself" for name in globs)]  # fmt: skip
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Hold every required metric, the order of the steps and every column's basis against the contract."""
     rows = {row.column: row for row in rows_of(evidence, NEED, StepColumn)}
-    steps = rows.get(STEP)
-    order = steps.order if steps is not None else None
-    if steps is None or order is None or order.steps < limits.min_steps:
+    order = rows[STEP].order if STEP in rows else None
+    if order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
-    required = {name: _find(name, rows) for name in limits.required}
+    steps, required = rows[STEP], {name: _find(name, rows) for name in limits.required}
     offences = list(_order(order, steps, limits))
     for row in rows.values():
         if row is steps or row in required.values():
-            offences += _cells(row, steps, limits)
+            offences += _cells(row, steps, order, limits)
         offences += _basis(row, limits, rows)
     unseen = [Offence(place=name, code="absent") for name, row in required.items() if row is None]
-    unseen += [one for row in required.values() if row is not None for one in _filtered(row, limits)]
-    undecided = [row for row in required.values() if row and row is not steps and _is_undecided(row, limits)]
+    unseen += [
+        Offence(place=row.column, code="nan-filtered", figures={"logged_as": row.logged_as, "finite": row.finite})
+        for row in required.values()
+        if row and row.nan_filtered and not _named(row, limits.allow_filtered)
+    ]
+    undecided = [row for row in required.values() if row and _is_undecided(row, limits)]
     figures: Fields = {
         "steps": order.steps, "rows": steps.rows, "resumptions": order.resumptions, "bases": _bases(rows)
     }  # fmt: skip
@@ -177,8 +191,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if unseen:
         return blocked(unseen[0].code, figures, offences=unseen, of=len(looked), unit="columns")
     if undecided:
-        short = undecided[0]
-        return blocked("undecided", {"column": short.column, "samples": short.finite, "columns": len(undecided)})
+        short: Fields = {"column": undecided[0].column, "samples": undecided[0].finite}
+        return blocked("column-undecided", {**short, "columns": [row.column for row in undecided]})
     return passed(looked=looked, unit="columns", figures=figures)
 
 
@@ -201,14 +215,14 @@ def _most(row: StepColumn, steps: StepColumn, limits: Limits) -> float:
     """Return the most steps that a column may be without a number: as declared, or what leaves out none of its own."""
     if limits.max_gap is not None:
         return limits.max_gap
-    interval = row.interval if row.interval is not None and row.samples >= REGULAR else steps.interval
+    interval = row.interval if row.samples >= REGULAR else steps.interval
     return math.ceil(2 * (interval or 1)) - 1
 
 
 REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step
 
 
-def _cells(row: StepColumn, steps: StepColumn, limits: Limits) -> Iterator[Offence]:
+def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits) -> Iterator[Offence]:
     """Yield what keeps a column from having one finite number wherever it owes one."""
     counted: Fields = {key: getattr(row, key) for key in ("rows", "steps_missing", "missing", "nan", "infinite")}
     most, hole = _most(row, steps, limits), row.largest_hole
@@ -216,49 +230,44 @@ def _cells(row: StepColumn, steps: StepColumn, limits: Limits) -> Iterator[Offen
     for code, broken, first in (
         ("unreadable", row.unreadable, row.first_unreadable_step),
         ("no-step", row is steps and row.missing, None),
-        ("missing", row is not steps and hole > most and not lost, row.hole_after_step),
+        ("missing", hole > most and not lost, row.hole_after_step),
         ("non-finite", row.nan or row.infinite, row.first_non_finite_step),
         ("repeated-steps", row is not steps and row.logged_twice > limits.max_repeated_steps, row.first_logged_twice),
     ):
         if broken:
             more: dict[str, Json] = {"unreadable": row.unreadable, "found": row.logged_twice, "first_step": first}
-            more |= {"limit": limits.max_repeated_steps, "steps": steps.order.steps if steps.order else 0}
-            more |= {"hole": hole, "most": most}
+            more |= {"limit": limits.max_repeated_steps, "steps": order.steps, "hole": hole, "most": most}
             yield Offence(place=row.column, code=code, figures={**counted, **more})
 
 
-def _filtered(row: StepColumn, limits: Limits) -> Iterator[Offence]:
-    if row.nan_filtered and not any(listed(name, limits.allow_filtered) for name in (row.column, row.logged_as)):
-        yield Offence(place=row.column, code="nan-filtered", figures={"logged_as": row.logged_as, "finite": row.finite})
+def _named(row: StepColumn, globs: Sequence[str]) -> bool:
+    return any(listed(name, globs) for name in (row.column, row.logged_as))
 
 
 def _is_undecided(row: StepColumn, limits: Limits) -> bool:
-    names, excused = (row.column, row.logged_as), (*limits.allow_constant, *limits.allow_noise)
-    return basis_of(row).basis is ColumnBasis.UNDECIDED and not any(listed(name, excused) for name in names)
+    return basis_of(row).basis is ColumnBasis.UNDECIDED and not _named(row, limits.allow_noise + limits.allow_undecided)
 
 
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
     """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
-    basis, names = basis_of(row).basis, (row.column, row.logged_as)
-    may_stand_still = any(listed(name, limits.allow_constant) for name in names)
-    for forbidden, allowed in ((ColumnBasis.CONSTANT, limits.allow_constant), (ColumnBasis.NOISE, limits.allow_noise)):
-        if basis is forbidden and not any(listed(name, allowed) for name in names):
-            yield Offence(place=row.column, code=str(basis), figures={key: getattr(row, key) for key in STATISTICS})
-    if not may_stand_still and basis is not ColumnBasis.CONSTANT:
-        for stretch in column_basis.placeholders(row)[:1]:
-            yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
+    basis, constant = basis_of(row).basis, _named(row, limits.allow_constant)
+    told: Fields = {key: getattr(row, key) for key in STATISTICS}
+    if basis is ColumnBasis.CONSTANT and not constant:
+        yield Offence(place=row.column, code="constant", figures=told)
+    if basis is ColumnBasis.NOISE and not _named(row, limits.allow_noise):
+        yield Offence(place=row.column, code="noise", figures=told)
+    stretch = next(iter(column_basis.placeholders(row)), None)
+    if stretch is not None and basis is not ColumnBasis.CONSTANT and not constant:
+        yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
     quick = column_basis.too_quick(row)
     if quick is not None and column_basis.tells_speed(row.column, rows):
         yield Offence(place=row.column, code="impossible-speed", figures=plain(quick))
+    if row.flops_per_s is not None and row.flops_per_s > limits.max_flops_per_s:
+        speed: Fields = {"flops_per_s": row.flops_per_s, "most": limits.max_flops_per_s}
+        yield Offence(place=row.column, code="beyond-hardware", figures=speed)
     if wrong := column_basis.impossible(row):
-        first = row.first_not_positive_step
-        figures: Fields = {
-            "wrong": wrong,
-            "negative": row.negative,
-            "zeros": row.zeros,
-            "samples": row.finite,
-            "step": first,
-        }
+        held: Fields = {"negative": row.negative, "zeros": row.zeros, "samples": row.finite}
+        figures: Fields = {"wrong": wrong, **held, "step": row.first_not_positive_step}
         yield Offence(place=row.column, code="impossible", figures=figures)
     rate, tolerance = row.rate, limits.rate_tolerance
     if rate is not None and not 1 - tolerance <= rate.over_tokens <= 1 + tolerance:
@@ -339,7 +348,7 @@ def _row_lost(row: StepColumn, limits: Limits) -> StepColumn | None:
 def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     rows = rows_of(evidence, NEED, StepColumn)
     mine = set(_promised(rows, limits).values()).intersection(places)
-    mine -= {row.column for row in rows if any(listed(n, limits.allow_filtered) for n in (row.column, row.logged_as))}
+    mine -= {row.column for row in rows if _named(row, limits.allow_filtered)}
     moved = [replace(row, nan_filtered=True) if row.column in mine else row for row in rows]
     why = "not required, or allowed by the contract"
     return Damage(with_rows(evidence, NEED, moved), frozenset(mine)) if mine else NotApplicable(why)
@@ -347,8 +356,7 @@ def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dama
 
 def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
     def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
-        allowed = any(listed(name, getattr(limits, globs)) for name in (row.column, row.logged_as))
-        return None if allowed else change(row)
+        return None if _named(row, getattr(limits, globs)) else change(row)
 
     return in_rows(name, code, NEED, StepColumn, changed, why="the contract allows it of every column")
 
@@ -370,18 +378,18 @@ def _too_quick(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> D
 
 def _too_short(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Leave so few samples of the required columns that must be measured that noise cannot be ruled out."""
-    excused = (*limits.allow_constant, *limits.allow_noise)
     rows = rows_of(evidence, NEED, StepColumn)
-    wanted = {
-        row.column
-        for row in rows
-        if row.column in _promised(rows, limits).values()
-        and row.column in places
-        and row.order is None
-        and not any(listed(name, excused) for name in (row.column, row.logged_as))
-    }
-    moved = [column_basis.as_undecided(row) if row.column in wanted else row for row in rows]
-    return Damage(with_rows(evidence, NEED, moved), frozenset()) if wanted else NotApplicable("none must be measured")
+    mine = set(_promised(rows, limits).values()).intersection(places)
+    mine -= {row.column for row in rows if _named(row, limits.allow_noise + limits.allow_undecided)}
+    moved = [column_basis.as_undecided(row) if row.column in mine else row for row in rows]
+    return Damage(with_rows(evidence, NEED, moved), frozenset()) if mine else NotApplicable("none must be measured")
+
+
+def _impossible(name: str, columns: Sequence[str], change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
+    def changed(row: StepColumn, _limits: Limits) -> StepColumn | None:
+        return change(row) if row.column in columns else None
+
+    return in_rows(name, "impossible", NEED, StepColumn, changed, why="every column may hold that")
 
 
 def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
@@ -413,9 +421,10 @@ KIND = Kind(
         "noise": Outcome.FAIL,
         "placeholder": Outcome.FAIL,
         "impossible-speed": Outcome.FAIL,
+        "beyond-hardware": Outcome.FAIL,
         "impossible": Outcome.FAIL,
         "inconsistent": Outcome.FAIL,
-        "undecided": Outcome.BLOCKED,
+        "column-undecided": Outcome.BLOCKED,
         "too-few-steps": Outcome.BLOCKED,
     },
     judge=judge,
@@ -434,32 +443,12 @@ KIND = Kind(
         _invented("one value on all but a few samples", "constant", "allow_constant", column_basis.as_nearly_constant),
         _invented("a placeholder from one step to another", "placeholder", "allow_constant", _only_in_part),
         Falsifier("steps too quick to have trained", "impossible-speed", _too_quick),
-        in_rows(
-            "a time below zero",
-            "impossible",
-            NEED,
-            StepColumn,
-            lambda row, _: replace(row, negative=1) if row.column in column_basis.NOT_BELOW_ZERO else None,
-            why="every column may be negative",
-        ),
-        in_rows(
-            "a step without tokens, or in no time",
-            "impossible",
-            NEED,
-            StepColumn,
-            lambda row, _: replace(row, zeros=1) if row.column in column_basis.ABOVE_ZERO else None,
-            why="every column may be zero",
-        ),
-        in_rows(
-            "a rate that was zero throughout",
-            "impossible",
-            NEED,
-            StepColumn,
-            lambda row, _: replace(row, zeros=row.finite) if row.column in column_basis.NOT_ALL_ZERO else None,
-            why="every column may be zero throughout",
-        ),
-        Falsifier("a required metric of too few samples to tell", "undecided", _too_short, Outcome.BLOCKED),
+        _impossible("a time below zero", column_basis.NOT_BELOW_ZERO, lambda row: replace(row, negative=1)),
+        _impossible("a step without tokens, or in no time", column_basis.ABOVE_ZERO, lambda row: replace(row, zeros=1)),
+        _impossible("a rate that was zero throughout", column_basis.NOT_ALL_ZERO,
+                    lambda row: replace(row, zeros=row.finite)),
+        Falsifier("a required metric of too few samples to tell", "column-undecided", _too_short, Outcome.BLOCKED),
         _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),
         _invented("noise that hardly moves", "noise", "allow_noise", column_basis.as_faint_noise),
     ),
-)
+)  # fmt: skip

@@ -19,9 +19,12 @@ from weighbridge.clauses.clause import Clause, Requires, Whole
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, series_of
 from weighbridge.clauses.run_columns import (
     GENUINE,
+    MOST_FLOPS_PER_S,
     SAMPLES,
     STATISTICS,
+    SpeedFault,
     StatisticFault,
+    beyond_hardware,
     changed,
     inside,
     kind_of_column,
@@ -68,11 +71,15 @@ class Limits:
     min_samples: Annotated[
         int | None, Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up")
     ] = None
-
     repeated: Annotated[
         Repeated | None,
         Doc("which row counts of a step that is logged again, by a resumed run, say; without it none may be"),
     ] = None
+    max_flops_per_s: Annotated[
+        float,
+        Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
+            le=1e21, tight="down", must="at most", fault=SpeedFault(), comes_to="BLOCKED"),
+    ] = MOST_FLOPS_PER_S  # fmt: skip
 
     @property
     def needed(self) -> int:
@@ -127,6 +134,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         return found, {**told, **of, "steps": list(limits.steps), **_slowest(evidence, limits)}
 
     return (
+        Requires(code="beyond-hardware", lacking=lambda evidence: beyond_hardware(evidence, limits.max_flops_per_s)),
         Requires(code="placeholder-rows", lacking=lambda evidence: placeholder_rows(evidence, limits.steps)),
         Requires(code="too-few-samples", lacking=too_few),
         Requires(code="repeated-steps", lacking=repeats),
@@ -220,6 +228,7 @@ KIND = kind_of_column(
     clauses=clauses,
     codes={
         "over-budget": Outcome.FAIL,
+        "beyond-hardware": Outcome.BLOCKED,
         "placeholder-rows": Outcome.BLOCKED,
         "too-few-samples": Outcome.BLOCKED,
         "repeated-steps": Outcome.BLOCKED,

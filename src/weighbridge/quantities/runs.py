@@ -116,6 +116,10 @@ class StepColumn:
     first_not_positive_step: Annotated[int | float | None, Doc("step of the first of both", unit="step", typical=None)]
     stretches: Annotated[tuple[Stretch, ...], Doc("least likely runs of equal samples, at most 8", typical=())]
     quick: Annotated[QuickSteps | None, Doc("of times alone: steps far quicker than the others", typical=None)]
+    flops_per_s: Annotated[
+        float | None,
+        Doc("of wall_ms alone: 6 × parameters × tokens / its median, where all are known", unit="1/s", typical=None),
+    ]
     range_over_std: Annotated[float, Doc("(max - min) / population standard deviation", typical=5.1)]
     uniform_ks_root_n: Annotated[
         float, Doc("Kolmogorov–Smirnov distance to the uniform law on [min, max] × √n", typical=3.2)

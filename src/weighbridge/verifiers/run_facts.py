@@ -48,7 +48,7 @@ class Told:
 def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """Gather the facts of a run."""
     view: RunView = views[0]
-    found = {name: _reported(view, section, key) for name, (section, key) in REPORTED.items()}
+    found = {name: reported(view, section, key) for name, (section, key) in REPORTED.items()}
     facts = [_fact(name, value, Basis.REPORTED) for name, value in found.items() if value is not None and value != ""]
     facts += [
         _fact("rows", view.rows, Basis.MEASURED),
@@ -80,7 +80,8 @@ def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ..
     return Fact(name=name, value=value, basis=basis, contradicted_by=contradicted_by)
 
 
-def _reported(view: RunView, section: str, key: str) -> str | int | float | None:
+def reported(view: RunView, section: str, key: str) -> str | int | float | None:
+    """Return what run.json says, in a section or at the top, where that is a text or a number."""
     inside = view.facts.get(section) if section else view.facts
     value = inside.get(key) if isinstance(inside, Mapping) else None
     value = view.facts.get(key) if value is None else value
@@ -116,7 +117,7 @@ def tokens_told(view: RunView) -> Iterator[Told]:
 
 def declared_tokens(view: RunView) -> int | None:
     """Multiply the reported sequence length and batch size, where both are whole numbers."""
-    length, batch = _reported(view, "data", "seq_len"), _reported(view, "data", "batch_size")
+    length, batch = reported(view, "data", "seq_len"), reported(view, "data", "batch_size")
     if isinstance(length, int) and isinstance(batch, int) and length > 0 and batch > 0:
         return length * batch
     return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from weighbridge.model import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.run_logs import column_statistics as statistics
+from weighbridge.verifiers.run_facts import reported, tokens_told
 from weighbridge.verifiers.step_series import spread, stranger
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
@@ -33,6 +36,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             **statistics.shape(column),
             **statistics.levels(column, columns[STEP]),
             quick=statistics.quick_steps(column, columns[STEP]) if name.endswith("_ms") else None,
+            flops_per_s=_flops_per_s(view, column) if name == "wall_ms" else None,
             rank_correlation_root_n=ranks[name][0],
             correlated_with=ranks[name][1],
             relations=related[name],
@@ -46,11 +50,23 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     return Measurement(
         quantity=QUANTITY,
         value=Rows("column", rows),
-        by="step_columns/2",
+        by="step_columns/3",
         basis=dict.fromkeys(columns, Basis.MEASURED if view.origin is Origin.LIVE else Basis.REPORTED),
         examined=sum(row.samples + row.missing + row.unreadable for row in rows),
         total=view.rows * len(rows),
     )
+
+
+def _flops_per_s(view: RunView, wall_ms: statistics.Dense) -> float | None:
+    """Return the work of a step, 6 × parameters × tokens, over its median time; None where one of them is unknown.
+
+    Forward and backward take 2 and 4 operations for each parameter and token.
+    """
+    parameters, told = reported(view, "model", "parameters"), next(tokens_told(view), None)
+    times = wall_ms.values[wall_ms.known & (wall_ms.values > 0)]
+    if not isinstance(parameters, int) or parameters < 1 or told is None or not len(times):
+        return None
+    return 6.0 * parameters * told.value / (float(median(times.tolist())) / 1000)
 
 
 def _windowed(view: RunView, options: Fields) -> RunView:
