@@ -41,6 +41,8 @@ BY_CHANCE = 1e-6  # how often rounding may be expected to give such a stretch in
 CONSTANT_SHARE = 0.9  # of the samples of what a step gives, that hold one value
 QUICK_SHARE = 0.2  # of the least time of the other steps: quicker ones did no work
 OF_A_STEP = ("loss", "grad_norm")  # what every step gives anew, besides its times and rates
+# A process drives one device, and the fastest of 2025 does 2e16 operations a second at 4 bits.
+MOST_FLOPS_PER_S = 1e17
 ABOVE_ZERO = ("wall_ms", "tokens", "tokens_per_sec")
 NOT_BELOW_ZERO = (*ABOVE_ZERO, "cpu_ms", "lr", "grad_norm")
 NOT_ALL_ZERO = ("lr", "tokens", "grad_norm", "cpu_ms")

@@ -39,8 +39,6 @@ from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
 SAMPLES, COLUMNS = "samples", "columns"
 INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
 CUT = 4096  # samples that trials need of a long column
-# A process drives one device. The fastest accelerator of 2025 multiplies 2e16 times a second at 4 bits.
-MOST_FLOPS_PER_S = 1e17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,28 +284,6 @@ def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
         return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
 
     return breaks("placeholders at the end", stands_still), breaks("steps too quick to have trained", too_quick)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedFault:
-    """Fault of the most work that a wall time may imply."""
-
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the columns with this speed where one is known."""
-        rows = rows_of(evidence, COLUMNS, StepColumn)
-        timed = frozenset(row.column for row in rows if row.flops_per_s is not None)
-        moved = [replace(row, flops_per_s=value) if row.column in timed else row for row in rows]
-        if timed:
-            laid = with_rows(evidence, COLUMNS, moved)
-            yield Injected("faster than any hardware", "beyond-hardware", laid, timed.intersection(places))
-
-
-def beyond_hardware(evidence: Evidence, most: float) -> Fields | None:
-    """Return how much work the wall times of the run imply, where no hardware does as much."""
-    speeds = (row.flops_per_s for row in rows_of(evidence, COLUMNS, StepColumn) if row.flops_per_s is not None)
-    return next(({"flops_per_s": speed, "most": most} for speed in speeds if speed > most), None)
 
 
 def rows_that_count(steps: Sequence[int], window: tuple[int, int], which: str | None) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from weighbridge.clauses import column_basis
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
-from weighbridge.clauses.faults import Injected, in_rows
+from weighbridge.clauses.faults import Injected, RowsFault, Way, in_rows
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -30,7 +30,6 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
-from weighbridge.clauses.run_columns import MOST_FLOPS_PER_S, SpeedFault
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
@@ -98,6 +97,15 @@ class RateFault:
             yield Injected(way, "inconsistent", with_rows(evidence, NEED, moved), frozenset(rated))
 
 
+def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
+    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
+
+
+SPEED = RowsFault(
+    need=NEED, row=StepColumn, ways=(Way("faster than any hardware", "beyond-hardware", _as_fast),)
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """Which rows are described."""
@@ -145,8 +153,8 @@ class Limits:
     max_flops_per_s: Annotated[
         float,
         Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
-            le=1e21, tight="down", must="at most", fault=SpeedFault()),
-    ] = MOST_FLOPS_PER_S  # fmt: skip
+            le=1e21, tight="down", must="at most", fault=SPEED),
+    ] = column_basis.MOST_FLOPS_PER_S  # fmt: skip
     rate_tolerance: Annotated[
         float,
         Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",

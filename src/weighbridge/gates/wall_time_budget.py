@@ -11,20 +11,20 @@ import math
 import operator
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires, Whole
-from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, series_of
+from weighbridge.clauses.column_basis import MOST_FLOPS_PER_S
+from weighbridge.clauses.faults import Injected
+from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, series_of, with_rows
 from weighbridge.clauses.run_columns import (
+    COLUMNS,
     GENUINE,
-    MOST_FLOPS_PER_S,
     SAMPLES,
     STATISTICS,
-    SpeedFault,
     StatisticFault,
-    beyond_hardware,
     changed,
     inside,
     kind_of_column,
@@ -35,8 +35,23 @@ from weighbridge.clauses.run_columns import (
 )
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Outcome
+from weighbridge.quantities.runs import StepColumn
 
 OVER = StatisticFault(code="over-budget")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedFault:
+    """Fault of the most work that the run's wall times may imply."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: float, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the columns with this speed where one is known."""
+        rows = rows_of(evidence, COLUMNS, StepColumn)
+        moved = [row if row.flops_per_s is None else replace(row, flops_per_s=value) for row in rows]
+        if moved != list(rows):
+            yield Injected("faster than any hardware", "beyond-hardware", with_rows(evidence, COLUMNS, moved))
 
 
 class Repeated(enum.StrEnum):
@@ -106,6 +121,11 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     must, budget = ("below", limits.below_ms) if limits.below_ms is not None else ("at most", limits.at_most_ms)
     assert budget is not None
 
+    def too_fast(evidence: Evidence) -> Fields | None:
+        speeds = (row.flops_per_s for row in rows_of(evidence, COLUMNS, StepColumn) if row.flops_per_s is not None)
+        fastest, most = max(speeds, default=0.0), limits.max_flops_per_s
+        return {"flops_per_s": fastest, "most": most} if fastest > most else None
+
     def repeats(evidence: Evidence) -> Fields | None:
         steps = Counter(inside(evidence, limits.steps)[0])
         again = sorted(step for step, times in steps.items() if times > 1)
@@ -134,7 +154,7 @@ def clauses(limits: Limits) -> Sequence[Clause]:
         return found, {**told, **of, "steps": list(limits.steps), **_slowest(evidence, limits)}
 
     return (
-        Requires(code="beyond-hardware", lacking=lambda evidence: beyond_hardware(evidence, limits.max_flops_per_s)),
+        Requires(code="beyond-hardware", lacking=too_fast),
         Requires(code="placeholder-rows", lacking=lambda evidence: placeholder_rows(evidence, limits.steps)),
         Requires(code="too-few-samples", lacking=too_few),
         Requires(code="repeated-steps", lacking=repeats),
