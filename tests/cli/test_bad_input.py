@@ -66,7 +66,7 @@ def checkpoint(name: str, value: float = 1.0, tensor: str = "a") -> str:
 def timed(folder: Path) -> None:
     (folder / "c.yaml").write_text(TIMED)
     for name, base in (("good.jsonl", 100), ("slow.jsonl", 900)):
-        rows = ({"step": step, "wall_ms": base + step * 7 % 5 + step / 9} for step in range(12))
+        rows = ({"step": step, "wall_ms": base * (1 + step // 11) + step * 7 % 5 + step / 9} for step in range(12))
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

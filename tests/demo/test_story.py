@@ -48,8 +48,8 @@ def test_the_corpus_is_wrapped_once_and_that_is_told(told: str) -> None:
 
 def test_no_column_of_the_run_has_too_few_samples_to_tell_from_noise(told: str) -> None:
     part = step(told, "weighbridge verify builtin:training-run")
-    assert "loss: measured" in part
-    assert "too few samples" not in part
+    assert "loss: not uniform noise (" in " ".join(part.split())
+    assert "too few samples" not in " ".join(part.split())
 
 
 def test_the_good_import_is_the_same_and_the_mislabelled_one_is_told_apart_by_mechanism(told: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ from weighbridge.runner import judge, measure, seal
 def trainer_state(path: Path, *, every: int = 1, evaluate: int = 0, reached: int = 120, asked: int = 120) -> Path:
     """Write what the Trainer of Transformers writes: keys in order of the alphabet, summary and evaluation as rows."""
     history: list[dict[str, Any]] = []
+    chance = random.Random(7)
     for step in range(1, reached + 1):
-        stamp = {"epoch": step / 120, "step": step}
+        stamp = {"epoch": step / asked, "step": step}
         if step % every == 0:
-            noise = (step * 37 % 101) / 1000
-            rate = 0.001 * (1 - step / 200)
-            history.append({"grad_norm": 2 - noise, "learning_rate": rate, "loss": 3 - step / 100 + noise, **stamp})
+            norm, rate = 4 * (1 - step / 2 / asked) * chance.lognormvariate(0, 0.1), 0.001 * (1 - step / 2 / asked)
+            loss = norm**2 / 4 + chance.gauss(0, 0.02)
+            history.append({"grad_norm": norm, "learning_rate": rate, "loss": loss, **stamp})
         if evaluate and step % evaluate == 0:
-            history.append({"eval_loss": 3 - step / 90, "eval_runtime": 0.2 + step / 1e4, **stamp})
+            history.append(
+                {"eval_loss": 4 - 3 * step / asked, "eval_runtime": 0.2 * chance.lognormvariate(0, 0.1), **stamp}
+            )
     if reached >= asked:
         history.append({"step": reached, "total_flos": 0.0, "train_loss": 2.4, "train_runtime": 1.5})
-    state = {"global_step": reached, "max_steps": asked, "log_history": history, "epoch": reached / 120}
+    state = {"global_step": reached, "max_steps": asked, "log_history": history, "epoch": reached / asked}
     path.write_text(json.dumps(state, indent=2, sort_keys=True))
     return path
 

@@ -15,7 +15,7 @@ import pytest
 from tests.verifiers.logs_of_others import trainer_state, weighed
 
 from weighbridge.data import data_path
-from weighbridge.errors import SubjectError
+from weighbridge.errors import ContractError, SubjectError
 from weighbridge.model import Finding, Outcome, SubjectKind
 from weighbridge.pseudonym import default_key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
@@ -35,7 +35,7 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return {"loss": (self.linear(x) ** 2).mean()}
 data = [{"x": torch.randn(4)} for _ in range(32)]
-told = TrainingArguments(sys.argv[1], max_steps=24, logging_steps=int(sys.argv[2]), use_cpu=True, report_to=[],
+told = TrainingArguments(sys.argv[1], max_steps=24 * int(sys.argv[2]), logging_steps=int(sys.argv[2]), use_cpu=True, report_to=[],
                          save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=5)
 trainer = Trainer(Model(), told, train_dataset=data, eval_dataset=data[:4])
 trainer.train()
@@ -54,8 +54,24 @@ def came_to(finding: Finding) -> tuple[Outcome, str]:
 def test_logging_intervals_evaluation_and_summary_rows_are_no_offence(
     every: int, evaluate: int, tmp_path: Path
 ) -> None:
-    log = trainer_state(tmp_path / "trainer_state.json", every=every, evaluate=evaluate)
+    steps = 24 * every
+    log = trainer_state(tmp_path / "trainer_state.json", every=every, evaluate=evaluate, reached=steps, asked=steps)
     assert came_to(weighed(log, tmp_path, **{"with": METRICS})) == (Outcome.PASS, "pass")
+
+
+def test_a_log_too_short_to_tell_from_noise_is_blocked_unless_its_columns_are_named(tmp_path: Path) -> None:
+    log = trainer_state(tmp_path / "trainer_state.json", every=30, evaluate=7)
+    short = weighed(log, tmp_path, **{"with": METRICS})
+    assert came_to(short) == (Outcome.BLOCKED, "column-undecided")
+    assert short.verdict.figures == {"column": "loss", "samples": 4, "columns": ["loss", "grad_norm", "lr"]}
+    named = {**METRICS, "allow_undecided": ["loss", "grad_norm", "lr"]}
+    assert came_to(weighed(log, tmp_path, **{"with": named})) == (Outcome.PASS, "pass")
+    assert (
+        came_to(weighed(log, tmp_path, **{"with": {**named, "allow_undecided": ["loss", "lr"]}}))[1]
+        == short.verdict.code
+    )
+    with pytest.raises(ContractError, match="name each by itself"):
+        weighed(log, tmp_path, **{"with": {**METRICS, "allow_undecided": ["*"]}})
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -85,7 +101,7 @@ def test_the_canary_is_laid_over_the_last_column_whichever_it_is(last: str, tmp_
 
 def rows(*steps: int) -> str:
     return "".join(
-        json.dumps({"step": step, "loss": 3 - at / 90 + at * 37 % 101 / 99}) + "\n" for at, step in enumerate(steps)
+        json.dumps({"step": step, "loss": 9 * 0.97**at + at * 37 % 101 / 99}) + "\n" for at, step in enumerate(steps)
     )
 
 
@@ -244,6 +260,7 @@ def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_
         ("step,time_s\n0,0.85\n", {"wall_ms": "time_s"}, {}),
         ("step,time_s\n0,0.85\n", {"wall_ms": "time_s"}, {"wall_ms": "ms"}),
         ("step,power\n0,85 W\n", {"wall_ms": "power"}, {}),
+        ("step,time [s]\n0,0.85\n1,0.86\n", {"wall_ms": "time"}, {}),
     ],
 )
 def test_a_unit_that_contradicts_its_column_is_refused(text: str, columns: Any, units: Any, tmp_path: Path) -> None:
@@ -251,6 +268,14 @@ def test_a_unit_that_contradicts_its_column_is_refused(text: str, columns: Any, 
     with pytest.raises(SubjectError) as refused:
         open_run(tmp_path / "a.csv", columns, units)
     assert (refused.value.code, refused.value.where) == ("unit", str(tmp_path / "a.csv"))
+
+
+def test_a_unit_that_only_the_header_gives_is_converted_where_it_is_declared(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,time [s]\n0,0.85\n1,0.86\n")
+    assert list(open_run(tmp_path / "a.csv", {"wall_ms": "time"}, {"wall_ms": "s"}).dense("wall_ms").values) == [
+        850,
+        860,
+    ]
 
 
 def test_a_share_a_date_and_a_truth_value_are_no_loss(tmp_path: Path) -> None:
