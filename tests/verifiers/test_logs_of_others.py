@@ -34,9 +34,11 @@ class Model(torch.nn.Module):
         self.linear = torch.nn.Linear(4, 1)
     def forward(self, x):
         return {"loss": (self.linear(x) ** 2).mean()}
+torch.manual_seed(7)
 data = [{"x": torch.randn(4)} for _ in range(32)]
-told = TrainingArguments(sys.argv[1], max_steps=24 * int(sys.argv[2]), logging_steps=int(sys.argv[2]), use_cpu=True, report_to=[],
-                         save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=5)
+told = TrainingArguments(sys.argv[1], max_steps=60 * int(sys.argv[2]), logging_steps=int(sys.argv[2]),
+                         use_cpu=True, report_to=[], seed=7,
+                         save_strategy="no", disable_tqdm=True, eval_strategy="steps", eval_steps=20)
 trainer = Trainer(Model(), told, train_dataset=data, eval_dataset=data[:4])
 trainer.train()
 trainer.save_state()
