@@ -1,7 +1,9 @@
 """Weaken the judges that are not made of clauses, one place of their source each: an example or a trial must notice.
 
 Some mutants cannot be noticed: they change a figure that no example shows, or mean the same for all that can be
-measured. How many these are is counted for each kind, so that a new one is read by a person before the count is raised.
+measured. How many these are is counted for each kind, exactly, so that a new one is read by a person. The two of
+no-silent-cpu-fallback are `<=` in the place of `==` between a device and `auto` or `cpu`: no device's name sorts before
+these, and the contract's schema allows none other than cpu, cuda, mps and auto.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from weighbridge.model import Outcome, TrialResult
 
 FREE = [name for name, kind in KINDS.items() if not isinstance(kind.judge, ClauseJudge)]
 SILENT: Mapping[str, int] = {
-    "byte-identity": 0, "config-agreement": 0, "corpus-wrap-around": 4, "device-refusal": 3, "dtype-preservation": 4,
-    "forward-parity": 7, "label-plausibility": 17, "no-silent-cpu-fallback": 20, "step-metrics": 33,
+    "byte-identity": 0, "config-agreement": 0, "corpus-wrap-around": 0, "device-refusal": 3, "dtype-preservation": 4,
+    "forward-parity": 7, "label-plausibility": 17, "no-silent-cpu-fallback": 2, "step-metrics": 0,
     "tensor-coverage": 0, "value-preservation": 19,
 }  # fmt: skip
 
@@ -67,4 +69,4 @@ def test_a_weakened_judge_is_noticed(name: str) -> None:
     module, shown = module_of(kind), list(examples(gate_card(name), kind))
     weak = mutants(module, called_by_judge(module))
     silent = [what for what, mutant in weak if not noticed(kind, mutant.KIND, shown)]
-    assert len(silent) <= SILENT.get(name, 0), silent
+    assert len(silent) == SILENT[name], silent

@@ -39,9 +39,10 @@ def rows(steps: int = 120, digits: int = 6) -> list[dict[str, Any]]:
 
 def judged(
     folder: Path, kind: str, logged: list[dict[str, Any]], limits: Mapping[str, Any], *,
-    data: Mapping[str, Any] = SHORT, events: tuple[Mapping[str, Any], ...] = (),
+    data: Mapping[str, Any] = SHORT, events: tuple[Mapping[str, Any], ...] = (), parameters: int = 10**6,
 ) -> Verdict:  # fmt: skip
-    (folder / "run.json").write_text(json.dumps({"schema": "weighbridge.run/v0", "pid": 1, "data": data}))
+    facts = {"schema": "weighbridge.run/v0", "pid": 1, "model": {"parameters": parameters}, "data": data}
+    (folder / "run.json").write_text(json.dumps(facts))
     (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     view, needs = open_run(folder), KINDS[kind].needs
@@ -112,9 +113,23 @@ def test_invented_noise_is_never_passed_and_fifty_rows_are_undecided(tmp_path: P
     chance = random.Random(steps)
     logged = [{**row, "wall_ms": 50 + chance.uniform(-5, 5)} for row in rows(steps)]
     verdict = judged(tmp_path, "step-metrics", logged, REQUIRED)
-    assert verdict.code == ("undecided" if steps == 50 else "noise")
+    assert verdict.code == ("column-undecided" if steps == 50 else "noise")
     budget = judged(tmp_path, "wall-time-budget", logged, {**WINDOW, "below_ms": 500})
     assert budget.code == ("column-undecided" if steps == 50 else "column-noise")
+
+
+@pytest.mark.parametrize(("unit_ms", "found"), [(1e3, set()), (1.0, {("wall_ms", "beyond-hardware")})])
+def test_seconds_under_the_name_of_milliseconds_are_faster_than_any_hardware(
+    tmp_path: Path, unit_ms: float, found: set[tuple[str, str]]
+) -> None:
+    """124 million parameters and half a million tokens in 0.85 s are what an accelerator does; in 0.85 ms none does."""
+    chance, logged = random.Random(5), rows()
+    for row in logged:
+        row |= {"tokens": 1024 * 512, "wall_ms": unit_ms * (chance.gauss(0.85, 0.02) if row["step"] else 3.0)}
+    said: Any = {"data": {"seq_len": 1024, "batch_size": 512}, "parameters": 124_000_000}
+    assert codes(judged(tmp_path, "step-metrics", logged, REQUIRED, **said)) == found
+    budget = judged(tmp_path, "wall-time-budget", logged, {**WINDOW, "below_ms": 1000}, **said)
+    assert budget.code == ("beyond-hardware" if found else "pass")
 
 
 def test_a_short_run_with_a_slow_first_step_is_judged(tmp_path: Path) -> None:
