@@ -336,14 +336,20 @@ def _value(fact: Fact | None) -> Any:  # any JSON
 
 def _conditions(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
-    item = host_request(gate)
-    host = measured.get(item.key) if item else None
-    for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
-        found = getattr(record_of(host, Host), name, None) if isinstance(host, Measurement) else None
-        if found is not needed:
-            return blocked("requires", {"requirement": name, "needed": needed, "found": found})
+    if (lacking := lacking_here(gate, measured)) is not None:
+        name, found = lacking
+        return blocked("requires", {"requirement": name, "needed": gate.requires[name], "found": found})
     problems = (_unmet(name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
     return next((problem for problem in problems if problem is not None), None)
+
+
+def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
+    """Return the first requirement that this host does not meet, with what was found, or None."""
+    item = host_request(gate)
+    host = measured.get(item.key) if item else None
+    found = record_of(host, Host) if isinstance(host, Measurement) else None
+    told = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
+    return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
 
 
 def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:

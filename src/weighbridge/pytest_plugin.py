@@ -94,6 +94,8 @@ class ContractFile(pytest.File):
 class GateItem(pytest.Item):
     """One gate on one instance."""
 
+    parent: ContractFile
+
     def __init__(self, *, key: tuple[str, str], **more: Any) -> None:
         super().__init__(**more)
         self.key = key
@@ -117,19 +119,16 @@ class GateItem(pytest.Item):
 
     def finding(self) -> Finding:
         """Find this gate's finding."""
-        contract = self.parent
-        assert isinstance(contract, ContractFile)
-        return next(f for f in contract.evaluation().findings if (f.gate, f.instance) == self.key)
+        return next(f for f in self.parent.evaluation().findings if (f.gate, f.instance) == self.key)
 
     def _text(self, finding: Finding) -> str:
         import click
 
         from weighbridge.report.lines import block
 
-        contract = self.parent
-        assert isinstance(contract, ContractFile)
-        title = next(g.title for g in contract.evaluation().contract.gates if g.id == self.key[0])
-        return click.unstyle("\n".join(block(finding, title, "", contract.evaluation().measured)))
+        evaluation = self.parent.evaluation()
+        title = next(g.title for g in evaluation.contract.gates if g.id == self.key[0])
+        return click.unstyle("\n".join(block(finding, title, "", evaluation.measured)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show what the gate found; a traceback only where something broke."""

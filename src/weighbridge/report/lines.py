@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import click
 
-from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, numbers, render
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, glossary, numbers, render
 from weighbridge.exit_code import ExitCode
-from weighbridge.glossary import glossary
 from weighbridge.judging import RUN_FACTS
 from weighbridge.model import (
     Contract,
