@@ -89,13 +89,11 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _spelled(pairs: list[tuple[str, Any]]) -> Any:
     value = unique(pairs)
-    return _unspell(value[NUM]) if len(value) == 1 and NUM in value else value
-
-
-def _unspell(word: object) -> float:
-    if not isinstance(word, str) or word not in SPELLED:
+    if len(value) != 1 or NUM not in value:
+        return value
+    if value[NUM] not in tuple(SPELLED):
         raise ValueError(f"{NUM} must be one of nan, inf, -inf")
-    return SPELLED[word]
+    return SPELLED[value[NUM]]
 
 
 def _refuse_constant(word: str) -> float:

@@ -69,7 +69,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     loaded = load_all(asked.contracts, asked.params)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
-    redactor = _redactor(loaded, bound)
+    targets = (item.target for items in bound for item in items)
+    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
+    redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
@@ -136,12 +138,6 @@ def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:
 
 def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
-
-
-def _redactor(loaded: Sequence[LoadedContract], bound: Sequence[Sequence[Bound]]) -> Redactor:
-    targets = (item.target for items in bound for item in items)
-    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
-    return redactor_here(project_key(Path()), run=Path.cwd(), named=named)
 
 
 def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:

@@ -21,7 +21,7 @@ from weighbridge.data import data_path
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import KINDS
 from weighbridge.limits import fields
-from weighbridge.report.lines import STATUS_WORDS
+from weighbridge.report import STATUS_WORDS
 from weighbridge.verifiers import VERIFIERS
 
 SOURCE = Path(weighbridge.__file__).parent

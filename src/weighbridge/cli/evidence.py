@@ -16,7 +16,7 @@ from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.review import Against, Answer, other_versions, rejudge, verify
 from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.report.lines import block, heading
+from weighbridge.report import block, heading
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))

@@ -19,7 +19,7 @@ from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import BOUNDS, fields
 from weighbridge.model import SubjectKind
-from weighbridge.report.lines import ENOUGH, hints
+from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]

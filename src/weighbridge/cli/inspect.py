@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
 from weighbridge.quantities.tensors import TensorBits
-from weighbridge.report.lines import capped
+from weighbridge.report import capped
 from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
 from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_walk
 
@@ -63,8 +62,7 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
     if as_json:
         found: dict[str, Json] = {"file": file, "kind": kind, "facts": facts, "table": table}
         if report:
-            found |= {"findings": [*map(dataclasses.asdict, report.findings)], "labels": report.labels}
-            found |= {"health": report.health}
+            found |= {"findings": report.findings, "labels": report.labels, "health": report.health}
         print_json(found)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
@@ -78,7 +76,7 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
 def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     yield fill("  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
     yield fill("  precision          {precision}", report.labels)
-    says = [finding.says for finding in report.findings]
+    says = [finding["says"] for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
     yield from (f"    {line}" for line in (says if everything else capped(says)))
 
@@ -152,20 +150,13 @@ def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One problem: the place, the gate that would report it, its code, and the message."""
-
-    place: str
-    gate: str
-    code: str
-    says: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReport:
-    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor."""
+    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.
 
-    findings: tuple[Finding, ...]
+    A problem has its place, the gate that would report it, its code, and the message that it `says`.
+    """
+
+    findings: tuple[Mapping[str, str], ...]
     labels: Fields
     health: Fields
     tensors: Mapping[str, Fields]
@@ -186,7 +177,7 @@ def look(view: Any, table: Mapping[str, Fields]) -> CheckpointReport:
     verdicts = {gate: _judged(gate, measured) for gate in GATES}
     findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
     rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
-    wrong = {finding.place for finding in findings}
+    wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     return CheckpointReport(
         findings=findings,
@@ -202,11 +193,11 @@ def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
     return kind.judge(evidence, read(kind.limits, {}))
 
 
-def _findings(gate: str, verdict: Verdict) -> list[Finding]:
+def _findings(gate: str, verdict: Verdict) -> list[Mapping[str, str]]:
     if verdict.outcome is not Outcome.FAIL:
         return []
     told = zip(verdict.offences, render(gate_words(gate), verdict), strict=True)
-    return [Finding(place=offence.place, gate=gate, code=offence.code, says=says) for offence, says in told]
+    return [{"place": offence.place, "gate": gate, "code": offence.code, "says": says} for offence, says in told]
 
 
 def _stored(row: TensorBits) -> Fields:

@@ -18,7 +18,7 @@ from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
-from weighbridge.report.lines import INDENT, STATUS_WORDS, block, heading, run_told, tally
+from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify

@@ -24,7 +24,6 @@ from weighbridge.contract.layers import (
     merge,
     moved,
     raise_errors,
-    single,
 )
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
@@ -124,7 +123,7 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     if not isinstance(document.data, dict):
         remedy = "write `weighbridge: contract/v0` and the rest of a contract"
         raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
-    layered, base = single(document), None
+    layered, base = Layered(document.data, {(): (document, ())}), None
     extends = document.data.get("extends")
     if isinstance(extends, str) and extends:
         base_file, base = _extended(layered, name, extends, (*extending, path.resolve()))
