@@ -10,8 +10,7 @@ from typing import Any
 from tests.evidence import drafts
 
 from weighbridge.contract.resolved import digests
-from weighbridge.evidence.seal import seal
-from weighbridge.evidence.unseal import Bundle
+from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import Move, record
 from weighbridge.ledger.store import Ledger

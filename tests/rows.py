@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weighbridge.canonical import build
 from weighbridge.limits import plain
 from weighbridge.quantities import QUANTITIES
-from weighbridge.structure import build
 
 
 def typed(quantity: str, row: Mapping[str, Any]) -> Any:

@@ -14,8 +14,7 @@ from tests.ledgers import recorded, sealed
 
 from weighbridge.amendment import Citation, agrees, citations, cite, draft, markdown, printed, resolve, standings, tally
 from weighbridge.errors import BundleError, UsageError
-from weighbridge.evidence.seal import seal
-from weighbridge.evidence.unseal import Bundle
+from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.judging import judge_contract
 from weighbridge.ledger.fold import ACTIVE, DRAFT, PARTIAL, REGRESSED, Place, Standing
 from weighbridge.ledger.store import Ledger

@@ -40,7 +40,7 @@ LOCAL_FILES = "storage/local_files"  # the one module of its room that judging a
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
     {"model", "limits", "canonical", "errors", "printable"},
-    {"quantities", "clauses", "gates", "structure"},
+    {"quantities", "clauses", "gates"},
     {"contract", "data", LOCAL_FILES},
     {"judging"},
     {"evidence", "pseudonym"},

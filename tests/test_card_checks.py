@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge import card_checks
 from weighbridge.card_checks import Check
-from weighbridge.cards import VerifierCard, gate_card, read_card, verifier_cards
+from weighbridge.cards import VerifierCard, gate_card, read_card
 from weighbridge.clauses.kind import passed
 from weighbridge.data import data_path
 from weighbridge.gates import KINDS
@@ -77,7 +77,8 @@ def test_an_instrument_that_is_a_constant_or_looks_at_its_first_place_is_noticed
     monkeypatch.setattr(
         card_checks, "VERIFIERS", {**VERIFIERS, key: dataclasses.replace(real, measure=damage(real.measure))}
     )
-    (card,) = (card for card in verifier_cards() if (card.quantity, tuple(card.subjects)) == key)
+    cards = (read_card(VerifierCard, path) for path in data_path("verifiers").glob("*.yaml"))
+    (card,) = (card for card in cards if (card.quantity, tuple(card.subjects)) == key)
     assert wrong(card_checks.check_verifier_card(card, data_path("verifiers") / "specimens"))
 
 

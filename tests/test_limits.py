@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from weighbridge import limits
+from weighbridge.contract.checks import loosened
 from weighbridge.gates import KINDS
-from weighbridge.limits import Doc, LimitsError, loosened, plain, read, schema
+from weighbridge.limits import Doc, LimitsError, plain, read, schema
 
 
 class Statistic(enum.StrEnum):

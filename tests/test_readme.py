@@ -18,7 +18,7 @@ from tests.cli.conftest import Cli, cli
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
-from weighbridge.demo.story import mislabel, to_gguf
+from weighbridge.demo import mislabel, to_gguf
 from weighbridge.exit_code import ExitCode
 
 __all__ = ["cli"]

@@ -10,8 +10,9 @@ import pytest
 
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
+from weighbridge.contract.resolved import ContractRef
 from weighbridge.evidence import codec, manifest, statement
-from weighbridge.evidence.seal import LOG_TAIL
+from weighbridge.evidence.bundle import LOG_TAIL
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import config_agreement
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
@@ -104,7 +105,7 @@ def test_every_field_of_the_statement_is_on_its_page() -> None:
     assert statement.PREDICATE_TYPE in text
     named = {word.removeprefix("predicate.") for word in words(text)}
     assert names(statement.Predicate) <= named
-    assert {"id", "version", "whole", "collect", "judge"} == names(statement.ContractRef) <= named
+    assert {"id", "version", "whole", "collect", "judge"} == names(ContractRef) <= named
     assert {"name", "version", "commit", "dirty"} == names(statement.Tool)
 
 

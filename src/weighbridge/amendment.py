@@ -22,8 +22,8 @@ from urllib.parse import quote, unquote
 from weighbridge.canonical import dumps, loads, sha256
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import read_regular
-from weighbridge.evidence.unseal import Bundle
 from weighbridge.ledger.fold import Place, Standing, fold, lowest
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import (

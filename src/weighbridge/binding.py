@@ -15,13 +15,12 @@ from typing import Any, NoReturn
 from weighbridge.errors import SubjectError, UsageError
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
-from weighbridge.model import Contract, GateDecl, Origin, SubjectDecl, SubjectKind
+from weighbridge.model import EXECUTED, Contract, GateDecl, Origin, SubjectDecl, SubjectKind
 from weighbridge.storage.local_files import exists, local_path
 
 ARGUMENT = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
 )
-EXECUTED = (SubjectKind.COMMAND, SubjectKind.MODEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Exact bytes: JSON that has one form, parsed strictly; float64 and int64 arrays as `.npy`; SHA-256.
+"""Exact values and bytes: our dataclasses from plain JSON; JSON that has one form; arrays as `.npy`; SHA-256.
 
 Floats are written as the shortest decimal that reads back to the same bits; NaN and the infinities, which JSON cannot
-say, as `{"$num": "nan"}`. Reading refuses what a lenient parser would let through: doubled keys, bare NaN, overflow.
+say, as `{"$num": "nan"}`. Reading refuses what a lenient parser would let through: doubled keys, bare NaN, overflow; it
+never guesses, never fills in a default, and never converts a type.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import math
 import re
 import struct
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
-from weighbridge.errors import WeighbridgeError
+from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.limits import NOTHING, LimitsError, Omitted, read
+from weighbridge.limits import Path as Pointer
 from weighbridge.model import Json
 
+T = TypeVar("T")
+SCALARS = (str, int, float, bool, type(None))
 NUM = "$num"
 SPELLED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 MAX_DIGITS = 64
@@ -84,13 +89,11 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _spelled(pairs: list[tuple[str, Any]]) -> Any:
     value = unique(pairs)
-    return _unspell(value[NUM]) if len(value) == 1 and NUM in value else value
-
-
-def _unspell(word: object) -> float:
-    if not isinstance(word, str) or word not in SPELLED:
+    if len(value) != 1 or NUM not in value:
+        return value
+    if value[NUM] not in tuple(SPELLED):
         raise ValueError(f"{NUM} must be one of nan, inf, -inf")
-    return SPELLED[word]
+    return SPELLED[value[NUM]]
 
 
 def _refuse_constant(word: str) -> float:
@@ -110,6 +113,9 @@ def _bounded(text: str) -> int:
     return int(text)
 
 
+# --- Arrays -----------------------------------------------------------------------------------------------------------
+
+
 def npy(values: array.array[Any]) -> bytes:
     """Write a one-dimensional array of float64 (`d`) or int64 (`q`) as `.npy` version 1.0."""
     descr = next(code for code, kind in NPY_TYPES.items() if kind == values.typecode)
@@ -121,24 +127,20 @@ def npy(values: array.array[Any]) -> bytes:
 
 def read_npy(data: bytes, *, where: str = "") -> array.array[Any]:
     """Read what `npy` writes, and nothing else: one dimension, `<f8` or `<i8`, exactly as long as it says."""
-    match = re.fullmatch(
-        rb"\{'descr': '(<f8|<i8)', 'fortran_order': False, 'shape': \((\d{1,12}),\), \} *\n", _npy_header(data, where)
-    )
+    start = len(NPY_MAGIC) + 2
+    if not data.startswith(NPY_MAGIC) or len(data) < start:
+        raise WeighbridgeError("npy", "not an .npy file of version 1.0", where=where)
+    end = start + struct.unpack_from("<H", data, len(NPY_MAGIC))[0]
+    form = rb"\{'descr': '(<f8|<i8)', 'fortran_order': False, 'shape': \((\d{1,12}),\), \} *\n"
+    match = re.fullmatch(form, data[start:end])
     if match is None:
         raise WeighbridgeError("npy", "not a one-dimensional <f8 or <i8 array", where=where)
     values: array.array[Any] = array.array(NPY_TYPES[match[1].decode()])
-    body = data[len(NPY_MAGIC) + 2 + len(_npy_header(data, where)) :]
+    body = data[end:]
     if len(body) != int(match[2]) * values.itemsize:
         raise WeighbridgeError("npy", f"{len(body)} bytes of data for {int(match[2])} elements", where=where)
     values.frombytes(body)
     return _little(values)
-
-
-def _npy_header(data: bytes, where: str) -> bytes:
-    start = len(NPY_MAGIC) + 2
-    if not data.startswith(NPY_MAGIC) or len(data) < start:
-        raise WeighbridgeError("npy", "not an .npy file of version 1.0", where=where)
-    return data[start : start + struct.unpack_from("<H", data, len(NPY_MAGIC))[0]]
 
 
 def _little(values: array.array[Any]) -> array.array[Any]:
@@ -147,3 +149,64 @@ def _little(values: array.array[Any]) -> array.array[Any]:
     swapped = array.array(values.typecode, values)
     swapped.byteswap()
     return swapped
+
+
+# --- Values: dataclasses as `limits.plain` writes them, and back ------------------------------------------------------
+
+
+def build(cls: type[T], data: object, omitted: Omitted = NOTHING, at: Pointer = ()) -> T:
+    """Return the dataclass that `plain` wrote.
+
+    Raises:
+        BundleError: `structure`, with a JSON pointer to a missing or unknown key or a value of another type.
+    """
+    try:
+        return read(cls, data, at, exact=True, omitted=omitted)
+    except LimitsError as error:
+        first = error.problems[0]
+        raise wrong(first.what, first.path[:-1] if first.at_key else first.path) from None
+
+
+def closed(data: object, keys: Collection[str], at: Pointer = ()) -> Mapping[str, Any]:
+    """Return a mapping that has exactly these keys."""
+    if not isinstance(data, Mapping):
+        raise wrong("not a mapping", at)
+    missing = next((key for key in keys if key not in data), None)
+    if missing is not None:
+        raise wrong(f"missing key {missing!r}", at)
+    extra = next((key for key in data if key not in keys), None)
+    if extra is not None:
+        raise wrong(f"unknown key {extra!r}", at)
+    return data
+
+
+def wrong(what: str, at: Pointer) -> BundleError:
+    """Return the error that says what is wrong at a JSON pointer."""
+    pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in at)
+    return BundleError("structure", f"{pointer or 'the root'}: {what}")
+
+
+def json_value(data: object) -> Json:
+    """Return a value that is plain JSON, so that what is sealed is what was measured.
+
+    Raises:
+        BundleError: `structure`, with a JSON pointer to what is not.
+    """
+    for problem in _not_json(data, ()):
+        raise problem
+    return cast(Json, data)
+
+
+def _not_json(data: object, at: Pointer) -> Iterator[BundleError]:
+    if isinstance(data, Mapping):
+        for key, item in data.items():
+            if not isinstance(key, str):
+                yield wrong(f"the key {key!r} is not a text", at)
+            if type(item) not in SCALARS:
+                yield from _not_json(item, (*at, key))
+    elif isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        for index, item in enumerate(data):
+            if type(item) not in SCALARS:
+                yield from _not_json(item, (*at, index))
+    elif not isinstance(data, SCALARS):
+        yield wrong(f"a {type(data).__name__} is not plain JSON", at)

@@ -5,6 +5,7 @@ Uses the same judging and the same trials as a real evaluation; nothing is simul
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,18 +51,14 @@ def selftest(cards: Path | None = None) -> Iterator[Check]:
     """Run every check of this installation, or of another folder of cards (`gates/`, `verifiers/`)."""
     gates = data_path("gates") if cards is None else cards / "gates"
     verifiers = data_path("verifiers") if cards is None else cards / "verifiers"
-    yield from _complete(gates, verifiers) if cards is None else ()
+    if cards is None:
+        yield _same("every gate kind has its card", {path.stem for path in gates.glob("*.yaml")}, set(KINDS))
+        measured = {read_card(VerifierCard, path).quantity for path in verifiers.glob("*.yaml")}
+        yield _same("every quantity has its card", measured, {quantity for quantity, _ in VERIFIERS})
     for path in sorted(gates.glob("*.yaml")):
         yield from check_gate_card(read_card(GateCard, path))
     for path in sorted(verifiers.glob("*.yaml")):
         yield from check_verifier_card(read_card(VerifierCard, path), verifiers / "specimens")
-
-
-def _complete(gates: Path, verifiers: Path) -> Iterator[Check]:
-    cards = {path.stem for path in gates.glob("*.yaml")}
-    yield _same("every gate kind has its card", cards, set(KINDS))
-    quantities = {read_card(VerifierCard, path).quantity for path in verifiers.glob("*.yaml")}
-    yield _same("every quantity has its card", quantities, {quantity for quantity, _ in VERIFIERS})
 
 
 def _same(name: str, cards: set[str], table: set[str]) -> Check:
@@ -155,7 +152,7 @@ def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
 
 def _measure_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Check:
     name = f"{verifier.quantity}: {specimen.name}"
-    if specimen.needs and not _installed(specimen.needs):
+    if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
         return Check(name=name, skipped=f"needs {specimen.needs}")
     try:
         wrong = tuple(_compare_specimen(verifier, specimen, folder))
@@ -164,18 +161,14 @@ def _measure_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> C
     return Check(name=name, wrong=wrong)
 
 
-def _installed(package: str) -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(package) is not None
-
-
 def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Iterator[str]:
-    views = tuple(
-        Bound(
-            subject="specimen", instance="default", kind=kind, target=_target(kind, path, folder), by_hand=False
-        ).open()
+    targets = (
+        (kind, path if kind is SubjectKind.COMMAND else str(folder / path))
         for kind, path in zip(verifier.kinds, specimen.subjects, strict=True)
+    )
+    views = tuple(
+        Bound(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
+        for kind, target in targets
     )
     if specimen.subjects and not specimen.expects and not specimen.error:
         yield "expects nothing, so it shows nothing"
@@ -188,10 +181,6 @@ def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> I
         canary = lay_canary(verifier, views, options, result)
         if canary.applied and not canary.seen:
             yield f"blind: {canary.name} at {canary.place} was not seen"
-
-
-def _target(kind: SubjectKind, path: str, folder: Path) -> str:
-    return path if kind is SubjectKind.COMMAND else str(folder / path)
 
 
 def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""The cards: what a gate kind asks and a verifier measures, in words for people and examples for tests.
+"""The cards: what a gate kind asks and a verifier measures, and what the words of the tool mean.
 
-Read at run time by `explain`, by every message, and by `selftest`; a card never decides anything.
+Words for people, and examples for tests. Read at run time by `explain`, by every message, and by `selftest`; a card
+never decides anything.
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ class VerifierCard(VerifierWords):
     specimens: tuple[Specimen, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What one word means, an example of it, and what to do about it; `do` may stand in `means`."""
+
+    means: str
+    example: str = ""
+    do: str = ""
+
+
 @functools.cache
 def gate_card(kind: str) -> GateCard:
     """Read the card of a gate kind."""
@@ -105,20 +115,27 @@ def gate_words(kind: str) -> GateWords:
 @functools.cache
 def any_gate() -> Mapping[str, CodeCard]:
     """Read the words for what any gate can come to, whatever its kind."""
-    path = data_path("words") / "any-gate.yaml"
-    codes: Any = strict_yaml.load(path.read_bytes(), where=str(path)).data
-    return {code: CodeCard(**words) for code, words in codes.items()}
+    return {code: CodeCard(**words) for code, words in _words("any-gate").items()}
+
+
+@functools.cache
+def glossary(name: str) -> Mapping[str, Mapping[str, Meaning]]:
+    """Read `codes` or `terms`: every word with its meaning, by group."""
+    return {
+        group: {word: Meaning(means=said) if isinstance(said, str) else Meaning(**said) for word, said in words.items()}
+        for group, words in _words(name).items()
+    }
+
+
+def _words(name: str) -> Any:
+    path = data_path("words") / f"{name}.yaml"
+    return strict_yaml.load(path.read_bytes(), where=str(path)).data
 
 
 def verifier_words(module: str) -> VerifierWords:
     """Read the card of a verifier's module, all but its specimens, which come last."""
     path = data_path("verifiers") / f"{module}.yaml"
     return _read(VerifierWords, path.read_bytes().partition(SPECIMENS)[0], path)
-
-
-def verifier_cards() -> tuple[VerifierCard, ...]:
-    """Read every verifier card, in file order."""
-    return tuple(read_card(VerifierCard, path) for path in sorted(data_path("verifiers").glob("*.yaml")))
 
 
 def read_card(cls: type[T], path: Path) -> T:
@@ -145,7 +162,7 @@ def _read(cls: type[T], text: bytes, path: Path) -> T:
 # --- Words ------------------------------------------------------------------------------------------------------------
 
 
-class _Words(string.Formatter):
+class _Filled(string.Formatter):
     """Fill a card's words from figures; a figure that is absent reads as `?`, so that a message is never lost."""
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -175,7 +192,7 @@ def _shown(value: Any) -> Any:
 
 def fill(template: str, figures: Mapping[str, object]) -> str:
     """Fill one template; control characters of hostile names are escaped."""
-    return printable(_Words().vformat(template, (), dict(figures)))
+    return printable(_Filled().vformat(template, (), dict(figures)))
 
 
 def render(card: GateWords, verdict: Verdict) -> list[str]:
@@ -185,7 +202,8 @@ def render(card: GateWords, verdict: Verdict) -> list[str]:
         return [fill(card.passes, figures)]
     if verdict.offences:
         return [_offence(card, offence, figures) for offence in verdict.offences]
-    return [_block(card, verdict, figures)]
+    words = code_card(card.kind, verdict.code)
+    return [fill(words.says, figures) if words else verdict.code]
 
 
 def besides(card: GateWords, verdict: Verdict) -> str:
@@ -213,11 +231,6 @@ def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
     words = card.codes.get(offence.code)
     figures = {**shared, **offence.figures, "place": offence.place}
     return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
-
-
-def _block(card: GateWords, verdict: Verdict, figures: Fields) -> str:
-    words = code_card(card.kind, verdict.code)
-    return fill(words.says, figures) if words else verdict.code
 
 
 def code_card(kind: str, code: str) -> CodeCard | None:

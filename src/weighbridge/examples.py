@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weighbridge.canonical import build
 from weighbridge.cards import GateCard
 from weighbridge.clauses.kind import Kind
 from weighbridge.errors import ContractError
@@ -28,7 +29,6 @@ from weighbridge.limits import plain, read
 from weighbridge.model import Measurement, Outcome, Record, Rows, Series, Value
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity
-from weighbridge.structure import build
 
 EVERY = "*"
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.clauses.faults import derived
-from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, blocked
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, NotApplicable, blocked
 from weighbridge.gates import KINDS
-from weighbridge.limits import plain, read
+from weighbridge.limits import read
 from weighbridge.model import (
     CanaryResult,
     Contract,
     Faulted,
-    Fields,
     Finding,
     GateDecl,
     Json,
@@ -113,9 +112,10 @@ def judge_gate(
     canary_trials = tuple(
         _canary_trial(item.key, canaries.get(item.key))
         for item in all_requests(gate, instance)
-        if _taken(item, measured)
+        if isinstance(measured.get(item.key), Measurement)
     )
     verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
+    of_run = [name for name in RUN_FACTS if name in facts]
     held_back = _conditions(gate, facts, measured)
     if held_back is None and verdict.outcome is Outcome.PASS and _is_of_run(gate):
         held_back = _unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
@@ -129,14 +129,10 @@ def judge_gate(
         kind_version=kind.version,
         severity=gate.severity,
         verdict=held_back or verdict,
-        facts={**{name: facts.get(name) for name in gate.where}, **_told_of_run(gate, facts)},
+        facts={name: _sealed(facts.get(name)) for name in (*gate.where, *(of_run if _is_of_run(gate) else ()))},
         trials=trials,
         uncounted=uncounted,
     )
-
-
-def _taken(item: Request, measured: Mapping[str, Measured]) -> bool:
-    return isinstance(measured.get(item.key), Measurement)
 
 
 # --- One verdict ------------------------------------------------------------------------------------------------------
@@ -149,9 +145,9 @@ def _judged(
     measured: Mapping[str, Measured],
     canary_trials: tuple[Trial, ...],
 ) -> tuple[Verdict, tuple[Trial, ...]]:
-    evidence, problem = _evidence(kind, keys, measured)
-    if problem is not None:
-        return problem, ()
+    evidence = _evidence(kind, keys, measured)
+    if isinstance(evidence, Verdict):
+        return evidence, ()
     verdict = _call(kind, evidence, limits)
     if verdict.outcome is Outcome.ERROR:
         return verdict, ()
@@ -168,20 +164,21 @@ def _judged(
 
 def _evidence(
     kind: Kind[Any], keys: Mapping[str, str], measured: Mapping[str, Measured]
-) -> tuple[dict[str, Measurement], Verdict | None]:
+) -> dict[str, Measurement] | Verdict:
+    """Return what the kind needs, or the verdict where something of it is not there."""
     evidence: dict[str, Measurement] = {}
     for name, need in kind.needs.items():
         item = measured.get(keys[name], NEVER_MEASURED)
         if isinstance(item, Faulted):
-            return {}, Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
+            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
         if isinstance(item, Unmeasured):
             if need.optional:
                 continue
-            return {}, blocked(item.code, {"measurement": keys[name]})
+            return blocked(item.code, {"measurement": keys[name]})
         if item.examined < item.total:
-            return {}, blocked("partial-look", {"examined": item.examined, "total": item.total})
+            return blocked("partial-look", {"examined": item.examined, "total": item.total})
         evidence[name] = item
-    return evidence, None
+    return evidence
 
 
 NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects")
@@ -269,34 +266,25 @@ FEW_ROWS = 64
 
 def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
     """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
-    why = ""
-    result = TrialResult.NOT_APPLICABLE
+    survived = Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
+    caught, why = False, ""
     everywhere, looked = verdict.looked, frozenset(verdict.looked)
     tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
     elsewhere = tuple(place for places in tables for place in places if place not in looked)
     for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
-        damage = _damage(falsifier, evidence, limits, places)
-        if damage is None:
-            return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
+        try:
+            damage = falsifier.damage(evidence, limits, places)
+        except Exception:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing, whatever it raised
+            return survived
         if isinstance(damage, NotApplicable):
             why = why or damage.why
             continue
-        answer = _call(kind, damage.evidence, limits)
-        if not _objects(answer, falsifier, damage.places):
-            return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
-        result = TrialResult.CAUGHT
-    shown = why if result is TrialResult.NOT_APPLICABLE else ""
-    return Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=result, why=shown)
-
-
-def _damage(
-    falsifier: Falsifier[Any], evidence: Evidence, limits: object, places: tuple[str, ...]
-) -> Damage | NotApplicable | None:
-    """Break one clause; a falsifier that breaks itself, on a measurement that passed, has shown nothing: None."""
-    try:
-        return falsifier.damage(evidence, limits, places)
-    except Exception:  # noqa: BLE001 -- whatever it raised, the pass was not shown able to fail
-        return None
+        if not _objects(_call(kind, damage.evidence, limits), falsifier, damage.places):
+            return survived
+        caught = True
+    if caught:
+        return dataclasses.replace(survived, result=TrialResult.CAUGHT)
+    return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
 
 
 def _objects(answer: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:
@@ -330,26 +318,47 @@ def _emptied(value: Value) -> Value:
 # --- Conditions -------------------------------------------------------------------------------------------------------
 
 
-def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> Fields:
+def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:
     item = facts_request(gate, instance)
     found = measured.get(item.key) if item else None
-    if not isinstance(found, Measurement):
-        return {}
-    facts = {fact.name: plain(fact) for fact in rows_of(found, Fact)}
-    return {name: {key: fact[key] for key in ("value", "basis", "contradicted_by")} for name, fact in facts.items()}
+    return {fact.name: fact for fact in rows_of(found, Fact)} if isinstance(found, Measurement) else {}
 
 
-def _conditions(gate: GateDecl, facts: Fields, measured: Mapping[str, Measured]) -> Verdict | None:
+def _sealed(fact: Fact | None) -> Json:
+    if fact is None:
+        return None
+    return {"value": _value(fact), "basis": str(fact.basis), "contradicted_by": list(fact.contradicted_by)}
+
+
+def _value(fact: Fact | None) -> Any:  # any JSON
+    return None if fact is None else fact.value
+
+
+def _conditions(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Measured]) -> Verdict | None:
     """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
-    for name, needed in sorted(gate.requires.items()):  # sealed JSON is sorted: the same first problem after it
-        host = measured.get(Request(quantity=HOST, subjects=(), instance=DEFAULT, options="{}").key)
-        found = getattr(record_of(host, Host), name, None) if isinstance(host, Measurement) else None
-        if found is not needed:
-            return blocked("requires", {"requirement": name, "needed": needed, "found": found})
-    for name, needed_value in sorted(gate.where.items()):
-        problem = _unmet(name, needed_value, facts.get(name))
-        if problem is not None:
-            return problem
+    if (lacking := lacking_here(gate, measured)) is not None:
+        name, found = lacking
+        return blocked("requires", {"requirement": name, "needed": gate.requires[name], "found": found})
+    problems = (_unmet(name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
+    """Return the first requirement that this host does not meet, with what was found, or None."""
+    item = host_request(gate)
+    host = measured.get(item.key) if item else None
+    found = record_of(host, Host) if isinstance(host, Measurement) else None
+    told = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
+    return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
+
+
+def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    if fact is None or fact.value is None:
+        return blocked("where-unknown", {"fact": name, "needed": needed})
+    if fact.contradicted_by:
+        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
+    if fact.value != needed:
+        return blocked("where-false", {"fact": name, "needed": needed, "found": _value(fact)})
     return None
 
 
@@ -369,40 +378,20 @@ def _is_of_run(gate: GateDecl) -> bool:
     return SubjectKind.RUN in KINDS[gate.kind].roles.values()
 
 
-def _told_of_run(gate: GateDecl, facts: Fields) -> Fields:
-    return {name: facts[name] for name in RUN_FACTS if name in facts} if _is_of_run(gate) else {}
-
-
-def _unfit_run(gate: GateDecl, facts: Fields) -> Verdict | None:
+def _unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     """Hold back a gate that stands on what the reader noted, or on a whole run that is not known to have ended."""
     whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
     rows = any(need.quantity != EVENTS_ALONE for need in KINDS[gate.kind].needs.values())
     noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
     for name in noted:
         if name in facts and name not in gate.where:
-            return blocked("reader-noted", {"fact": name, "found": _value(facts, name)})
-    ended: Any = facts.get(ENDED)
+            return blocked("reader-noted", {"fact": name, "found": _value(facts[name])})
     if not whole or ENDED in gate.where:
         return None
-    found = ended["value"] if ended else None
+    ended = facts.get(ENDED)
+    found, contradicted_by = (_value(ended), list(ended.contradicted_by)) if ended else (None, [])
     counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
-    if counted or (found == ENDED and not ended["contradicted_by"]):
+    if counted or (found == ENDED and not contradicted_by):
         return None
-    told = {name: _value(facts, name) for name in ("ended_by", "requested_steps", "steps", "last_step")}
-    return blocked("not-ended", {"ended": found, **told, "contradicted_by": ended["contradicted_by"] if ended else []})
-
-
-def _value(facts: Fields, name: str) -> Json:
-    fact = facts.get(name)
-    return fact["value"] if isinstance(fact, Mapping) else None
-
-
-def _unmet(name: str, needed: Scalar, fact: Json) -> Verdict | None:
-    """Compare one condition with a fact `{value, basis, contradicted_by}`."""
-    if not isinstance(fact, Mapping) or fact.get("value") is None:
-        return blocked("where-unknown", {"fact": name, "needed": needed})
-    if fact.get("contradicted_by"):
-        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": fact["contradicted_by"]})
-    if fact["value"] != needed:
-        return blocked("where-false", {"fact": name, "needed": needed, "found": fact["value"]})
-    return None
+    told = {name: _value(facts.get(name)) for name in ("ended_by", "requested_steps", "steps", "last_step")}
+    return blocked("not-ended", {"ended": found, **told, "contradicted_by": contradicted_by})

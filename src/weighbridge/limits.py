@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+from weighbridge.printable import SHOWN, quoted
+
 Path = tuple[str | int, ...]
 Omitted = Mapping[type, frozenset[str]]
 NOTHING: Omitted = types.MappingProxyType({})
@@ -54,6 +56,15 @@ class Doc:
     comes_to: str = "FAIL"  # what a figure beyond the limit comes to
     only_with: tuple[str, str] | None = None  # the key, and its value, without which this one would be ignored
     typical: Any = None  # of a quantity's field: what examples have where they name no value
+
+
+# Each bound of a number: its name in `Doc`, its sign, when it holds, and its word in JSON Schema.
+BOUNDS = (
+    ("gt", ">", operator.gt, "exclusiveMinimum"),
+    ("ge", "≥", operator.ge, "minimum"),
+    ("lt", "<", operator.lt, "exclusiveMaximum"),
+    ("le", "≤", operator.le, "maximum"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +105,14 @@ def fields(cls: type) -> tuple[Field, ...]:
 @functools.cache
 def _fields(cls: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_field(item, hints[item.name]) for item in dataclasses.fields(cls))
-
-
-def _field(item: dataclasses.Field[Any], hint: Any) -> Field:
-    doc = Doc()
-    if typing.get_origin(hint) is Annotated:
-        hint, doc = typing.get_args(hint)[:2]
-    default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-    return Field(item.name, doc.name or item.name, hint, doc, default is dataclasses.MISSING, default)
+    found = []
+    for item in dataclasses.fields(cls):
+        hint, doc = hints[item.name], Doc()
+        if typing.get_origin(hint) is Annotated:
+            hint, doc = typing.get_args(hint)[:2]
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        found.append(Field(item.name, doc.name or item.name, hint, doc, default is dataclasses.MISSING, default))
+    return tuple(found)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -155,10 +165,8 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
 
 
 def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: Path, reading: _Reading) -> None:
-    for item in (
-        one for one in known.values() if one.doc.only_with and values.get(one.name, one.default) != one.default
-    ):
-        other, needed = item.doc.only_with or ("", "")
+    given = (one for one in known.values() if values.get(one.name, one.default) != one.default)
+    for item, (other, needed) in ((one, one.doc.only_with) for one in given if one.doc.only_with):
         if values.get(other, known[other].default) != needed:
             what = f"{item.key} is ignored without {other}: {needed}"
             reading.note("ignored-key", what, (*path, item.key), at_key=True)
@@ -292,16 +300,15 @@ def _out_of_bounds(doc: Doc, data: object) -> str:
         return ""
     if isinstance(data, float) and not math.isfinite(data):
         return "finite"
-    above = ((doc.gt, operator.gt, ">"), (doc.ge, operator.ge, "≥"))
-    bounds = (*above, (doc.lt, operator.lt, "<"), (doc.le, operator.le, "≤"))
-    broken = (f"{sign} {limit:g}" for limit, holds, sign in bounds if limit is not None and not holds(data, limit))
+    bounds = ((getattr(doc, name), sign, holds) for name, sign, holds, _ in BOUNDS)
+    broken = (f"{sign} {limit:g}" for limit, sign, holds in bounds if limit is not None and not holds(data, limit))
     return next(broken, "")
 
 
 def show(data: object) -> str:
     """Show a value in a message, cut to a readable length."""
     if isinstance(data, str):
-        return repr(data if len(data) <= SHOWN else data[: SHOWN - 1] + "…")
+        return quoted(data)
     if isinstance(data, Mapping):
         return "a mapping"
     if isinstance(data, Sequence):
@@ -309,7 +316,6 @@ def show(data: object) -> str:
     return json.dumps(data) if data is None or isinstance(data, bool) else repr(data)
 
 
-SHOWN = 60
 LISTED = 100
 SUGGESTED = 20
 LARGEST = sys.float_info.max
@@ -359,8 +365,7 @@ def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
 
 def _bounds_schema(doc: Doc) -> dict[str, Any]:
     """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
-    words = (("exclusiveMinimum", doc.gt), ("minimum", doc.ge), ("exclusiveMaximum", doc.lt), ("maximum", doc.le))
-    body: dict[str, Any] = {word: limit for word, limit in words if limit is not None}
+    body = {word: limit for name, _, _, word in BOUNDS if (limit := getattr(doc, name)) is not None}
     body |= {"enum": list(doc.choices)} if doc.choices else {}
     return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
 
@@ -373,7 +378,7 @@ def _whole(pattern: str) -> str:
 _JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-# --- Plain data and direction -----------------------------------------------------------------------------------------
+# --- Plain data -------------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
@@ -391,21 +396,3 @@ def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [plain(item, omitted) for item in value]
     return value
-
-
-def loosened(old: Any, new: Any) -> tuple[str, ...]:
-    """List the keys whose new value is not known to be as tight as the old one; both are of one limits class."""
-    pairs = ((item, getattr(old, item.name), getattr(new, item.name)) for item in fields(type(old)))
-    return tuple(item.key for item, before, after in pairs if not _as_tight(item.doc, before, after))
-
-
-def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
-    if old == new or (old is None and doc.tight):  # a limit where there was none
-        return True
-    if new is None or not doc.tight:
-        return False
-    if doc.choices:
-        old, new = doc.choices.index(old), doc.choices.index(new)
-    elif isinstance(old, tuple):
-        return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
-    return bool(new >= old if doc.tight == "up" else new <= old)

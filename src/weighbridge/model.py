@@ -41,6 +41,9 @@ class SubjectKind(enum.StrEnum):
     COMMAND = "command"
 
 
+EXECUTED = (SubjectKind.COMMAND, SubjectKind.MODEL)  # only what the person at the keyboard names
+
+
 class Origin(enum.StrEnum):
     """Where a subject came from; a contract cannot declare it."""
 

@@ -14,7 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
-    from weighbridge.model import Finding
     from weighbridge.runner import Evaluation
 
 MARK = b"weighbridge: contract/"
@@ -94,42 +93,33 @@ class ContractFile(pytest.File):
 class GateItem(pytest.Item):
     """One gate on one instance."""
 
+    parent: ContractFile
+
     def __init__(self, *, key: tuple[str, str], **more: Any) -> None:
         super().__init__(**more)
         self.key = key
 
     def runtest(self) -> None:
         """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
+        import click
+
         from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
+        from weighbridge.report import block
 
-        finding = self.finding()
+        evaluation = self.parent.evaluation()
+        finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
         self.user_properties.append((PROPERTY, str(outcome)))
         if outcome is Outcome.PASS:
             return
-        text = self._text(finding)
+        title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
+        text = click.unstyle("\n".join(block(finding, title, "", evaluation.measured)))
         if expected(finding, frozenset(self.config.getoption("--gate-expect-blocked"))):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
             pytest.xfail(f"advisory: {text}")
         raise NotPassedError(text)
-
-    def finding(self) -> Finding:
-        """Find this gate's finding."""
-        contract = self.parent
-        assert isinstance(contract, ContractFile)
-        return next(f for f in contract.evaluation().findings if (f.gate, f.instance) == self.key)
-
-    def _text(self, finding: Finding) -> str:
-        import click
-
-        from weighbridge.report.lines import block
-
-        contract = self.parent
-        assert isinstance(contract, ContractFile)
-        title = next(g.title for g in contract.evaluation().contract.gates if g.id == self.key[0])
-        return click.unstyle("\n".join(block(finding, title, "", contract.evaluation().measured)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show what the gate found; a traceback only where something broke."""

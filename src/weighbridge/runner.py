@@ -12,7 +12,7 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from weighbridge.binding import Bound, find, origin, refuse
 from weighbridge.canonical import dumps, loads
 from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract
+from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract, lacking_here
 from weighbridge.model import (
     CanaryResult,
     Contract,
@@ -34,8 +34,6 @@ from weighbridge.model import (
     SubjectKind,
     Unmeasured,
 )
-from weighbridge.quantities.base import record_of
-from weighbridge.quantities.hosts import Host
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution
 from weighbridge.verifiers import VERIFIERS
@@ -72,31 +70,22 @@ class Evaluation(Sealed):
     finished: dt.datetime
 
 
+@dataclass(slots=True, kw_only=True)
 class Session:
     """One evaluation under way: opens each subject once, measures each quantity once."""
 
-    def __init__(
-        self,
-        contract: Contract,
-        bound: Sequence[Bound],
-        on: Mapping[str, tuple[str, ...]],
-        *,
-        execution: Execution,
-        progress: Progress,
-        debug: bool,
-    ) -> None:
-        self.started = dt.datetime.now(dt.UTC)
-        self.contract = contract
-        self.bound = tuple(bound)
-        self.on = on
-        self.execution = execution
-        self.progress = progress
-        self.debug = debug
-        self.views: dict[tuple[str, str], Any] = {}
-        self.broken: dict[tuple[str, str], SubjectError] = {}
-        self.measured: dict[str, Measured] = {}
-        self.canaries: dict[str, CanaryResult] = {}
-        self.prefetched: dict[str, Measurement | Unmeasured | SubjectError] = {}
+    contract: Contract
+    bound: tuple[Bound, ...]
+    on: Mapping[str, tuple[str, ...]]
+    views: dict[tuple[str, str], Any]
+    execution: Execution
+    progress: Progress
+    debug: bool
+    started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+    broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    canaries: dict[str, CanaryResult] = field(default_factory=dict)
+    prefetched: dict[str, Measurement | Unmeasured | SubjectError] = field(default_factory=dict)
 
     def view(self, bound: Bound) -> Any:
         """Open a subject once; an unreadable one stays so."""
@@ -129,16 +118,15 @@ class Session:
 
     def measure_gate(self, gate: GateDecl, instance: str) -> None:
         """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
-        lacking, host = "", host_request(gate)
-        if host is not None:
+        if (host := host_request(gate)) is not None:
             self.measure(host)
-            lacking = _lacking(self.measured[host.key], gate.requires)
+        lacking = lacking_here(gate, self.measured)
         for item in all_requests(gate, instance):
-            if not lacking:
+            if lacking is None:
                 self.measure(item)
             elif item.key not in self.measured:
-                why = Unmeasured(code=NOT_HERE, why=f"this host lacks {lacking}", remedy="run it on a host that has it")
-                self.measured[item.key] = self._unbound(item) or why
+                why, remedy = f"this host lacks {lacking[0]}", "run it on a host that has it"
+                self.measured[item.key] = self._unbound(item) or Unmeasured(code=NOT_HERE, why=why, remedy=remedy)
 
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
@@ -266,8 +254,10 @@ def measure(
     Raises:
         UsageError: `same-subject`, before anything is measured.
     """
-    session = Session(contract, bound, on, execution=execution, progress=progress, debug=debug)
-    session.views |= opened
+    session = Session(
+        contract=contract, bound=tuple(bound), on=on, views=dict(opened), execution=execution, progress=progress,
+        debug=debug,
+    )  # fmt: skip
     for gate, one in [] if with_itself else [(each, one) for each in contract.gates for one in on[each.id]]:
         session.require_two(gate, one)
     session.prefetch(
@@ -312,11 +302,6 @@ def judge(sealed: Sealed) -> Evaluation:
     """Judge every gate on every instance that was measured; nothing but the sealed form is looked at."""
     findings = judge_contract(sealed.contract, sealed.instances, sealed.measured, sealed.canaries)
     return Evaluation(**vars(sealed), findings=findings, finished=dt.datetime.now(dt.UTC))
-
-
-def _lacking(host: Measured, requires: Mapping[str, bool]) -> str:
-    found = record_of(host, Host) if isinstance(host, Measurement) else None
-    return next((name for name, needed in requires.items() if getattr(found, name, None) is not needed), "")
 
 
 def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:

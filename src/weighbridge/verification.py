@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge import __version__
-from weighbridge.binding import ARGUMENT, EXECUTED, Bound, bind, instances
+from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.contract.load import LoadedContract, load_contract
 from weighbridge.contract.resolved import digests
+from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError, UsageError
+from weighbridge.evidence.bundle import Bundle, Draft
+from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
-from weighbridge.evidence.seal import Draft
-from weighbridge.evidence.seal import seal as write_bundle
 from weighbridge.evidence.statement import BoundSubject, Tool
-from weighbridge.evidence.unseal import Bundle
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.model import Fields, Origin
+from weighbridge.model import EXECUTED, Fields, Origin
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file
 
@@ -69,7 +69,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     loaded = load_all(asked.contracts, asked.params)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
-    redactor = _redactor(loaded, bound)
+    targets = (item.target for items in bound for item in items)
+    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
+    redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
@@ -101,8 +103,7 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
         except ContractError as error:
             problems += error.problems
     if problems:
-        first = problems[0]
-        raise ContractError(first.code, first.what, where=first.where, remedy=first.remedy, problems=tuple(problems))
+        raise collected(tuple(problems))
     return tuple(loaded)
 
 
@@ -113,12 +114,10 @@ def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tupl
         UsageError: for an argument that no contract knows, or that is of no form.
     """
     known = {name for contract in loaded for name in contract.contract.subjects}
-    for argument in arguments:
-        match = ARGUMENT.fullmatch(argument)
-        if match is not None and match["name"] not in known:
-            what = f"no contract has a subject {match['name']!r}{nearest(match['name'], known)}"
-            raise UsageError("unknown-subject", what)
     names = {text: match["name"] if (match := ARGUMENT.fullmatch(text)) else None for text in arguments}
+    for name in names.values():
+        if name is not None and name not in known:
+            raise UsageError("unknown-subject", f"no contract has a subject {name!r}{nearest(name, known)}")
     return tuple(
         bind(
             one.contract, one.path.parent, [text for text in arguments if names[text] in {None, *one.contract.subjects}]
@@ -141,18 +140,11 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
 
 
-def _redactor(loaded: Sequence[LoadedContract], bound: Sequence[Sequence[Bound]]) -> Redactor:
-    targets = (item.target for items in bound for item in items)
-    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
-    return redactor_here(project_key(Path()), run=Path.cwd(), named=named)
-
-
 def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
     """Return all that a bundle holds; `source` is the contract's own bytes."""
     return Draft(
         contract=evaluation.contract,
         contract_yaml=source,
-        contract_digests=digests(evaluation.contract),
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
         instances=evaluation.instances,
         measured=evaluation.measured,

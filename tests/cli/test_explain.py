@@ -13,16 +13,15 @@ import pytest
 from tests.cli.conftest import Cli
 
 import weighbridge
-from weighbridge.cards import any_gate
+from weighbridge.cards import any_gate, glossary
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.cli.evidence import QUESTIONS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
 from weighbridge.exit_code import ExitCode
 from weighbridge.gates import KINDS
-from weighbridge.glossary import glossary
 from weighbridge.limits import fields
-from weighbridge.report.lines import STATUS_WORDS
+from weighbridge.report import STATUS_WORDS
 from weighbridge.verifiers import VERIFIERS
 
 SOURCE = Path(weighbridge.__file__).parent
@@ -151,7 +150,7 @@ def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
 @pytest.mark.parametrize("verb", ["--version", "lint"])
 def test_starting_up_reads_no_words(verb: str) -> None:
     run = f"import sys; sys.argv = ['weighbridge', {verb!r}]; from weighbridge.cli import main; main()"
-    ask = f"try: exec({run!r})\nexcept SystemExit: print('weighbridge.glossary' in sys.modules)"
+    ask = f"try: exec({run!r})\nexcept SystemExit: print('weighbridge.cards' in sys.modules)"
     done = subprocess.run((sys.executable, "-c", ask), check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False"
 

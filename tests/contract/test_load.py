@@ -81,7 +81,7 @@ def test_a_contract_is_resolved_with_limits_and_defaults_written_out(tmp_path: P
 
 def test_every_gate_and_limit_knows_its_line(tmp_path: Path) -> None:
     loaded = load_contract(written(tmp_path, WHOLE))
-    gate, limit = loaded.gate_at("G-1"), loaded.at(("gates", 0, "with", "policy"))
+    gate, limit = loaded.gate_at("G-1"), loaded.layered.found(("gates", 0, "with", "policy"), "", "")
     assert (gate.line, gate.column) == (13, 5)
     assert (limit.line, limit.column) == (17, 20)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import weighbridge
-from weighbridge.glossary import glossary
+from weighbridge.cards import glossary
 
 SOURCE = Path(weighbridge.__file__).parent
 RAISING = (SOURCE / "limits.py", SOURCE / "storage" / "local_files.py", *sorted((SOURCE / "contract").glob("*.py")))

@@ -13,9 +13,8 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from weighbridge.demo import models  # noqa: E402
-from weighbridge.demo.gpt import GPT, SHAPE  # noqa: E402
-from weighbridge.demo.story import to_gguf  # noqa: E402
+from weighbridge.demo import models, to_gguf  # noqa: E402
+from weighbridge.demo.train import GPT, SHAPE  # noqa: E402
 
 
 def test_attention_is_pytorchs_causal_attention() -> None:

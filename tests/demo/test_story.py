@@ -114,9 +114,9 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from weighbridge.demo.gpt import GPT  # noqa: E402
+from weighbridge.demo import mislabel, to_gguf  # noqa: E402
 from weighbridge.demo.models import read_gguf  # noqa: E402
-from weighbridge.demo.story import mislabel, to_gguf  # noqa: E402
+from weighbridge.demo.train import GPT  # noqa: E402
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
 
 

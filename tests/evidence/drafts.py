@@ -10,9 +10,8 @@ from typing import Any
 
 from tests.rows import typed
 
-from weighbridge.contract.resolved import digests
+from weighbridge.evidence.bundle import Draft
 from weighbridge.evidence.redact import Redactor, redact_measured
-from weighbridge.evidence.seal import Draft
 from weighbridge.evidence.statement import BoundSubject, Tool
 from weighbridge.judging import judge_contract
 from weighbridge.model import (
@@ -112,7 +111,6 @@ def draft(
     base = Draft(
         contract=given,
         contract_yaml=YAML,
-        contract_digests=digests(given),
         subjects=(bound("source", origin=origin), bound("import", origin=origin)),
         instances=instances,
         measured=settled,

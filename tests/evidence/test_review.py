@@ -18,9 +18,8 @@ from tests.evidence import drafts
 from weighbridge.canonical import dumps, loads, sha256
 from weighbridge.errors import BundleError
 from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import Bundle, seal, unseal
 from weighbridge.evidence.review import Against, Held, verify
-from weighbridge.evidence.seal import seal
-from weighbridge.evidence.unseal import Bundle, unseal
 from weighbridge.gates import KINDS
 from weighbridge.model import Contract, Severity, Unmeasured
 
@@ -388,7 +387,7 @@ def test_judging_again_gives_the_same_bytes_under_another_locale_zone_and_hash_s
     script = (
         "import sys; from pathlib import Path\n"
         "from weighbridge.evidence.review import rejudge\n"
-        "from weighbridge.evidence.unseal import unseal\n"
+        "from weighbridge.evidence.bundle import unseal\n"
         "sys.stdout.buffer.write(rejudge(unseal(Path(sys.argv[1]))))\n"
         "heavy = {'torch', 'numpy', 'gguf', 'yaml', 'weighbridge.views', 'weighbridge.verifiers'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

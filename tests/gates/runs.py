@@ -8,6 +8,7 @@ from typing import Any
 from tests.gates.mutation import Passing
 from tests.rows import typed
 
+from weighbridge.canonical import build
 from weighbridge.cards import gate_card
 from weighbridge.examples import examples
 from weighbridge.gates import KINDS
@@ -15,7 +16,6 @@ from weighbridge.limits import plain
 from weighbridge.model import Measurement, Outcome, Rows
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import StepColumn
-from weighbridge.structure import build
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> dict[str, Measurement]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from weighbridge.canonical import build
 from weighbridge.gates.forward_parity import KIND, Limits, allowed, detectable, judge
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, fields, plain, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.forward import ForwardError
-from weighbridge.structure import build
 
 ROW = build(ForwardError, plain(QUANTITIES["forward_errors"].typical()))
 LIMIT = 3 * 1e-7

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from weighbridge.canonical import build
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, fields, plain, read
 from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import DeviceProbe, Witness
-from weighbridge.structure import build
 
 MIB = 1 << 20
 PID = 4711

@@ -10,7 +10,7 @@ from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
 from weighbridge.errors import LedgerError
-from weighbridge.evidence.seal import seal
+from weighbridge.evidence.bundle import seal
 from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract

@@ -57,7 +57,7 @@ def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
 
 
 def test_a_device_is_refused() -> None:
-    assert refusal(Path("/dev/zero")) == "P: file-kind a device, not a regular file\n  give a regular file"
+    assert refusal(Path("/dev/zero")) == "P: file-kind a character device, not a regular file\n  give a regular file"
 
 
 def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weighbridge import canonical
+from weighbridge.canonical import build
 from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
+from weighbridge.limits import plain
 from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.runner import lay_canary
-from weighbridge.structure import build, plain
 from weighbridge.verifiers.device_evidence import COUNTS, VERIFIER
 from weighbridge.verifiers.verifier import Views
 from weighbridge.views.run import RunView, open_run

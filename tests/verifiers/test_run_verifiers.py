@@ -12,11 +12,11 @@ import pytest
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
+from weighbridge.limits import plain
 from weighbridge.model import Basis, Measurement, SubjectKind
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import CorpusProgress, StepColumn
-from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run

@@ -10,7 +10,7 @@ from weighbridge.amendment import draft, markdown, standings, tally
 from weighbridge.cli.options import tell
 from weighbridge.cli.status import LEDGER
 from weighbridge.errors import UsageError
-from weighbridge.evidence.unseal import unseal
+from weighbridge.evidence.bundle import unseal
 from weighbridge.ledger.store import Ledger
 from weighbridge.storage.local_files import is_folder
 

@@ -7,17 +7,17 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
+from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.gates import config_agreement
@@ -212,17 +212,15 @@ def _evaluate(
     ]
     on = {gate.id: (DEFAULT,) for gate in contract.gates}
     opened = {(name, DEFAULT): view for name, view in views.items()}
-    execution = Execution(engine=engine, on_progress=_rate())
-    try:
-        said = progress()
-        how: Any = {"execution": execution, "progress": said, "debug": debug}
-        session = measure(contract, bound, on, opened=opened, with_itself=True, **how)
-        said("judging")
+    with progress() as show:
+        session = measure(
+            contract, bound, on, opened=opened, execution=Execution(engine=engine, on_progress=_rate(show)),
+            progress=show, debug=debug, with_itself=True,
+        )  # fmt: skip
+        show("judging")
         source, *imports = bound
         itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
         return judge(seal(session, None)), itself
-    finally:
-        end_progress()
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
@@ -258,16 +256,16 @@ def _engine(address: str | None) -> Iterator[Engine | None]:
         engine.cluster.close()
 
 
-def _rate() -> Progress:
-    """Return a callback that shows bytes compared, speed and time left on a terminal."""
-    told, started, last = progress(), time.monotonic(), 0.0
+def _rate(show: Callable[[str], None]) -> Progress:
+    """Return a callback that shows bytes compared, speed and time left."""
+    started, last = time.monotonic(), 0.0
 
     def on_progress(done: int, whole: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= PAUSE_S:
             last = now
-            told(f"comparing {rate(done, whole, started)}")
+            show(f"comparing {rate(done, whole, started)}")
 
     return on_progress
 

@@ -28,7 +28,7 @@ def command(folder: Path | None) -> None:
     if not all(map(importlib.util.find_spec, ("torch", "safetensors"))):
         what = "the demo trains a model, and PyTorch or safetensors is not installed"
         raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
-    from weighbridge.demo.story import tell
+    from weighbridge.demo import tell
 
     folder = folder or Path(".weighbridge") / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
     try:

@@ -12,11 +12,11 @@ from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.review import Against, Answer, other_versions, rejudge, verify
-from weighbridge.evidence.unseal import unseal
 from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.report.lines import block, heading
+from weighbridge.report import block, heading
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))

@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 import click
 
-from weighbridge.cards import CodeCard, any_gate, gate_words, verifier_words
+from weighbridge.cards import CodeCard, Meaning, any_gate, gate_words, glossary, verifier_words
 from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
-from weighbridge.glossary import Meaning, glossary
-from weighbridge.limits import fields
+from weighbridge.limits import BOUNDS, fields
 from weighbridge.model import SubjectKind
+from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]
@@ -131,8 +131,7 @@ def _keys(keys: type) -> Iterator[str]:
     for item in fields(keys):
         doc = item.doc
         unit = f" [{doc.unit}]" if doc.unit else ""
-        bounds = ((">", doc.gt), ("≥", doc.ge), ("<", doc.lt), ("≤", doc.le))
-        told = [f"{sign} {bound:g}" for sign, bound in bounds if bound is not None]
+        told = [f"{sign} {bound:g}" for name, sign, *_ in BOUNDS if (bound := getattr(doc, name)) is not None]
         default = "required" if item.required else f"default {json.dumps(item.default, default=str)}"
         text = f"{item.key}{unit}: {doc.text} ({', '.join((*told, default))})"
         yield from _item(text)
@@ -169,13 +168,7 @@ def _code_of(kind: str, code: str, outcome: str) -> Iterator[str]:
 
 def _code(of: str, words: CodeCard) -> Iterator[str]:
     yield click.style(of, bold=True)
-    hints = {
-        "would pass with": words.enough,
-        "likely cause": words.cause,
-        "try first": words.knob,
-        "look at": words.look,
-    }
-    yield from _told(says=words.says, **hints)
+    yield from _told(says=words.says, **{ENOUGH: words.enough}, **hints(words))
 
 
 def _told(**named: str) -> Iterator[str]:

@@ -44,7 +44,7 @@ def check_ledger(folder: Path, base: str | None) -> None:
         raise UsageError("no-ledger", "there is no ledger here", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
     problems = check(ledger, Path(), base)
-    tell(f"{problem.path}: {problem.code} {problem.what}" for problem in problems)
+    tell(map(str, problems))
     if problems:
         tell([f"problems: {len(problems)}"])
         sys.exit(ExitCode.FAILED)

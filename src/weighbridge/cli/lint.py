@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused
+from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
@@ -30,8 +29,7 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
     """
     problems: list[ContractError] = []
     loaded: list[LoadedContract] = []
-    here = tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
-    names = contracts or here or tuple(f"{BUILTIN}{name}" for name in builtin_names())
+    names = contracts or written_in() or tuple(f"{BUILTIN}{name}" for name in builtin_names())
     for name in names:
         try:
             loaded.append(load_contract(name))

@@ -115,15 +115,12 @@ def _require_free(root: Path, module: str, card: Path) -> None:
     """Raise where a module or a card has the name already, or where Python allows no such module."""
     taken = [path.relative_to(root) for path in sorted((root / PACKAGE).rglob("*.py")) if path.stem == module]
     taken += [card] if (root / card).exists() else []
-    taken += [PACKAGE / "verifiers" / "__init__.py"] if _in_table(root, module) else []
+    table = PACKAGE / "verifiers" / "__init__.py"
+    taken += [table] if f'"{module}"' in (root / table).read_text("utf-8") else []
     if taken:
         _refuse("name-taken", f"{module!r} is there already: {taken[0]}", "take another name")
     if keyword.iskeyword(module):
         _refuse("name-taken", f"{module!r} is a word of Python", "take another name")
-
-
-def _in_table(root: Path, quantity: str) -> bool:
-    return f'"{quantity}"' in (root / PACKAGE / "verifiers" / "__init__.py").read_text("utf-8")
 
 
 def _refuse(code: str, what: str, remedy: str) -> None:

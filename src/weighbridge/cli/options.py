@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -111,18 +112,21 @@ def colourless() -> bool:
 # --- Progress ---------------------------------------------------------------------------------------------------------
 
 
-def progress() -> Callable[[str], None]:
-    """Return a function that shows a line of progress on standard error, on a terminal only."""
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Give a function that shows a line of progress on standard error, on a terminal only; clear it at the end."""
     columns = columns_of(sys.stderr)
     if colourless() or columns is None:
-        return lambda _text: None
-    return lambda text: click.echo(f"\r\x1b[2K{click.style(text[: columns - 2], dim=True)}…", nl=False, file=sys.stderr)
+        yield lambda _text: None
+        return
 
+    def show(text: str) -> None:
+        click.echo("\r\x1b[2K" + text, nl=False, file=sys.stderr)
 
-def end_progress() -> None:
-    """Clear the line that `progress` wrote."""
-    if sys.stderr.isatty() and not colourless():
-        click.echo("\r\x1b[2K", nl=False, file=sys.stderr)
+    try:
+        yield lambda text: show(click.style(text[: columns - 2], dim=True) + "…")
+    finally:
+        show("")
 
 
 def rate(done: int, whole: int, started: float) -> str:

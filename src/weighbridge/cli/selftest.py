@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.card_checks import Check, selftest
-from weighbridge.cli.options import as_json, end_progress, print_json, progress, tell
+from weighbridge.cli.options import as_json, print_json, progress, tell
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
@@ -31,13 +31,11 @@ def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
 
     Exit 0: all gave what they must; 1: not.
     """
-    checks, told = list[Check](), progress()
-    try:
+    checks: list[Check] = []
+    with progress() as show:
         for check in selftest(cards):
             checks.append(check)
-            told(f"{len(checks)}: {check.name}")
-    finally:
-        end_progress()
+            show(f"{len(checks)}: {check.name}")
     if not checks:
         what = "there is no card in gates/ or verifiers/"
         raise UsageError("no-cards", what, where=str(cards), remedy="name another")

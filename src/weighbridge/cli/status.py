@@ -18,7 +18,7 @@ from weighbridge.ledger.fold import Place, Standing, lowest, stale
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
-from weighbridge.report.lines import STATUS_WORDS
+from weighbridge.report import STATUS_WORDS
 
 LEDGER = click.option(
     "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, print_json, progress, tell
+from weighbridge.contract.load import written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
@@ -17,7 +18,7 @@ from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
-from weighbridge.report.lines import INDENT, STATUS_WORDS, block, heading, run_told, tally
+from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -62,10 +63,8 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     """
     asked = _asked_for(context)
     files = [_report_file(report) for report in reports]
-    try:
-        results = verify(asked, progress())
-    finally:
-        end_progress()
+    with progress() as show:
+        results = verify(asked, show)
     findings = [finding for result in results for finding in result.evaluation.findings]
     code = exit_code(findings, asked.expect_blocked)
     if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
@@ -86,7 +85,7 @@ def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
-    contracts = given["contracts"] or tuple(str(path) for path in sorted(Path("contracts").glob("*.yaml")))
+    contracts = given["contracts"] or written_in()
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/*.yaml matches nothing here")
     return Asked(

@@ -15,10 +15,9 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, Problem, fields, loosened, nearest, read, show
-from weighbridge.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+from weighbridge.limits import Doc, LimitsError, Problem, fields, nearest, read, show
+from weighbridge.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 
-EXECUTED: Final = (SubjectKind.COMMAND, SubjectKind.MODEL)
 TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
 TYPED_STATUS: Final = ("status", "verdict", "discharge_status")
@@ -237,6 +236,24 @@ def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str
     if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
         age = "unlimited" if new.max_age_days is None else f"{new.max_age_days:g} days"
         yield ("max_age",), f"was {old.max_age_days:g} days, is {age}"
+
+
+def loosened(old: Any, new: Any) -> tuple[str, ...]:
+    """List the keys whose new value is not known to be as tight as the old one; both are of one limits class."""
+    pairs = ((item, getattr(old, item.name), getattr(new, item.name)) for item in fields(type(old)))
+    return tuple(item.key for item, before, after in pairs if not _as_tight(item.doc, before, after))
+
+
+def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
+    if old == new or (old is None and doc.tight):  # a limit where there was none
+        return True
+    if new is None or not doc.tight:
+        return False
+    if doc.choices:
+        old, new = doc.choices.index(old), doc.choices.index(new)
+    elif isinstance(old, tuple):
+        return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
+    return bool(new >= old if doc.tight == "up" else new <= old)
 
 
 def _shown(value: Any) -> str:

@@ -103,11 +103,6 @@ class Layered:
         return Found(file=document.where, line=line, column=column, warning=warning, **told)
 
 
-def single(document: Document) -> Layered:
-    """Return one document as it is."""
-    return Layered(document.data, {(): (document, ())})
-
-
 def moved(base: Layered, folder: str) -> Layered:
     """Return a contract with its paths made relative to the folder of the contract that extends it."""
     subjects = base.data.get("subjects")

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import lint, loosenings, structural
-from weighbridge.contract.document import ContractDocument, GateDocument
-from weighbridge.contract.layers import Found, Layered, first_errors, from_errors, merge, moved, raise_errors, single
-from weighbridge.contract.parameters import Parameters, read_parameters, substitute
+from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, ParamType
+from weighbridge.contract.layers import (
+    OWN,
+    Found,
+    Layered,
+    first_errors,
+    from_errors,
+    merge,
+    moved,
+    raise_errors,
+)
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, nearest, plain, read
-from weighbridge.model import Contract, GateDecl, SubjectDecl
+from weighbridge.limits import LimitsError, nearest, plain, read, show
+from weighbridge.model import Contract, GateDecl, Scalar, SubjectDecl
 from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
@@ -37,14 +46,10 @@ class LoadedContract:
     warnings: tuple[Found, ...]
     layered: Layered = field(repr=False)
 
-    def at(self, path: strict_yaml.Path = (), *, at_key: bool = False) -> Found:
-        """Return where a part is written: file, line and column; for an absent part, those of what would hold it."""
-        return self.layered.found(path, "", "", at_key=at_key)
-
     def gate_at(self, gate: str) -> Found:
-        """Return where a gate is written."""
+        """Return where a gate is written: file, line and column."""
         index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
-        return self.at(("gates", index))
+        return self.layered.found(("gates", index), "", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,11 @@ def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyT
 def builtin_names() -> tuple[str, ...]:
     """List the contracts that ship with the tool."""
     return tuple(sorted(path.stem for path in data_path("contracts").glob("*.yaml")))
+
+
+def written_in(folder: Path = Path("contracts")) -> tuple[str, ...]:
+    """List the contracts of a folder, by path."""
+    return tuple(str(path) for path in sorted(folder.glob("*.yaml")))
 
 
 def locate(name: str) -> Path:
@@ -113,7 +123,7 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     if not isinstance(document.data, dict):
         remedy = "write `weighbridge: contract/v0` and the rest of a contract"
         raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
-    layered, base = single(document), None
+    layered, base = Layered(document.data, {(): (document, ())}), None
     extends = document.data.get("extends")
     if isinstance(extends, str) and extends:
         base_file, base = _extended(layered, name, extends, (*extending, path.resolve()))
@@ -134,21 +144,138 @@ def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ..
     return moved(loaded.layered, "" if builtin else posixpath.dirname(extends)), loaded
 
 
+# --- Parameters: `${params.NAME}` is replaced after parsing, so that a value can never become structure ---------------
+
+
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
+_VERBATIM: Final = (*OWN, "params")
+NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
+_TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
+    ParamType.NUMBER: (int, float), ParamType.INTEGER: (int,), ParamType.STRING: (str,), ParamType.BOOLEAN: (bool,),
+}  # fmt: skip
+_FORMS: Final = {
+    ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
+    ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
+    ParamType.STRING: re.compile(r".*", re.DOTALL),
+    ParamType.BOOLEAN: re.compile(r"true|false"),
+}
+
+
+@dataclass(slots=True)
+class Parameters:
+    """The values of a contract's parameters, which of them are used, and which references could not be replaced.
+
+    `problems` are those of their declarations, `unresolved` those of the references.
+    """
+
+    values: dict[str, Scalar] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
+    used: set[str] = field(default_factory=set)
+    broken: list[strict_yaml.Path] = field(default_factory=list)
+    problems: list[Found] = field(default_factory=list)
+    unresolved: list[Found] = field(default_factory=list)
+
+
+def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> Parameters:
+    """Read the declared parameters and lay the overrides of the command line over them."""
+    declared = layered.data.get("params", {})
+    if not isinstance(declared, Mapping):
+        return Parameters()
+    parameters = Parameters(declared=tuple(declared))
+    for name, body in declared.items():
+        try:
+            param = read(ParamDocument, body)
+        except LimitsError:
+            continue  # told when the whole document is read
+        of_type = isinstance(param.default, _TYPES[param.type])
+        if not of_type or isinstance(param.default, bool) != (param.type is ParamType.BOOLEAN):
+            what = f"the default of {name!r} is not of the type {param.type}"
+            parameters.problems.append(layered.found(("params", name, "default"), "wrong-type", what))
+            continue
+        parameters.values[name] = _override(name, param, overrides[name]) if name in overrides else param.default
+    for name in overrides:
+        if name not in declared:
+            what = f"{name!r} is no parameter of this contract{nearest(name, declared)}"
+            raise ContractError("unknown-param", what, where=f"--param {name}={overrides[name]}")
+    return parameters
+
+
+def _override(name: str, param: ParamDocument, text: str) -> Scalar:
+    value: Scalar = text
+    if not _FORMS[param.type].fullmatch(text):
+        value = math.inf
+    elif param.type is ParamType.BOOLEAN:
+        value = text == "true"
+    elif param.type is not ParamType.STRING:
+        value = int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
+    if isinstance(value, float) and not math.isfinite(value):
+        what = f"{text!r} is not of the type {param.type}"
+        raise ContractError("wrong-type", what, where=f"--param {name}", remedy="give another value")
+    return value
+
+
+def substitute(layered: Layered, parameters: Parameters) -> Layered:
+    """Replace every reference outside the contract's own head; a reference that is the whole value keeps its type."""
+
+    def replaced(value: Any, path: strict_yaml.Path) -> Any:
+        if isinstance(value, Mapping):
+            kept = NAMES if len(path) == 2 and path[0] == "gates" else ()
+            return {key: item if key in kept else replaced(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [replaced(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        return _filled(value, path, layered, parameters)
+
+    data = {key: value if key in _VERBATIM else replaced(value, (key,)) for key, value in layered.data.items()}
+    return Layered(data, layered.written)
+
+
+def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Parameters) -> Scalar:
+    wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
+    if wrong is not None:
+        parameters.broken.append(path)
+        if _name(wrong) not in parameters.declared:  # one that is itself broken is told where it is declared
+            known = [f"params.{each}" for each in parameters.declared]
+            what = f"{show(wrong[0])} refers to no parameter{nearest(wrong[1], known)}"
+            remedy = "write ${params.NAME} for a name under params:"
+            parameters.unresolved.append(layered.found(path, "unresolved", what, remedy))
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    if whole:
+        return parameters.values[_name(whole)]
+    texts = {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in parameters.values.items()}
+    return _REFERENCE.sub(lambda match: texts[_name(match)], value)
+
+
+def _known(match: re.Match[str], parameters: Parameters) -> bool:
+    name = _name(match)
+    parameters.used.add(name)
+    return name in parameters.values
+
+
+def _name(match: re.Match[str]) -> str:
+    """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
+    inside = match[1]
+    closed = match[0].endswith("}") and inside.startswith("params.")
+    return inside.removeprefix("params.") if closed else match[0]
+
+
 # --- Resolving --------------------------------------------------------------------------------------------------------
 
 
 def _resolved(file: _File, overrides: Mapping[str, str]) -> LoadedContract:
-    parameters, problems = read_parameters(file.layered, overrides)
-    layered, unresolved = substitute(file.layered, parameters)
+    parameters = read_parameters(file.layered, overrides)
+    layered = substitute(file.layered, parameters)
     document: ContractDocument | None = None
     structure: tuple[Found, ...] = ()
     try:
         document = read(ContractDocument, layered.data)
     except LimitsError as error:
         structure = tuple(structural(layered, problem) for problem in error.problems)
-    later = (*problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
+    later = (*parameters.problems, *structure, *first_errors(lint(layered)), *_unused(layered, parameters))
     # A later problem at a place that could not be read in the first place is not one of its own.
-    earlier = (*file.problems, *unresolved)
+    earlier = (*file.problems, *parameters.unresolved)
     broken = (layered.found(path, "", "") for path in parameters.broken)
     spoilt = {(problem.file, problem.line, problem.column) for problem in (*earlier, *broken)}
     problems = [*earlier, *(one for one in later if (one.file, one.line, one.column) not in spoilt)]
@@ -216,9 +343,8 @@ def reused(contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple
 
 def contracts_here(folder: Path = Path("contracts")) -> dict[str, LoadedContract]:
     """Load the starter contracts and those of a folder, which go before; what cannot be used is left out."""
-    names = [*(f"{BUILTIN}{name}" for name in builtin_names()), *(str(path) for path in sorted(folder.glob("*.yaml")))]
     found: dict[str, LoadedContract] = {}
-    for name in names:
+    for name in (*(f"{BUILTIN}{name}" for name in builtin_names()), *written_in(folder)):
         try:
             loaded = load_contract(name)
         except ContractError:

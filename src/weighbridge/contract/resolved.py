@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.canonical import dumps, sha256
+from weighbridge.canonical import build, closed, dumps, sha256, wrong
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, read
+from weighbridge.limits import LimitsError, plain, read
 from weighbridge.model import Contract
-from weighbridge.structure import build, closed, plain, wrong
 
 SCHEMA = "weighbridge.contract.resolved/v0"
 COLLECTED = ("id", "kind", "subjects", "measure", "requires")
@@ -17,9 +16,11 @@ JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContractDigests:
-    """What a contract is, as 64 hexadecimal digits: all of it, the part that says what is measured, what is judged."""
+class ContractRef:
+    """Which contract this is, and its digests: of all of it, of the part that says what is measured, what is judged."""
 
+    id: str
+    version: str
     whole: str
     collect: str
     judge: str
@@ -62,11 +63,13 @@ def check_limits(contract: Contract) -> None:
             raise wrong(f"refused by its kind: {first.what}", (*at, *first.path)) from None
 
 
-def digests(contract: Contract) -> ContractDigests:
+def digests(contract: Contract) -> ContractRef:
     """Digest a contract: the whole, what is measured, and what is judged; titles and reasons are in neither part."""
     whole = plain(contract)
     collect, judge = ([{key: gate[key] for key in keys} for gate in whole["gates"]] for keys in (COLLECTED, JUDGED))
-    return ContractDigests(
+    return ContractRef(
+        id=contract.id,
+        version=contract.version,
         whole=sha256(dumps(contract_to_json(contract))),
         collect=sha256(dumps({"subjects": whole["subjects"], "gates": collect})),
         judge=sha256(dumps({"gates": judge})),

@@ -1,1 +1,133 @@
-"""The main job on real input: train, import, compare, and weigh each step; run by `weighbridge demo`."""
+"""The demo, step by step: each is a command that a person could type, run for real, with the exit code it must have."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.exit_code import ExitCode
+
+SOURCE, IMPORT, MISLABELLED = "model.safetensors", "model.gguf", "mislabelled.safetensors"
+CUDA_GATE = "GATE-PARITY-CUDA"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: why, what is typed (the words after `weighbridge`, or a Python module), and how it must end."""
+
+    why: str
+    words: tuple[str, ...]
+    ends: ExitCode = ExitCode.PASSED
+    module: str = "weighbridge"
+
+    @property
+    def typed(self) -> str:
+        """Return the command as a person would type it."""
+        program = ("weighbridge",) if self.module == "weighbridge" else ("python", "-m", self.module)
+        return shlex.join((*program, *self.words))
+
+
+TRAIN = Step(
+    "Train a small GPT on the text of Python's standard library, recorded, until it has passed its corpus once",
+    (".",), module="weighbridge.demo.train",
+)  # fmt: skip
+
+
+def steps(*, cuda: bool) -> tuple[Step, ...]:
+    """Return what is weighed once there is a trained model and two imports; `cuda` says whether this host has it."""
+    run = ("verify", "builtin:training-run", "--subject", "run=run", "--record")
+    run_on = ("--param", "device=cuda") if cuda else ()
+    imports = ("verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject")
+    parity = ("verify", "builtin:forward-parity", "--subject", "reference=models.py:reference", "--subject")
+    on_cuda = ("--subject", "cuda=models.py:on_cuda", *(() if cuda else ("--expect-blocked", CUDA_GATE)))
+    blocked = "" if cuda else "; the CUDA gate is BLOCKED, for this host has none"
+    told = (
+        ("Weigh the run: metrics, wrap-around, wall time, device", (*run, *run_on)),
+        ("Compare the GGUF import with its source", ("compare", SOURCE, IMPORT)),
+        ("Compare an import whose BF16 bytes are labelled F16: it must be refused, and the mechanism named",
+         ("compare", SOURCE, MISLABELLED), ExitCode.FAILED),
+        ("Weigh the good import against its contract, and record it", (*imports, f"import={IMPORT}", "--record")),
+        ("Weigh the mislabelled import against the same contract",
+         (*imports, f"import@mislabelled={MISLABELLED}"), ExitCode.FAILED),
+        (f"Compare two backends forward: PyTorch on the source, NumPy on the import{blocked}",
+         (*parity, "candidate=models.py:numpy_backend", *on_cuda, "--record")),
+        ("Drop a bias in the NumPy backend on purpose: the first capture point that parts must be named",
+         (*parity, "candidate=models.py:numpy_backend_without_a_bias", *on_cuda), ExitCode.FAILED),
+    )  # fmt: skip
+    return tuple(Step(*one) for one in told)
+
+
+def closing(bundle: str) -> tuple[Step, ...]:
+    """Return what is done with the evidence at the end."""
+    return (
+        Step("Judge a bundle again from its own bytes, without measuring", ("evidence", "rejudge", bundle)),
+        Step("Ask of the same bundle what can be verified, five answers apart", ("evidence", "verify", bundle)),
+        Step("Show where every gate stands", ("status",)),
+    )
+
+
+def to_gguf(source: Path, target: Path) -> None:
+    """Write every BF16 tensor of a safetensors file into a GGUF file, names kept, bits untouched."""
+    import gguf
+    import ml_dtypes
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    assert ml_dtypes.bfloat16 is not None  # importing it teaches NumPy the dtype that `load_file` returns
+    writer = gguf.GGUFWriter(str(target), arch="gpt2")
+    writer.add_block_count(3)
+    for name, tensor in sorted(load_file(source).items()):
+        words = tensor.view(np.uint8).reshape(*tensor.shape[:-1], -1)
+        writer.add_tensor(name, words, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def mislabel(source: Path, target: Path) -> None:
+    """Copy a safetensors file with every BF16 label written as F16, the bytes untouched: a real importer's bug."""
+    data = source.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + size])
+    for name, entry in header.items():
+        if name != "__metadata__":
+            entry["dtype"] = "F16"
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    target.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def tell(folder: Path, say: Callable[[str], None]) -> bool:
+    """Run the whole story in a folder; True when every step ended as it must."""
+    import torch
+
+    ended = [_run(TRAIN, folder, say)]
+    if not all(ended):
+        return False
+    to_gguf(folder / SOURCE, folder / IMPORT)
+    mislabel(folder / SOURCE, folder / MISLABELLED)
+    shutil.copy(Path(__file__).with_name("models.py"), folder / "models.py")
+    ended += [_run(step, folder, say) for step in steps(cuda=torch.cuda.is_available())]
+    bundles = sorted((folder / "evidence" / "bundles").glob("*-checkpoint-import-*"))
+    bundle = str(bundles[0].relative_to(folder)) if bundles else ""
+    ended += [_run(step, folder, say) for step in closing(bundle)]
+    return all(ended) and bool(bundle)
+
+
+def _run(step: Step, folder: Path, say: Callable[[str], None]) -> bool:
+    say(f"\n== {step.why}\n$ {step.typed}")
+    done = subprocess.run(
+        (sys.executable, "-m", step.module, *step.words), cwd=folder, check=False, capture_output=True, text=True
+    )
+    say((done.stdout + done.stderr).rstrip())
+    held = done.returncode == step.ends
+    say(f"[exit {done.returncode}{'' if held else f', expected {int(step.ends)}'}]")
+    return held

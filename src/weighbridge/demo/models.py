@@ -18,7 +18,7 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from weighbridge.demo.gpt import GPT, SHAPE, standard_library
+from weighbridge.demo.train import GPT, SHAPE, standard_library
 from weighbridge.views.forward_subject import Captured, Forward, Tokens
 from weighbridge.views.torch_forward import TorchForward
 

@@ -1,16 +1,129 @@
-"""Train the demo's GPT on the standard library's text, recorded; run as `python -m weighbridge.demo.train FOLDER`."""
+"""Train a small byte-level GPT in PyTorch on the real text that every machine has, recorded.
+
+Run as `python -m weighbridge.demo.train FOLDER`.
+"""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
 
-from weighbridge.demo.gpt import GPT, SHAPE, loss_of, standard_library
 from weighbridge.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of the model; tokens are bytes."""
+
+    vocab: int = 256
+    context: int = 128
+    width: int = 96
+    heads: int = 4
+    layers: int = 3
+
+
+SHAPE = Shape()
+
+
+class Attention(nn.Module):
+    """Causal self-attention with biases on q, k and v; `[sequences, tokens, width]` to the same."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads = shape.heads
+        self.q = nn.Linear(shape.width, shape.width)
+        self.k = nn.Linear(shape.width, shape.width)
+        self.v = nn.Linear(shape.width, shape.width)
+        self.o = nn.Linear(shape.width, shape.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend to this token and the earlier ones."""
+        q, k, v = (self._split(part(x)) for part in (self.q, self.k, self.v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def _split(self, x: Tensor) -> Tensor:
+        heads: Tensor = x.unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
+        return heads.transpose(1, 2)
+
+
+class Block(nn.Module):
+    """One transformer block, normalised before each part."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attn_norm = nn.LayerNorm(shape.width)
+        self.attn = Attention(shape)
+        self.ffn_norm = nn.LayerNorm(shape.width)
+        self.up = nn.Linear(shape.width, 4 * shape.width)
+        self.act = nn.GELU(approximate="tanh")
+        self.down = nn.Linear(4 * shape.width, shape.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add attention, then the feed-forward part."""
+        x = x + self.attn(self.attn_norm(x))
+        out: Tensor = x + self.down(self.act(self.up(self.ffn_norm(x))))
+        return out
+
+
+class GPT(nn.Module):
+    """Bytes in, logits of the next byte out."""
+
+    def __init__(self, shape: Shape = SHAPE) -> None:
+        super().__init__()
+        self.shape = shape
+        self.token = nn.Embedding(shape.vocab, shape.width)
+        self.position = nn.Embedding(shape.context, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = nn.Linear(shape.width, shape.vocab, bias=False)
+        self.apply(_initialise)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Map ids `[sequences, tokens]` to logits `[sequences, tokens, vocab]`."""
+        x = self.token(ids) + self.position(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def _initialise(module: nn.Module) -> None:
+    """Draw weights from N(0, 0.02), so that the first loss is near ln(vocab); biases small, so that none is idle."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.normal_(module.bias, std=0.02)
+
+
+def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
+    """Return the mean next-byte cross-entropy in nats over a batch of ids `[sequences, tokens + 1]`."""
+    logits = model(batch[:, :-1])
+    return functional.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+
+
+def standard_library(size: int) -> bytes:
+    """Read the first `size` bytes of the standard library's top-level modules, in the order of their names."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    text = bytearray()
+    for path in sorted(folder.glob("*.py")):
+        text += path.read_bytes()
+        if len(text) >= size:
+            return bytes(text[:size])
+    return bytes(text)
+
+
+# --- Training ---------------------------------------------------------------------------------------------------------
+
 
 SEED = 7
 STEPS = 130
@@ -26,7 +139,7 @@ class Batches:
         self.ids = torch.tensor(list(text), dtype=torch.long)
         self.rows = (len(text) - 1) // SHAPE.context
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[Tensor]:
         for first in range(0, self.rows - BATCH + 1, BATCH):
             starts = range(first * SHAPE.context, (first + BATCH) * SHAPE.context, SHAPE.context)
             yield torch.stack([self.ids[start : start + SHAPE.context + 1] for start in starts])

@@ -11,7 +11,9 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.canonical import dumps, npy, read_npy, sha256
+from weighbridge.canonical import build, closed, dumps, json_value, npy, read_npy, sha256, wrong
+from weighbridge.limits import Omitted, plain
+from weighbridge.limits import Path as Pointer
 from weighbridge.model import (
     Basis,
     CanaryResult,
@@ -28,7 +30,6 @@ from weighbridge.model import (
 )
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
-from weighbridge.structure import Omitted, Pointer, build, closed, json_value, plain, wrong
 
 Arrays: TypeAlias = Mapping[str, bytes]  # `.npy` bytes by their digest
 
@@ -142,16 +143,6 @@ def _take(code: str, digest: object, arrays: Arrays, at: Pointer) -> array.array
 
 
 # --- Verdicts ---------------------------------------------------------------------------------------------------------
-
-
-def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
-    """Write a verdict without the places it looked at."""
-    return dict(plain(verdict, UNSEALED))
-
-
-def verdict_from_json(data: object) -> Verdict:
-    """Read what `verdict_to_json` wrote."""
-    return build(Verdict, data, UNSEALED)
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:

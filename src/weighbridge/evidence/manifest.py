@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.canonical import build, dumps, loads, sha256
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import statement
 from weighbridge.evidence.disk import read_regular
-from weighbridge.structure import build, plain
+from weighbridge.limits import plain
 
 FILE = "MANIFEST.json"
 CONTRACT_YAML = "contract.yaml"

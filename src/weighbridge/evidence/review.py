@@ -16,9 +16,9 @@ from weighbridge.canonical import dumps, loads
 from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import Bundle, decode, open_bundle
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
-from weighbridge.evidence.unseal import Bundle, decode, open_bundle
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
 from weighbridge.model import Finding, Outcome, Severity
@@ -131,7 +131,7 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
         if getattr(stated, name) != getattr(found, name):
             what = f"is not the contract stated ({name} part)"
             yield BundleError("contract-digest", what, where=manifest.CONTRACT_JSON)
-    if (stated.id, stated.version) != (bundle.contract.id, bundle.contract.version):
+    if (stated.id, stated.version) != (found.id, found.version):
         yield BundleError("contract-digest", "has another id or version than stated", where=manifest.CONTRACT_JSON)
     wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
     if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:

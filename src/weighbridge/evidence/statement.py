@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from weighbridge.canonical import dumps, loads
+from weighbridge.canonical import build, closed, dumps, loads
+from weighbridge.contract.resolved import ContractRef
 from weighbridge.errors import BundleError
+from weighbridge.limits import plain
 from weighbridge.model import Json, Origin, SubjectKind
-from weighbridge.structure import build, closed, plain
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"
@@ -39,17 +40,6 @@ class BoundSubject:
     size: int = 0
     started: str = ""  # when a recorded run began
     tensor_root: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContractRef:
-    """Which contract was judged, and the digests of the whole, of what is measured and of what is judged."""
-
-    id: str
-    version: str
-    whole: str
-    collect: str
-    judge: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

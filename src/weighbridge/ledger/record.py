@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from weighbridge.errors import LedgerError
+from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import other_versions, rejudge
 from weighbridge.evidence.statement import BoundSubject, moment, utc
-from weighbridge.evidence.unseal import Bundle
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
 from weighbridge.ledger.store import Ledger, digest_of, illegal

@@ -13,27 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.canonical import build, dumps, loads, sha256
 from weighbridge.errors import BundleError, LedgerError, UsageError, WeighbridgeError
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Step, fold, rank
+from weighbridge.limits import plain
 from weighbridge.model import Outcome
-from weighbridge.structure import build, plain
 
 MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME = re.compile(r"(?P<seq>\d{6,})-(?P<digest>[0-9a-f]{64})\.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with a ledger, and the file it is in."""
-
-    code: str
-    what: str
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +55,7 @@ class Ledger:
         _refuse(problems)
         return entries
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[BundleError, ...]:
         """List everything wrong with the ledger: files, names, parents, numbers, and moves that the table refuses."""
         return (*self._strangers(), *(problem for folder in self._folders() for problem in self._load(folder)[1]))
 
@@ -104,18 +95,19 @@ class Ledger:
             _refuse(problems)
             yield from entries.values()
 
-    def _strangers(self) -> Iterator[Problem]:
+    def _strangers(self) -> Iterator[BundleError]:
         """Find whatever stands above the entries and is no folder; a hidden file, as `.gitkeep`, is nobody's entry."""
         for path in sorted(path for depth in ("*", "*/*", "*/*/*") for path in self.root.glob(depth)):
             if (path.is_symlink() or not path.is_dir()) and not path.name.startswith("."):
-                yield Problem("extra-file", "is no folder of a ledger", path.relative_to(self.root).as_posix())
+                where = path.relative_to(self.root).as_posix()
+                yield BundleError("extra-file", "is no folder of a ledger", where=where)
 
     def _folders(self) -> Iterator[Path]:
         yield from sorted(path for path in self.root.glob("*/*/*") if path.is_dir() and not path.is_symlink())
 
-    def _load(self, folder: Path) -> tuple[dict[str, Entry], tuple[Problem, ...]]:
+    def _load(self, folder: Path) -> tuple[dict[str, Entry], tuple[BundleError, ...]]:
         entries: dict[str, Entry] = {}
-        problems: list[Problem] = []
+        problems: list[BundleError] = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if path.name.startswith(LINK):
                 continue  # a writer died before it linked this: it never became an entry
@@ -123,23 +115,23 @@ class Ledger:
             try:
                 digest, entry = _read(path, shown)
             except WeighbridgeError as problem:
-                problems.append(Problem(problem.code, problem.what, shown))
+                problems.append(BundleError(problem.code, problem.what, where=shown))
                 continue
             if self.folder(entry.place) != folder:
-                problems.append(Problem("misplaced", f"is of {entry.place}", shown))
+                problems.append(BundleError("misplaced", f"is of {entry.place}", where=shown))
             entries[digest] = entry
         for digest, entry in entries.items():
             refused = illegal(entry, entries)
             if refused is not None:
                 at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
-                problems.append(Problem(refused.code, refused.what, at))
+                problems.append(BundleError(refused.code, refused.what, where=at))
         return entries, tuple(problems)
 
 
-def _refuse(problems: Sequence[Problem]) -> None:
+def _refuse(problems: Sequence[BundleError]) -> None:
     if problems:
         first = problems[0]
-        raise BundleError(first.code, first.what, where=first.path, remedy="run: weighbridge ledger check")
+        raise BundleError(first.code, first.what, where=first.where, remedy="run: weighbridge ledger check")
 
 
 def segment(name: str) -> str:
@@ -218,7 +210,7 @@ WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "
 SECONDS = 60
 
 
-def check(ledger: Ledger, repository: Path, base: str | None = None) -> tuple[Problem, ...]:
+def check(ledger: Ledger, repository: Path, base: str | None = None) -> tuple[BundleError, ...]:
     """List what is wrong in the ledger and, with a base, in what was done to evidence since.
 
     Raises:
@@ -228,7 +220,7 @@ def check(ledger: Ledger, repository: Path, base: str | None = None) -> tuple[Pr
     return (*ledger.problems(), *changed)
 
 
-def changes(repository: Path, base: str) -> Iterator[Problem]:
+def changes(repository: Path, base: str) -> Iterator[BundleError]:
     """Find whatever was done to evidence and landed amendments since a commit other than adding to them."""
     since = _git(repository, "merge-base", base, "HEAD").strip()
     listed = _git(repository, "diff", "--no-renames", "--name-status", "-z", since, "--", *FROZEN)
@@ -236,7 +228,7 @@ def changes(repository: Path, base: str) -> Iterator[Problem]:
     for status, path in zip(words[::2], words[1::2], strict=False):
         if status != "A" and (path.startswith("evidence/") or LANDED.fullmatch(path)):
             what = WORDS.get(status[:1], f"has the status {status}")
-            yield Problem("not-added", f"{what} since {base}: evidence is only ever added", path)
+            yield BundleError("not-added", f"{what} since {base}: evidence is only ever added", where=path)
 
 
 def _git(repository: Path, *argv: str) -> str:

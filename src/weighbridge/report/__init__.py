@@ -1,1 +1,166 @@
-"""Findings for people and machines; the words come from the cards."""
+"""Findings in words, and as a terminal shows them: one block a gate, the tally, and the exit code.
+
+The words come from the cards; all reports share them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, glossary, numbers, render
+from weighbridge.exit_code import ExitCode
+from weighbridge.judging import RUN_FACTS
+from weighbridge.model import (
+    Contract,
+    Faulted,
+    Finding,
+    Measured,
+    Measurement,
+    Outcome,
+    Severity,
+    Status,
+    Trial,
+    TrialResult,
+    Unmeasured,
+    Verdict,
+)
+from weighbridge.printable import printable
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+
+TOLD = 8
+MECHANISMS_TOLD = 3
+ENOUGH = "would pass with"
+UNCOUNTED = "not counted (condition not met); otherwise:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingText:
+    """One finding in words: what it says, what it would have said, what would have passed, hints, and its trials."""
+
+    lines: tuple[str, ...]
+    uncounted: tuple[str, ...] = ()
+    besides: str = ""
+    enough: str = ""
+    hints: tuple[str, ...] = ()
+    trials: str = ""
+
+
+def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
+    """Return a finding in words, from the card of its kind."""
+    card, verdict = gate_words(finding.kind), finding.verdict
+    words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
+    first = verdict.offences[0] if verdict.offences else None
+    figures = numbers(verdict) | ({**first.figures, "place": first.place} if first else {})
+    item = measured.get(str(verdict.figures.get("measurement", "")))
+    missing = item if isinstance(item, (Unmeasured, Faulted)) and item.code == verdict.code else None
+    if words:
+        told = list(_hints(words, verdict, figures))
+    else:
+        told = [printable(missing.remedy)] if missing and missing.remedy else []
+    return FindingText(
+        lines=(printable(f"{missing.why} ({missing.code})"),) if missing else tuple(render(card, verdict)),
+        uncounted=tuple(render(card, finding.uncounted)) if finding.uncounted else (),
+        besides=besides(card, verdict),
+        enough=fill(words.enough, figures) if words and words.enough else "",
+        hints=tuple(told),
+        trials=trials_told(finding.trials),
+    )
+
+
+def hints(words: CodeCard) -> Mapping[str, str]:
+    """Return what helps with a code, by what the hint is."""
+    return {"likely cause": words.cause, "try first": words.knob, "look at": words.look}
+
+
+def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
+    """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
+    counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
+    known = glossary("terms")["mechanism"] if counted else {}
+    found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}
+    for name, meaning in itertools.islice(found.items(), MECHANISMS_TOLD):
+        yield f"likely cause: {name}: {meaning.means}"
+        yield f"try first: {meaning.do}"
+    of_code = [offence for offence in verdict.offences if offence.code == verdict.code]
+    if not found or any(offence.figures.get("mechanism") not in found for offence in of_code):
+        yield from (f"{label}: {fill(text, figures)}" for label, text in hints(words).items() if text)
+
+
+def trials_told(trials: Sequence[Trial]) -> str:
+    """Return how many trials were caught, and how many did not apply."""
+    caught = sum(trial.result is TrialResult.CAUGHT for trial in trials)
+    skipped = sum(trial.result is TrialResult.NOT_APPLICABLE for trial in trials)
+    if not trials:
+        return ""
+    return f"{caught}/{len(trials) - skipped} caught" + (f", {skipped} n/a" if skipped else "")
+
+
+def capped(lines: Sequence[str], limit: int = TOLD) -> list[str]:
+    """Return the first lines and how many more there are."""
+    more = len(lines) - limit
+    return [*lines[:limit], *([f"+{more} more"] if more > 0 else [])]
+
+
+# --- On a terminal ----------------------------------------------------------------------------------------------------
+
+
+COLOURS = {Outcome.PASS: "green", Outcome.FAIL: "red", Outcome.BLOCKED: "yellow", Outcome.ERROR: "magenta"}
+STATUS_WORDS = {status: status.value for status in Status} | {
+    Status.PARTIAL_ALGORITHM_LEVEL: "fixture only",
+    Status.ACTIVE_WITH_LIVE_EVIDENCE: "live",
+}
+WIDTH = 8
+INDENT = " " * 4
+
+
+def heading(contract: Contract, subjects: Sequence[str]) -> str:
+    """Return the line that names a contract and the subjects held against it."""
+    name = click.style(f"{contract.id} {contract.version}", bold=True)
+    return f"{name}   {'  '.join(map(printable, subjects))}".rstrip()
+
+
+def run_told(facts: Measured | None) -> Iterator[str]:
+    """Yield how a run ended and what the reader noted of its log; nothing of what is no run."""
+    told = {fact.name: fact for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    if "ended" in told:
+        said = [f"{name}: {told[name].value}" for name in RUN_FACTS if name in told]
+        said += [f"contradicted: {why}" for why in told["ended"].contradicted_by]
+        yield f"{INDENT}{printable(', '.join(said))}"
+
+
+def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
+    """Return the lines of a finding: outcome, gate and title, what was found, what would have passed, and hints."""
+    said = finding_text(finding, measured)
+    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
+    advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
+    lines = [f"{outcome} {gate_name(finding)}{advisory}  {printable(title)}"]
+    lines += [f"{INDENT}{line}" for line in capped(said.lines)]
+    if finding.uncounted is not None:
+        otherwise = click.style(str(finding.uncounted.outcome), fg=COLOURS[finding.uncounted.outcome])
+        lines += [f"{INDENT}{UNCOUNTED} {otherwise} {line}" for line in capped(said.uncounted, 2)]
+    lines += [f"{INDENT}{said.besides}"] if said.besides else []
+    lines += [f"{INDENT}{ENOUGH}: {said.enough}"] if said.enough else []
+    lines += [f"{INDENT}{click.style(hint, dim=True)}" for hint in said.hints]
+    if finding.verdict.outcome is Outcome.PASS:
+        lines += [f"{INDENT}{click.style(f'trials: {said.trials}', dim=True)}"]
+    elif position:
+        lines += [f"{INDENT}{click.style(printable(position), dim=True)}"]
+    return lines
+
+
+def gate_name(finding: Finding) -> str:
+    """Return a gate's name, with its instance where it has one."""
+    return finding.gate if finding.instance == "default" else f"{finding.gate}[{finding.instance}]"
+
+
+def tally(findings: Sequence[Finding], code: ExitCode) -> str:
+    """Return how many findings came to which outcome, and the exit code."""
+    counts = Counter(finding.verdict.outcome for finding in findings)
+    words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
+    told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
+    return f"{told or 'nothing judged'} of {len(findings)} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

@@ -15,7 +15,7 @@ from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, clas
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report.lines import COLOURS, capped, finding_text, trials_told
+from weighbridge.report import COLOURS, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20

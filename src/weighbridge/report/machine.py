@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.exit_code import ExitCode, expected
 from weighbridge.model import Contract, Finding, Json, Measured, Outcome
-from weighbridge.report.lines import UNCOUNTED, finding_text, gate_name
+from weighbridge.report import UNCOUNTED, finding_text, gate_name
 
 SCHEMA = "weighbridge.report/v0"
 

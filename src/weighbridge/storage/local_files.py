@@ -10,13 +10,13 @@ from typing import Final
 from weighbridge.errors import WeighbridgeError
 from weighbridge.printable import scheme_of
 
-_KINDS: Final = (
-    (stat.S_ISDIR, "a directory"),
-    (stat.S_ISFIFO, "a FIFO"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+KINDS: Final = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
 LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
@@ -57,7 +57,7 @@ def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> 
         what, remedy = f"cannot be read: {why}", "check path and permissions"
         raise error("file-unreadable", what, where=str(path), remedy=remedy) from None
     if not stat.S_ISREG(mode):
-        kind = next((name for test, name in _KINDS if test(mode)), "something else")
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
         raise error("file-kind", f"{kind}, not a regular file", where=str(path), remedy="give a regular file")
     if len(data) > limit:
         raise error("file-size", f"more than {limit} bytes", where=str(path), remedy="give a smaller file")

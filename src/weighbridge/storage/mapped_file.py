@@ -15,17 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
-from weighbridge.storage.local_files import is_file, is_folder, lexists, local_path
+from weighbridge.storage.local_files import KINDS, is_file, is_folder, lexists, local_path
 from weighbridge.storage.readable import WINDOW, Place
 
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
-KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 class MappedFile:

@@ -15,8 +15,7 @@ from tests.evidence import drafts
 
 from weighbridge.canonical import loads, sha256
 from weighbridge.errors import BundleError
-from weighbridge.evidence.seal import seal
-from weighbridge.evidence.unseal import unseal
+from weighbridge.evidence.bundle import seal, unseal
 from weighbridge.model import Faulted, Measured, Unmeasured
 
 EFFECTS = ("open", "write", "fsync", "rename", "mkdir")
@@ -143,7 +142,7 @@ def test_a_process_that_dies_while_sealing_leaves_no_bundle_that_is_not_whole(tm
         "import os, sys\n"
         "from pathlib import Path\n"
         "from tests.evidence import drafts\n"
-        "from weighbridge.evidence.seal import seal\n"
+        "from weighbridge.evidence.bundle import seal\n"
         "at, seen = int(sys.argv[2]), [0]\n"
         "def dying(real):\n"
         "    def effect(*args, **named):\n"
