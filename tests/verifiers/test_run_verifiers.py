@@ -15,7 +15,7 @@ from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.model import Basis, Measurement, SubjectKind
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.runs import CorpusProgress, StepColumn
+from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, StepColumn
 from weighbridge.structure import plain
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary
@@ -108,6 +108,17 @@ def test_columns_logged_in_other_rows_are_correlated_on_the_rows_they_share(tmp_
     assert [found[name].correlated_with for name in "ab"] == ["step", "step"]
     assert found["a"].rank_correlation_root_n == pytest.approx(math.sqrt(20))
     assert found["b"].rank_correlation_root_n == pytest.approx(math.sqrt(10))
+
+
+def test_a_position_that_falls_at_all_begins_an_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step,corpus_position\n0,4\n1,5\n2,4\n3,4\n4,3.5\n")
+    epochs = rows_of(measured("corpus_epochs", open_run(path)), CorpusEpoch)
+    assert [(one.first_step, one.last_step, one.complete) for one in epochs] == [
+        (0, 1, True),
+        (2, 3, True),
+        (4, 4, False),
+    ]
 
 
 def test_coverage_that_stands_still_from_a_row_without_a_step_is_measured(tmp_path: Path) -> None:
