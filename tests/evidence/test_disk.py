@@ -54,7 +54,7 @@ def test_what_is_written_lies_on_the_disk_before_it_has_its_name(
     real = os.rename
 
     def synced(handle: int) -> None:
-        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+        done.append(("sync", Path(f"/proc/self/fd/{handle}").readlink().name))
 
     def renamed(old: Path, new: Path) -> None:
         done.append(("rename", new.name))

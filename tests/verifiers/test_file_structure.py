@@ -88,6 +88,19 @@ def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -
     assert wrong.stored != wrong.computed
 
 
+@pytest.mark.parametrize("shard", ["1.npz", "2.npz"])
+def test_every_shard_is_held_against_its_checksums(tmp_path: Path, shard: str) -> None:
+    for name in ("1.npz", "2.npz"):
+        np.savez(tmp_path / name, **{f"in {name}": np.arange(9.0)})
+    homes = {"weight_map": {f"in {name}": name for name in ("1.npz", "2.npz")}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(homes))
+    data = bytearray((tmp_path / shard).read_bytes())
+    data[data.index(np.arange(9.0).tobytes()) + 11] ^= 1
+    (tmp_path / shard).write_bytes(data)
+    rows = rows_of(open_checkpoint(tmp_path))
+    assert [name for name, row in rows.items() if row.wrong_checksums] == [f"file {shard}"]
+
+
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_contradicted_checksum_is_seen(tmp_path: Path, flipped: bool) -> None:
     view = archive(tmp_path, flipped=flipped)

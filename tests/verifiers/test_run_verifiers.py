@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
@@ -119,6 +121,14 @@ def test_a_position_that_falls_at_all_begins_an_epoch(tmp_path: Path) -> None:
         (2, 3, True),
         (4, 4, False),
     ]
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=20))
+def test_an_epoch_begins_when_the_corpus_is_used_up_and_something_follows(tmp_path: Path, tokens: list[int]) -> None:
+    path, rows = tmp_path / "a.json", [{"step": step, "tokens": count} for step, count in enumerate(tokens)]
+    path.write_text(json.dumps({"corpus_tokens": 8, "rows": rows}))
+    epochs = rows_of(measured("corpus_epochs", open_run(path)), CorpusEpoch)
+    assert len(epochs) == math.ceil(sum(tokens) / 8)
 
 
 def test_coverage_that_stands_still_from_a_row_without_a_step_is_measured(tmp_path: Path) -> None:
