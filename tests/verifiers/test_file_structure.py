@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.formats.dcp_files import Chunk, Saved, write
 
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Rows
@@ -99,6 +100,17 @@ def test_every_shard_is_held_against_its_checksums(tmp_path: Path, shard: str) -
     (tmp_path / shard).write_bytes(data)
     rows = rows_of(open_checkpoint(tmp_path))
     assert [name for name, row in rows.items() if row.wrong_checksums] == [f"file {shard}"]
+
+
+@pytest.mark.parametrize("piece", range(3))
+def test_every_piece_of_a_tensor_is_held_against_its_checksum(tmp_path: Path, piece: int) -> None:
+    rows = [bytes([10 + row]) * 8 for row in range(3)]
+    chunks = [Chunk(at=(row, 0), sizes=(1, 2), data=data) for row, data in enumerate(rows)]
+    folder = write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=chunks)})
+    assert rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums == ()
+    held = folder / "__0_0.distcp"
+    held.write_bytes(held.read_bytes().replace(rows[piece], rows[piece][:-1] + b"!"))
+    assert len(rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums) == 1
 
 
 @pytest.mark.parametrize("flipped", [False, True])
