@@ -227,6 +227,14 @@ def test_a_missing_requirement_blocks() -> None:
     assert finding.uncounted is None
 
 
+@pytest.mark.parametrize("others", [host(cuda=True), {}], ids=["the host lacks its name", "no host was looked at"])
+def test_a_requirement_that_nobody_looked_for_is_not_met(others: dict[str, Measured]) -> None:
+    strange = dataclasses.replace(GATE, requires={"nonsense": True})
+    finding = judge(gate=strange, others=others, other_canaries={HOST: SEEN})
+    assert outcome(finding) == (Outcome.BLOCKED, "requires")
+    assert finding.verdict.figures == {"requirement": "nonsense", "needed": True, "found": None}
+
+
 def test_a_subject_that_is_not_bound_says_more_than_a_missing_requirement() -> None:
     unbound = Unmeasured(code="unbound", why="w", remedy="r")
     finding = judge(unbound, gate=NEEDS_CUDA, others=host(cuda=False), other_canaries={HOST: SEEN})

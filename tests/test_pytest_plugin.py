@@ -16,10 +16,11 @@ HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (f"{HERE}/{name}" for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run pytest as its own process: a plugin is loaded before a test could watch it."""
+def run(folder: Path, *arguments: str, own: bool = False) -> tuple[int, str]:
+    """Run pytest as its own process: a plugin is loaded before a test could watch it; `own` has its contract there."""
     (folder / "contracts").mkdir(exist_ok=True)
-    (folder / "contracts" / "x.yaml").write_bytes(CONTRACT.read_bytes())
+    if not own:
+        (folder / "contracts" / "x.yaml").write_bytes(CONTRACT.read_bytes())
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "-v", "contracts/x.yaml", *arguments]
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     return done.returncode, done.stdout
@@ -51,6 +52,21 @@ def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
     assert "contracts/x.yaml::GATE-IMPORT-001 BLOCKED" in out
     assert "the subject 'import' is not bound (unbound)" in out
     assert "1 failed" in out
+
+
+def test_an_advisory_gate_that_fails_is_expected_to_and_one_that_broke_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "contracts").mkdir()
+    advisory = tmp_path / "contracts" / "x.yaml"
+    text = CONTRACT.read_text(encoding="utf-8")
+    assert "severity: required" in text
+    advisory.write_text(text.replace("severity: required", "severity: advisory"), encoding="utf-8")
+    code, out = run(tmp_path, subject("source", SOURCE), subject("import", BAD), own=True)
+    assert "contracts/x.yaml::GATE-IMPORT-001 XFAIL" in out
+    torn = tmp_path / "torn.safetensors"
+    torn.write_bytes(Path(SOURCE).read_bytes()[:-1])
+    code, out = run(tmp_path, subject("source", SOURCE), subject("import", str(torn)), own=True)
+    assert code == 1
+    assert "contracts/x.yaml::GATE-IMPORT-001 ERROR" in out
 
 
 def test_a_gate_that_a_worker_of_xdist_tries_ends_alike(tmp_path: Path) -> None:

@@ -89,3 +89,29 @@ def test_values_are_shown_exactly() -> None:
     assert shown(b"\x01\x00\x00\x80", "I32") == "-2147483647"
     assert shown(b"\x00\x00\xc0\x7f", "F32") == "nan"
     assert shown(b"\x01", "Q4_0") == ""
+
+
+EIGHT_BITS = {  # bits of exponent and fraction, and the bias, as their papers and makers give them
+    "F8_E4M3": (4, 3, 7), "F8_E5M2": (5, 2, 15), "F8_E4M3FNUZ": (4, 3, 8), "F8_E5M2FNUZ": (5, 2, 16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS)
+def test_every_word_of_eight_bits_is_read_as_its_own_dtype(dtype: str) -> None:
+    exponents, fractions, bias = EIGHT_BITS[dtype]
+    read = decode(np.arange(256, dtype=np.uint8), dtype).tolist()
+    odd = {word for word, value in enumerate(read) if not math.isfinite(value)}
+    if dtype.endswith("FNUZ"):
+        assert odd == {0x80}
+    else:
+        assert odd == ({0x7F, 0xFF} if dtype == "F8_E4M3" else {*range(0x7C, 0x80), *range(0xFC, 0x100)})
+    for word in set(range(256)) - odd:
+        exponent, fraction = word >> fractions & (1 << exponents) - 1, word & (1 << fractions) - 1
+        size = math.ldexp((exponent > 0) + fraction / (1 << fractions), max(exponent, 1) - bias)
+        assert read[word] == (-size if word & 0x80 else size)
+
+
+def test_a_scale_of_eight_bits_is_a_power_of_two() -> None:
+    read = decode(np.arange(256, dtype=np.uint8), "F8_E8M0").tolist()
+    assert read[:255] == [math.ldexp(1, word - 127) for word in range(255)]
+    assert math.isnan(read[255])

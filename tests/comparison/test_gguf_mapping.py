@@ -10,6 +10,7 @@ from benchmarks.damages import permuted
 from tests.comparison.conversions import (
     CONFIG,
     EXPERTS,
+    HALF,
     HEADS,
     KV,
     WIDTH,
@@ -20,12 +21,17 @@ from tests.comparison.conversions import (
     weighed,
 )
 
+from weighbridge.comparison import value_errors
 from weighbridge.comparison.gguf_mapping import Shape, Sides, plan
 from weighbridge.gates import KINDS
 from weighbridge.gates.value_preservation import class_of
-from weighbridge.model import Outcome
+from weighbridge.model import Measurement, Outcome
+from weighbridge.runner import lay_canary
+from weighbridge.verifiers.tensor_values import VERIFIER
+from weighbridge.views.checkpoint import open_checkpoint
 
 Q, K, GATE, UP = (f"blk.1.{name}.weight" for name in ("attn_q", "attn_k", "ffn_gate", "ffn_up"))
+STACK = "blk.0.ffn_gate_exps.weight"
 NORM, EXPERT = "blk.1.attn_norm.weight", "blk.1.ffn_up_exps.weight"
 
 
@@ -65,6 +71,28 @@ def test_experts_are_stacked_in_the_order_of_their_numbers(tmp_path: Path) -> No
         "4 experts stacked",
         {"requantised": 4 * 96 * 64},
     )
+
+
+def test_ten_experts_and_more_are_stacked_by_number() -> None:
+    names = {place: f"model.layers.0.block_sparse_moe.experts.{place}.w1.weight" for place in range(12)}
+    shapes = dict.fromkeys(sorted(names.values()), (2, 2))
+    found = plan(Sides(architecture="llama", config=CONFIG, source=shapes, candidate={STACK: (12, 2, 2)}))
+    assert found is not None
+    assert [part.source for part in found.pairings[STACK].parts] == [names[place] for place in range(12)]
+
+
+def test_biases_of_queries_and_keys_are_permuted_with_their_weights(tmp_path: Path) -> None:
+    source, attention = decoder(), "model.layers.1.self_attn"
+    biases = {f"{one}_proj.bias": np.arange(heads * 16, dtype=np.float32) for one, heads in (("q", HEADS), ("k", KV))}
+    source |= {f"{attention}.{name}": values for name, values in biases.items()}
+    hf, arrays = directory(tmp_path / "hf", source), converted(source, "llama")
+    rows, verdict = weighed(hf, gguf_file(tmp_path / "m.gguf", arrays, "llama"))
+    assert (verdict.outcome, rows["blk.1.attn_k.bias"].transform) == (Outcome.PASS, f"rope permutation of {KV} heads")
+    arrays["blk.1.attn_k.bias"] = biases["k_proj.bias"]
+    _, verdict = weighed(hf, gguf_file(tmp_path / "n.gguf", arrays, "llama"))
+    assert [(one.place, one.figures["mechanism"]) for one in verdict.offences] == [
+        ("blk.1.attn_k.bias", "permutation-missing")
+    ]
 
 
 def test_a_missing_plus_one_is_named(tmp_path: Path) -> None:
@@ -149,6 +177,32 @@ def test_a_generated_table_is_held_against_the_configuration(tmp_path: Path) -> 
     arrays["rope_freqs.weight"] = arrays["rope_freqs.weight"] * np.float32(1.00001)
     rows, verdict = weighed(hf, gguf_file(tmp_path / "n.gguf", arrays, "llama"))
     assert [(offence.place, offence.code) for offence in verdict.offences] == [("rope_freqs.weight", "extra")]
+
+
+@pytest.mark.parametrize("length", ["long", "short"])
+def test_factors_that_a_configuration_lists_are_held_against_it(tmp_path: Path, length: str) -> None:
+    source, factors = decoder(), np.linspace(1, 9, HALF)
+    told = {"rope_type": "longrope", f"{length}_factor": factors.tolist()}
+    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": told})
+    for factor, outcome in ((1.0, Outcome.PASS), (1.01, Outcome.FAIL)):
+        table = {f"rope_factors_{length}.weight": (factor * factors).astype(np.float32)}
+        made = gguf_file(tmp_path / "m.gguf", {**converted(source, "llama"), **table}, "llama")
+        assert weighed(hf, made)[1].outcome is outcome
+
+
+def test_a_table_that_is_not_held_against_its_configuration_is_a_blind_instrument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = decoder()
+    told = {"rope_type": "longrope", "short_factor": [2.0] * HALF}
+    hf = directory(tmp_path / "hf", source, {**CONFIG, "rope_scaling": told})
+    arrays = {**converted(source, "llama"), "rope_factors_short.weight": np.full(HALF, 2, np.float32)}
+    views = open_checkpoint(hf), open_checkpoint(gguf_file(tmp_path / "m.gguf", arrays, "llama"))
+    measured = VERIFIER.measure(views, {})
+    assert isinstance(measured, Measurement)
+    assert lay_canary(VERIFIER, views, {}, measured).seen
+    monkeypatch.setattr(value_errors, "from_table", lambda *_given: 0.0)
+    assert not lay_canary(VERIFIER, views, {}, measured).seen
 
 
 def test_an_unknown_architecture_has_no_plan() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 
-from weighbridge.comparison.mapping_plan import table
+from weighbridge.comparison.mapping_plan import EMBEDDINGS, HEADS, table, ties
 
 SHAPES = {"model.a.weight": (2,), "model.b.weight": (3,), "c": (4,)}
 
@@ -20,6 +20,13 @@ def test_names_are_rewritten_in_turn_and_a_table_wins() -> None:
     origins = {name: pairing.parts[0].source for name, pairing in found.pairings.items()}
     assert origins == {"a.weight": "model.a.weight", "b.w": "model.b.weight", "d": "c"}
     assert found.used() == set(SHAPES)
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_heads_may_be_tied_to_the_embedding_and_nothing_else_may(embedding: str) -> None:
+    names = (embedding, *HEADS, "model.norm.weight", "model.layers.0.mlp.up_proj.weight")
+    assert ties(names) == dict.fromkeys(HEADS, embedding)
+    assert ties(names[1:]) == {}
 
 
 def test_a_name_in_the_table_that_the_source_lacks_pairs_nothing() -> None:

@@ -47,6 +47,30 @@ def test_a_folder_of_files_appears_whole(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]
 
 
+def test_what_is_written_lies_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, done = tmp_path / "store", list[tuple[str, str]]()
+    real = os.rename
+
+    def synced(handle: int) -> None:
+        done.append(("sync", Path(f"/proc/self/fd/{handle}").readlink().name))
+
+    def renamed(old: Path, new: Path) -> None:
+        done.append(("rename", new.name))
+        real(old, new)
+
+    into.mkdir()
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    write_folder(into, "bundle", {"a.json": b"1", "logs/b.txt": b"2"})
+    at = done.index(("rename", "bundle"))
+    before = {name for _, name in done[:at]}
+    assert before >= {"a.json", "b.txt", "logs"}
+    assert any(name.startswith(".stage-") for name in before)
+    assert done[at + 1 :] == [("sync", "store")]
+
+
 def test_folders_are_made_once(tmp_path: Path) -> None:
     make_folders(tmp_path / "a" / "b")
     make_folders(tmp_path / "a" / "b")

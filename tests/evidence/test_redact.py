@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
+from weighbridge import runner
 from weighbridge.canonical import dumps
 from weighbridge.errors import BundleError
 from weighbridge.evidence.redact import (
@@ -26,7 +27,7 @@ from weighbridge.evidence.redact import (
     redactor_here,
     scan,
 )
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import CanaryResult, Measurement, Rows
 from weighbridge.pseudonym import keyed
 
 KEY = b"k" * 32
@@ -290,3 +291,12 @@ def test_two_values_stay_two(tmp_path: Path) -> None:
         assert shown[0] != shown[1]
         assert all(text.startswith("${ELSEWHERE}/dir-") for text in shown)
         assert redactor.text(shown[0]) == shown[0]
+
+
+def test_where_a_canary_lay_is_redacted_with_all_that_is_sealed() -> None:
+    contract = drafts.contract()
+    session = runner.measure(contract, (), {gate.id: () for gate in contract.gates})
+    told = "/home/ada/project/w"
+    session.canaries["x"] = CanaryResult(name="one flipped bit", place=told, applied=False, seen=False, why=told)
+    (sealed,) = runner.seal(session, ADA).canaries.values()
+    assert (sealed.place, sealed.why) == ("${RUN}/w", "${RUN}/w")

@@ -138,6 +138,13 @@ HOSTILE = {
         with_header("{'descr': '', 'fortran_order': False, 'shape': ()}"),
         "npy-dtype 'tensor' has the dtype '', which is not read here",
     ),
+    **{
+        f"the byte order {order}": (
+            with_header(f"{{'descr': '{order}f4', 'fortran_order': False, 'shape': (1,)}}", bytes(4)),
+            f"npy-byteorder 'tensor' has the dtype '{order}f4', which is not little-endian",
+        )
+        for order in "=|"
+    },
     "a huge number": (
         with_header("{'descr': '<u2', 'fortran_order': False, 'shape': (" + "9" * 5000 + ",)}"),
         NO_ITEMS,

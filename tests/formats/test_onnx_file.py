@@ -107,6 +107,17 @@ def test_what_onnx_writes_beside_the_model_is_read_there(exported: Any, tmp_path
     assert view.tensor("w").file == str(tmp_path / ("a.data" if together else "w"))
 
 
+@pytest.mark.parametrize("graph", ["initialization", "algorithm"])
+def test_what_training_starts_from_is_read_too(exported: Any, tmp_path: Path, graph: str) -> None:
+    theirs, made, wanted = exported
+    trained, moment = theirs.ModelProto(), theirs.helper.make_tensor("m", 1, [3], struct.pack("<3f", 1, 2, 3), raw=True)
+    trained.CopyFrom(made)
+    getattr(trained.training_info.add(), graph).initializer.append(moment)
+    theirs.save(trained, tmp_path / "a.onnx")
+    found = {name: data for name, (_, _, data) in held(open_checkpoint(tmp_path / "a.onnx")).items()}
+    assert found == {**wanted, "m": moment.raw_data}
+
+
 def test_every_dtype_of_onnx_is_read_or_refused_by_name() -> None:
     theirs = pytest.importorskip("onnx")
     known = {code: name for name, code in theirs.TensorProto.DataType.items() if code}

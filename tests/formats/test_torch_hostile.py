@@ -87,6 +87,10 @@ TENSORS = {
         replaced(ONE, size=2**60),
         "torch-span 'w': the storage '0' has 32 bytes, its reference says 4611686018427387904",
     ),
+    "a storage with more than its reference says": (
+        replaced(ONE, shape=(4,), size=4),
+        "torch-span 'w': the storage '0' has 32 bytes, its reference says 16",
+    ),
     "a storage that is not there": (
         replaced(ONE, key="../../etc/passwd"),
         "torch-storage 'w' looks into the storage '../../etc/passwd', which is not there",

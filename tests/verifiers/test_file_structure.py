@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.formats.dcp_files import Chunk, Saved, write
 
 from weighbridge.data import data_path
 from weighbridge.model import Measurement, Rows
@@ -86,6 +87,30 @@ def test_checksums_that_do_not_agree_are_told_with_both_values(tmp_path: Path) -
     (wrong,) = rows_of(archive(tmp_path, flipped=True))["file x.npz"].wrong_checksums
     assert wrong.place == "c.npy"
     assert wrong.stored != wrong.computed
+
+
+@pytest.mark.parametrize("shard", ["1.npz", "2.npz"])
+def test_every_shard_is_held_against_its_checksums(tmp_path: Path, shard: str) -> None:
+    np.savez(tmp_path / "1.npz", a=np.arange(9.0))
+    np.savez(tmp_path / "2.npz", b=np.arange(9.0))
+    homes = {"weight_map": {"a": "1.npz", "b": "2.npz"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(homes))
+    data = bytearray((tmp_path / shard).read_bytes())
+    data[data.index(np.arange(9.0).tobytes()) + 11] ^= 1
+    (tmp_path / shard).write_bytes(data)
+    rows = rows_of(open_checkpoint(tmp_path))
+    assert [name for name, row in rows.items() if row.wrong_checksums] == [f"file {shard}"]
+
+
+@pytest.mark.parametrize("piece", range(3))
+def test_every_piece_of_a_tensor_is_held_against_its_checksum(tmp_path: Path, piece: int) -> None:
+    rows = [bytes([10 + row]) * 8 for row in range(3)]
+    chunks = [Chunk(at=(row, 0), sizes=(1, 2), data=data) for row, data in enumerate(rows)]
+    folder = write(tmp_path / "x", {"w": Saved(dtype="F32", shape=(3, 2), chunks=chunks)})
+    assert rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums == ()
+    held = folder / "__0_0.distcp"
+    held.write_bytes(held.read_bytes().replace(rows[piece], rows[piece][:-1] + b"!"))
+    assert len(rows_of(open_checkpoint(folder))["file __0_0.distcp"].wrong_checksums) == 1
 
 
 @pytest.mark.parametrize("flipped", [False, True])

@@ -52,7 +52,7 @@ def came_to(finding: Finding) -> tuple[Outcome, str]:
 # --- What others log --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("every", "evaluate"), [(1, 0), (10, 0), (5, 20), (7, 50), (30, 7)])
+@pytest.mark.parametrize(("every", "evaluate"), [(1, 0), (10, 0), (5, 20), (7, 50), (30, 7), (4, 5)])
 def test_logging_intervals_evaluation_and_summary_rows_are_no_offence(
     every: int, evaluate: int, tmp_path: Path
 ) -> None:
@@ -241,6 +241,15 @@ def test_a_declared_unit_is_converted_and_an_unknown_one_is_refused(tmp_path: Pa
     assert refused.value.code == "unit"
 
 
+@pytest.mark.parametrize(
+    ("unit", "ms"), [("ns", 1e-6), ("us", 1e-3), ("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000)]
+)
+def test_every_unit_of_time_is_so_many_milliseconds(unit: str, ms: float, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(SECONDS)
+    view = open_run(tmp_path / "a.jsonl", {"wall_ms": "time"}, {"wall_ms": unit})
+    assert list(view.dense("wall_ms").values) == pytest.approx([2.5 * ms, 3.5 * ms, 4.5 * ms])
+
+
 @pytest.mark.parametrize(("unit", "outcome"), [("s", Outcome.FAIL), ("ms", Outcome.PASS)])
 def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
@@ -259,6 +268,8 @@ def test_a_contract_gives_the_unit_of_a_column(unit: str, outcome: Outcome, tmp_
         ("step,wall_ms [s]\n0,0.85\n", {}, {}),
         ("step,wall_ms\n0,0.85 s\n", {}, {}),
         ("step,wall_ms\n0,850 ms\n1,851\n", {}, {}),
+        ("step,wall_ms [ms]\n0,0.85 s\n", {}, {}),
+        ("step,wall_ms [ms]\n0,0.85 s\n1,850\n", {}, {}),
         ("step,time_s\n0,0.85\n", {"wall_ms": "time_s"}, {}),
         ("step,time_s\n0,0.85\n", {"wall_ms": "time_s"}, {"wall_ms": "ms"}),
         ("step,power\n0,85 W\n", {"wall_ms": "power"}, {}),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
@@ -16,7 +18,7 @@ from weighbridge.limits import plain
 from weighbridge.model import Basis, Measurement, SubjectKind
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.runs import CorpusProgress, StepColumn
+from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, StepColumn
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run
@@ -108,6 +110,25 @@ def test_columns_logged_in_other_rows_are_correlated_on_the_rows_they_share(tmp_
     assert [found[name].correlated_with for name in "ab"] == ["step", "step"]
     assert found["a"].rank_correlation_root_n == pytest.approx(math.sqrt(20))
     assert found["b"].rank_correlation_root_n == pytest.approx(math.sqrt(10))
+
+
+def test_a_position_that_falls_at_all_begins_an_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step,corpus_position\n0,4\n1,5\n2,4\n3,4\n4,3.5\n")
+    epochs = rows_of(measured("corpus_epochs", open_run(path)), CorpusEpoch)
+    assert [(one.first_step, one.last_step, one.complete) for one in epochs] == [
+        (0, 1, True),
+        (2, 3, True),
+        (4, 4, False),
+    ]
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=20))
+def test_an_epoch_begins_when_the_corpus_is_used_up_and_something_follows(tmp_path: Path, tokens: list[int]) -> None:
+    path, rows = tmp_path / "a.json", [{"step": step, "tokens": count} for step, count in enumerate(tokens)]
+    path.write_text(json.dumps({"corpus_tokens": 8, "rows": rows}))
+    epochs = rows_of(measured("corpus_epochs", open_run(path)), CorpusEpoch)
+    assert len(epochs) == math.ceil(sum(tokens) / 8)
 
 
 def test_coverage_that_stands_still_from_a_row_without_a_step_is_measured(tmp_path: Path) -> None:

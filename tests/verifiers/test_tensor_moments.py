@@ -33,11 +33,12 @@ def rows_of(view: CheckpointView) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 17])
+@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8", "<i4"])
 def test_agrees_with_numpy_however_it_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, step: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, sign: int, step: int
 ) -> None:
-    stored = (VALUES * (np.arange(41) % 3 > 0)).astype(dtype)
+    stored = (sign * VALUES * (np.arange(41) % 3 > 0)).astype(dtype)
     monkeypatch.setattr(tensor_walk, "STEP", step)
     row = rows_of(view_of(tmp_path, w=stored))["w"]
     exact = stored.astype(np.float64)

@@ -114,6 +114,21 @@ def test_a_changed_block_costs_its_elements_and_is_shown(tmp_path: Path) -> None
     assert 0 < row.relative_rmse < 0.01
 
 
+@pytest.mark.parametrize(("times", "lost"), [(0.6, 0.0), (-0.6, 1.0), (-1.0, 1.0)])
+def test_blocks_of_the_other_sign_are_lost_however_small_their_error(tmp_path: Path, times: float, lost: float) -> None:
+    row = rows(quantised(tmp_path, "Q8_0", blocks("Q8_0", np.float32(times) * WIDE)))["w"]
+    assert row.lost_share == lost
+
+
+def test_errors_are_summed_to_the_last_value_whatever_the_bite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_errors, "BITE", 768)  # the steps of this tensor are no multiple of it
+    data = blocks("Q8_0", np.float32(0.5) * WIDE)
+    row = rows(quantised(tmp_path, "Q8_0", data))["w"]
+    off = WIDE - gguf.dequantize(np.frombuffer(data, np.uint8), gguf.GGMLQuantizationType.Q8_0).reshape(WIDE.shape)
+    assert row.relative_rmse == pytest.approx(float(np.sqrt(np.square(off).sum() / np.square(WIDE).sum())), rel=1e-6)
+    assert row.max_error == pytest.approx(float(np.abs(off).max()), rel=1e-6)
+
+
 def test_a_block_type_without_a_quantiser_is_measured_by_its_errors(tmp_path: Path) -> None:
     data = bytes(144 * WIDE.size // 256)
     row = rows(quantised(tmp_path, "Q4_K", data))["w"]

@@ -38,6 +38,12 @@ def test_the_format_is_told_by_content_not_by_suffix(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path / "y.safetensors").format == "gguf"
 
 
+def test_every_tensor_of_a_file_of_weights_is_a_weight_whatever_its_name(tmp_path: Path) -> None:
+    names = ("a.bias", "a.weight", "blk.0.attn_q.bias", "lm_head.weight", "optimizer.w", "rope_freqs.weight", "w")
+    view = open_checkpoint(safetensors(tmp_path / "x", dict.fromkeys(names, ONE["w"])))
+    assert view.weights() == view.names() == names
+
+
 def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from weighbridge.errors import SubjectError
 from weighbridge.model import Origin
+from weighbridge.run_logs import csv_log, log_file
 from weighbridge.views.run import RunView, open_run
 
 ROWS = [{"step": step, "loss": 3.0 - step / 8, "wall_ms": 10.5 + step} for step in range(4)]
@@ -69,6 +70,44 @@ def test_a_column_map_goes_before_the_known_names(tmp_path: Path) -> None:
     assert samples(open_run(tmp_path / "a.jsonl", {"loss": "mine"}), "loss") == [(0, 2.0)]
 
 
+def test_a_column_s_own_name_goes_before_what_others_call_it(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"train_loss": 9.0, "iteration": 7, "step": 0, "loss": 1.0}\n')
+    view = open_run(tmp_path / "a.jsonl")
+    assert samples(view, "loss") == [(0, 1.0)]
+    assert samples(view, "train_loss") == [(0, 9.0)]
+    assert samples(view, "iteration") == [(0, 7.0)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_every_row_is_read_whatever_the_size_of_what_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(csv_log, "CHUNK", 3)
+    monkeypatch.setattr(log_file, "BLOCK", 64)
+    late = [{"step": step, "loss": 3.0 - step / 8, "late": step if step > 4 else None} for step in range(11)]
+    rows = [{key: value for key, value in row.items() if value is not None} for row in late]
+    lines = {
+        ".csv": ["step,loss,late", *(",".join(str(row.get(key, "")) for key in late[0]) for row in rows)],
+        ".jsonl": [json.dumps(row) for row in rows],
+    }
+    path = tmp_path / f"a{suffix}"
+    path.write_text("".join(f"{line}\n" for line in lines[suffix]))
+    view = open_run(path)
+    assert view.rows == len(rows)
+    assert samples(view, "loss") == [(row["step"], row["loss"]) for row in rows]
+    assert samples(view, "late") == [(step, step) for step in range(5, 11)]
+
+
+def test_every_event_is_read_whatever_the_size_of_what_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "BLOCK", 64)
+    (tmp_path / "steps.jsonl").write_text(LINES)
+    events = [{"event": "device", "step": step} for step in range(9)]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert list(open_run(tmp_path).events) == events
+
+
 def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(LINES)
     view = open_run(tmp_path / "a.jsonl")
@@ -89,6 +128,7 @@ def test_overlays_leave_the_log_untouched(tmp_path: Path) -> None:
         ("a.json", '{"a": ' * 100_000, "log-syntax", "a.json:1"),
         ("a.json", '{"rows": [{"a": "b"}]}', "no-rows", "a.json"),
         ("a.csv", "step,loss\n0,1\n1\n2,3\n", "log-syntax", "a.csv:3"),
+        ("a.csv", "step,loss\n0,1\n1\n", "log-syntax", "a.csv:3"),
         ("a.csv", "step,step\n0,1\n", "log-syntax", "a.csv:1"),
         ("a.csv", "step,loss\n", "no-rows", "a.csv"),
         ("a.jsonl", "{" + "x" * (1 << 21), "line-too-long", "a.jsonl:1"),

@@ -79,7 +79,7 @@ class Found:
 
 def basis_of(row: StepColumn) -> Found:
     """Return the basis of a column, from its row of `step_columns`."""
-    if row.finite > 1 and is_constant(row):
+    if row.finite >= LEAST_SAMPLES and is_constant(row):
         return Found(ColumnBasis.CONSTANT)
     for relation in row.relations:
         if _holds(relation, row) and _comes_first(relation, row.column):
@@ -96,7 +96,7 @@ def is_constant(row: StepColumn) -> bool:
         return row.min is not None
     apart = row.max - row.min > MOST_ROUNDED * row.resolution
     few = row.commonest >= CONSTANT_SHARE * row.finite or row.distinct == 2
-    return of_a_step(row.column) and row.finite >= LEAST_SAMPLES and apart and few
+    return of_a_step(row.column) and apart and few
 
 
 def of_a_step(column: str) -> bool:
@@ -196,7 +196,7 @@ PERFECT = Relation(kind="linear", partner="step", earlier=True, over=NOISE_SAMPL
 
 def as_constant(row: StepColumn) -> StepColumn:
     """Return the row of a column that held one value throughout."""
-    return replace(row, finite=max(row.finite, 2), min=1.0, max=1.0)
+    return replace(row, finite=max(row.finite, LEAST_SAMPLES), min=1.0, max=1.0)
 
 
 def as_noise(row: StepColumn) -> StepColumn:

@@ -178,7 +178,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
     steps, required = rows[STEP], {name: _find(name, rows) for name in limits.required}
-    offences = list(_order(order, steps, limits))
+    own = [row.interval for row in required.values() if row and row.samples >= REGULAR and row.interval is not None]
+    offences = list(_order(order, steps, limits, min(own, default=math.inf if required else 1)))
     for row in rows.values():
         if row is steps or row in required.values():
             offences += _cells(row, steps, order, limits)
@@ -209,10 +210,15 @@ def _find(name: str, rows: Mapping[str, StepColumn]) -> StepColumn | None:
     return rows.get(name) or next((row for row in rows.values() if row.logged_as == name), None)
 
 
-def _order(order: StepOrder, steps: StepColumn, limits: Limits) -> Iterator[Offence]:
+def _order(order: StepOrder, steps: StepColumn, limits: Limits, cadence: float) -> Iterator[Offence]:
+    """Yield what is wrong with the steps; the most frequent of the required columns comes every `cadence` steps.
+
+    Where two are logged at other intervals, rows of one lie between those of the other, and the step's own is shorter.
+    """
+    most = _most(steps, steps, limits) if limits.max_gap is not None else max(_most(steps, steps, limits), cadence)
     for code, found, limit, step in (
         ("backward-steps", order.backward_steps, limits.max_backward_steps, order.first_backward_step),
-        ("gap", order.largest_gap, _most(steps, steps, limits), order.largest_gap_after_step),
+        ("gap", order.largest_gap, most, order.largest_gap_after_step),
         ("fractional-steps", order.fractional, 0, order.first_step),
     ):
         if found > limit:
@@ -256,6 +262,11 @@ def _is_undecided(row: StepColumn, limits: Limits) -> bool:
     return basis_of(row).basis is ColumnBasis.UNDECIDED and not _named(row, limits.allow_noise + limits.allow_undecided)
 
 
+def _is_given_anew(row: StepColumn, limits: Limits) -> bool:
+    """Return whether equal numbers in a row are suspicious: an accuracy, say, has few values, and repeats by itself."""
+    return column_basis.of_a_step(row.column) or not {row.column, row.logged_as}.isdisjoint(limits.required)
+
+
 def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> Iterator[Offence]:
     """Yield that a column is a placeholder, in part or throughout, or invented, and that its rate is another."""
     basis, constant = basis_of(row).basis, _named(row, limits.allow_constant)
@@ -265,7 +276,7 @@ def _basis(row: StepColumn, limits: Limits, rows: Mapping[str, StepColumn]) -> I
     if basis is ColumnBasis.NOISE and not _named(row, limits.allow_noise):
         yield Offence(place=row.column, code="noise", figures=told)
     stretch = next(iter(column_basis.placeholders(row)), None)
-    if stretch is not None and basis is not ColumnBasis.CONSTANT and not constant:
+    if stretch is not None and _is_given_anew(row, limits) and basis is not ColumnBasis.CONSTANT and not constant:
         yield Offence(place=row.column, code="placeholder", figures={**plain(stretch), "samples": row.finite})
     quick = column_basis.too_quick(row)
     if quick is not None and column_basis.tells_speed(row.column, rows):
@@ -348,9 +359,14 @@ def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
     return Damage(with_rows(evidence, NEED, moved), frozenset(mine))
 
 
-def _row_lost(row: StepColumn, limits: Limits) -> StepColumn | None:
-    lost = limits.max_gap is None and row.order is not None
-    return _reordered(row, largest_gap=2 * (row.interval or 1)) if lost else None
+def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Leave out a row where it shows in every column: twice the longest interval of any."""
+    longest = max((row.interval or 1 for row in rows_of(evidence, NEED, StepColumn)), default=1)
+
+    def lost(row: StepColumn, limits: Limits) -> StepColumn | None:
+        return _reordered(row, largest_gap=2 * longest) if limits.max_gap is None and row.order is not None else None
+
+    return in_rows("", "", NEED, StepColumn, lost, why="max_gap is declared").damage(evidence, limits, places)
 
 
 def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
@@ -369,8 +385,9 @@ def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], S
     return in_rows(name, code, NEED, StepColumn, changed, why="the contract allows it of every column")
 
 
-def _only_in_part(row: StepColumn) -> StepColumn | None:
-    return None if row.min == row.max or row.order else column_basis.as_stretch(row)
+def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
+    still = row.min == row.max or row.order or _named(row, limits.allow_constant)
+    return column_basis.as_stretch(row) if _is_given_anew(row, limits) and not still else None
 
 
 def _too_quick(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
@@ -445,11 +462,12 @@ KIND = Kind(
         _of_required("NaN at one step", "non-finite", nan=1),
         _of_required("infinite at one step", "non-finite", infinite=1),
         _of_step("a row without a step", "no-step", lambda row: replace(row, missing=1)),
-        in_rows("a row lost", "gap", NEED, StepColumn, _row_lost, why="max_gap is declared, or another column"),
+        Falsifier("a row lost", "gap", _row_lost),
         _of_step("half a step", "fractional-steps", lambda row: _reordered(row, fractional=1)),
         _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),
         _invented("one value on all but a few samples", "constant", "allow_constant", column_basis.as_nearly_constant),
-        _invented("a placeholder from one step to another", "placeholder", "allow_constant", _only_in_part),
+        in_rows("a placeholder from one step to another", "placeholder", NEED, StepColumn, _only_in_part,
+                why="no column that each step gives anew, or allowed by the contract"),
         Falsifier("steps too quick to have trained", "impossible-speed", _too_quick),
         _impossible("a time below zero", column_basis.NOT_BELOW_ZERO, lambda row: replace(row, negative=1)),
         _impossible("a step without tokens, or in no time", column_basis.ABOVE_ZERO, lambda row: replace(row, zeros=1)),

@@ -81,7 +81,8 @@ def _first(steps: Floats) -> int | float | None:
     """Return the first of some steps, as a whole number where it is one that a float64 holds exactly."""
     if not len(steps):
         return None
-    return int(steps[0]) if abs(steps[0]) <= LARGEST_STEP else float(steps[0])
+    first = float(steps[0])
+    return int(first) if first.is_integer() and abs(first) <= LARGEST_STEP else first
 
 
 def distinct(column: Dense) -> int:

@@ -191,10 +191,14 @@ def extent(views: Views, options: Fields) -> int:
 ENOUGH = 1 << 14  # elements; a tensor is never read in less than four steps, so that the damage lies beyond the first
 
 NOTHING = "no tensor of both sides has bytes or values that can be compared"
+NAN = b"\x00\x00\xc0\x7f"  # of F32, which computed tables are held in
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Cut two tensors out of both sides and damage the last unit of the last one of the candidate."""
+    """Cut two tensors out of both sides and damage the last unit of the last one of the candidate.
+
+    Where the candidate holds a table that was computed, its last value becomes NaN beside that.
+    """
     if options.get("headers"):
         return NoCanary("no content was looked at")
     source, candidate = views
@@ -207,8 +211,9 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         return NoCanary(NOTHING)
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
-    cut = source.cut(parts, ENOUGH), candidate.cut(names, ENOUGH)
+    cut = source.cut(parts, ENOUGH), candidate.cut((*names, *list(plan.generated)[-1:]), ENOUGH)
     before = rows_by_name(measure(cut, options))
+    tables = [one for one, row in before.items() if row.generated_error is not None]
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
@@ -220,13 +225,16 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
         return NoCanary(NOTHING)
     step = 1 if right else -1
     damaged = cut[1].overlaid(name, at, other)
+    for one in tables:
+        damaged = damaged.overlaid(one, cut[1].tensor(one).nbytes - len(NAN), NAN)
 
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
-        if not set(before) == set(after) == set(names):
+        if not set(before) == set(after) >= set(names):
             return False
-        others = all(before[place] == after[place] for place in names if place != name)
-        return others and _moved(before[name], after[name], step, tensor)
+        others = all(before[place] == after[place] for place in before if place not in (name, *tables))
+        unheld = all(after[one].generated_error is None for one in tables)
+        return others and unheld and _moved(before[name], after[name], step, tensor)
 
     return Canary(name="one damaged unit", place=name, views=(cut[0], damaged), seen=seen)
 
