@@ -13,28 +13,25 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Kind, rows_of
+from weighbridge.clauses.kind import Evidence, rows_of
 from weighbridge.clauses.tensor_pairs import (
-    HELD,
-    PAIRS,
-    Coded,
-    Look,
     Meant,
     breaks,
+    columns_of,
+    explanation,
     is_exact,
     is_exponential,
+    kind_of_pairs,
     may_come,
     may_go,
-    mechanisms,
     of_policy,
     two_sided,
     verdict_of,
 )
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
-EXPLAINED = ("dtype", "content", "shape")  # codes of tensors that are on both sides
 FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
 
 
@@ -55,7 +52,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     changes = collections.Counter(f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair in filter(two_sided, pairs))
     summary: Fields = {"elements": sum(pair.elements for pair in pairs), "dtypes": dict(sorted(changes.items()))}
-    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _offences, summary)
+    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -82,20 +79,10 @@ def _given(pair: TensorPair) -> int | None:
     return pair.elements if is_exponential(pair) else counts.get("value-cast")
 
 
-def _offences(coded: Coded) -> list[Offence]:
-    named = mechanisms(coded, EXPLAINED)
-    return [Offence(place=pair.name, code=code, figures=_figures(pair, code, named.get(pair.name, "")))
-            for pair, code in coded]  # fmt: skip
-
-
 def _figures(pair: TensorPair, code: str, mechanism: str) -> Fields:
-    figures: dict[str, Json] = {name: plain(getattr(pair, name)) for name in FIGURES}
-    figures |= {"mechanism": mechanism, "explained": pair.reproduced.get(mechanism, 0)}
-    if code == "dtype":
-        figures["held"] = HELD.get(mechanism, "tensor")
-    if code == "content":
-        figures["differing"] = pair.elements - (_given(pair) or 0)
-    return figures | ({"other": pair.other} if mechanism == "other-tensor" else {})
+    why = explanation(pair, code, mechanism, pair.reproduced.get(mechanism, 0))
+    differing = {"differing": pair.elements - (_given(pair) or 0)} if code == "content" else {}
+    return {**columns_of(pair, FIGURES), **why, **differing}
 
 
 def _one_fewer(pair: TensorPair, _limits: Limits) -> TensorPair | None:
@@ -110,23 +97,12 @@ def _one_more(pair: TensorPair, _limits: Limits) -> TensorPair:
     return dataclasses.replace(pair, reproduced=counts, max_ulps=None)
 
 
-KIND = Kind(
-    name="dtype-preservation",
+KIND = kind_of_pairs(
+    "dtype-preservation",
     version=3,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": PAIRS},
     limits=Limits,
-    measure=Look,
-    codes={
-        "dtype": Outcome.FAIL,
-        "content": Outcome.FAIL,
-        "shape": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-    },
     judge=judge,
+    fails=("content",),
     falsifiers=(
         *of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),

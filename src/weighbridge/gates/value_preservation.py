@@ -28,33 +28,31 @@ from weighbridge.clauses.block_types import (
     UNWEIGHTED,
 )
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, rows_of
+from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
 from weighbridge.clauses.tensor_pairs import (
     EXACT,
     EXPONENTIAL,
     EXPONENTIAL_ULPS,
-    HELD,
-    PAIRS,
     QUANTISED,
     UNEXPLAINED,
-    Coded,
-    Look,
     Meant,
     breaks,
+    columns_of,
     explained,
+    explanation,
     follows,
     is_exact,
     is_exponential,
+    kind_of_pairs,
     may_come,
     may_go,
     mechanism,
-    mechanisms,
     of_policy,
     rule_for,
     verdict_of,
 )
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
 
@@ -80,7 +78,6 @@ POLICY = (
     rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
 )
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
-EXPLAINED = ("dtype", "content", "bound", "shape")  # codes of tensors that are on both sides
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
     "relative_rmse", "lost_share", "max_error", "max_ulps",
@@ -109,7 +106,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         "elements": sum(pair.elements for pair in pairs),
         "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
     }
-    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _offences, summary)
+    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -196,12 +193,6 @@ def _in_mixture(dtype: str, target: str) -> bool:
 # --- Figures ----------------------------------------------------------------------------------------------------------
 
 
-def _offences(coded: Coded) -> list[Offence]:
-    together = mechanisms(coded, EXPLAINED)
-    return [Offence(place=pair.name, code=code, figures=_figures(pair, code, together.get(pair.name, "")))
-            for pair, code in coded]  # fmt: skip
-
-
 def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     found = class_of(pair)
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
@@ -209,14 +200,13 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     told = explained(pair, name) or 0
     if code == "dtype" and name == UNEXPLAINED and found is Class.WITHIN_BOUND:
         name, told = QUANTISED, pair.elements
-    figures: dict[str, Json] = {key: plain(getattr(pair, key)) for key in FIGURES}
-    figures |= {
-        "class": None if found is None else str(found), "bound": BOUND.get(pair.candidate_dtype), "mechanism": name,
-        "explained": told, "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
-    }  # fmt: skip
-    if code == "dtype":
-        figures["held"] = HELD.get(name, "tensor")
-    return figures | ({"other": pair.other} if name == "other-tensor" else {})
+    return {
+        **columns_of(pair, FIGURES),
+        **explanation(pair, code, name, told),
+        "class": None if found is None else str(found),
+        "bound": BOUND.get(pair.candidate_dtype),
+        "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
+    }
 
 
 # --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
@@ -286,24 +276,12 @@ def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
 
 
-KIND = Kind(
-    name="value-preservation",
+KIND = kind_of_pairs(
+    "value-preservation",
     version=2,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": PAIRS},
     limits=Limits,
-    measure=Look,
-    codes={
-        "dtype": Outcome.FAIL,
-        "content": Outcome.FAIL,
-        "bound": Outcome.FAIL,
-        "shape": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-    },
     judge=judge,
+    fails=("content", "bound"),
     falsifiers=(
         *of_policy(_rounds),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),

@@ -67,7 +67,7 @@ class Vocabulary:
         return self.walk(self.first)
 
 
-def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
+def of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
     count = values.count(TOKENS)
     if count is None:
@@ -76,7 +76,7 @@ def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
     return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
-def vocabulary_of_directory(
+def of_directory(
     view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> Vocabulary | None:
     """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
