@@ -6,17 +6,15 @@ them, the rest is told, zeros left out. What a dtype has no use for is null. Giv
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bit_laws
 from weighbridge.comparison.casts import words
-from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.quantities.tensors import BitReading, TensorBits
-from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
+from weighbridge.verifiers.tensor_walk import ENOUGH, Damage, instrument
+from weighbridge.verifiers.verifier import two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -143,54 +141,37 @@ ONES: Mapping[str, tuple[int, int]] = {
 }
 
 
-def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Overlay the last of two tensors with ones, and its last word with minus the next number after one."""
-    view: CheckpointView = views[0]
+def _chosen(view: CheckpointView) -> tuple[str, ...]:
     names = [name for name in view.weights() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
-    kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
-    if not kept:
-        return NoCanary("no tensor holds floating words")
-    cut, name = view.cut(kept, ENOUGH), kept[-1]
-    tensor = cut.tensor(name)
-    most, last = (word.to_bytes(tensor.unit[1], "little") for word in ONES[tensor.dtype])
-    damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
-    after = _told(VERIFIER.measure((damaged,), options))
-    wanted = dataclasses.replace(_told(VERIFIER.measure((cut,), options))[name], **_expected(tensor))
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        told = _told(found)
-        return told.get(name) == wanted and told == after
-
-    return Canary(name="ones, and one word unlike them", place=name, views=(damaged,), seen=seen)
+    return two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
 
 
-def _expected(tensor: Tensor) -> dict[str, Any]:
-    """Return what the pattern must measure as."""
+def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
+    """Lay down ones, and minus the next number after one at the end; reckon what the pattern foretells."""
     import numpy as np
 
     most, last = ONES[tensor.dtype]
-    sampled = (tensor.elements - 1) // -(-tensor.elements // SAMPLE) + 1
-    told: dict[str, Any] = {
+    size, elements = tensor.unit[1], tensor.elements
+    damaged = cut.overlaid(
+        tensor.name, 0, most.to_bytes(size, "little") * (elements - 1) + last.to_bytes(size, "little")
+    )
+    sampled = (elements - 1) // -(-elements // SAMPLE) + 1
+    wanted: dict[str, Any] = {
         "zeros": 0,
-        "or_word": f"{most | last if tensor.elements > 1 else last:#x}",
+        "or_word": f"{most | last if elements > 1 else last:#x}",
         "trailing_zero_bits": 0,
         "sampled": sampled,
         "nonzero": sampled,
     }
-    if tensor.dtype == "F64":
-        return told
-    counts = np.zeros(bit_laws.SYMBOLS, np.int64)
-    counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
-    reading = BitReading(negative=1, symbols=1, excess=bit_laws.excess(counts))
-    return {**told, "as_stored": reading, "half_divergence": 1.0}
+    if tensor.dtype != "F64":
+        counts = np.zeros(bit_laws.SYMBOLS, np.int64)
+        counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
+        wanted["as_stored"] = BitReading(negative=1, symbols=1, excess=bit_laws.excess(counts))
+        wanted["half_divergence"] = 1.0
+    return damaged, wanted
 
 
-def _told(found: Measurement | Unmeasured) -> dict[str, TensorBits]:
-    """Return the rows without what the pattern does not foretell."""
-    return {
-        name: dataclasses.replace(row, byte_swapped=None, half_entropy=None)
-        for name, row in rows_by_name(found).items()
-    }
-
-
-VERIFIER = instrument(QUANTITY, begin, canary)
+DAMAGE = Damage(
+    name="ones, and one word unlike them", choose=_chosen, without="no tensor holds floating words", lay=_damaged
+)
+VERIFIER = instrument(QUANTITY, begin, DAMAGE)

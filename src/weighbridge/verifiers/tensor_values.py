@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.attribution import Namesakes, attributed, errors_otherwise
+from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.block_values import BLOCKS
 from weighbridge.comparison.casts import ExactCast, find_exact_cast, values
 from weighbridge.comparison.choose_mapping import planned
@@ -73,7 +73,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = views
     plan = planned(source, candidate, options)
-    return _Pair(source, candidate, plan, Namesakes(source), contents=not options.get("headers"))
+    return _Pair(source, candidate, plan, bytewise.LookAlikes(source), contents=not options.get("headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Pair:
     source: CheckpointView
     candidate: CheckpointView
     plan: Plan
-    namesakes: Namesakes
+    alike: bytewise.LookAlikes
     contents: bool
 
     def sizes(self) -> dict[Place, int]:
@@ -160,7 +160,7 @@ class _Pair:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         explained = new.elements in counts.values() if new.elements else True
         if not explained:
-            tried, found["other"] = attributed(aligned, self.plan, self.namesakes)
+            tried, found["other"] = attributed(aligned, self.plan, self.alike)
             counts |= tried
         old = self.source.tensor(pairing.parts[0].source)
         alike = len(pairing.parts) == 1 and pairing.parts[0].plain and old.nbytes == new.nbytes
@@ -171,15 +171,16 @@ class _Pair:
     def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Any]:
         """Count what the plainest exact_cast gives; where no exact_cast is exact, or it is not, measure the errors."""
         if exact_cast is None:
-            told = value_errors.errors(aligned, None, None)
+            told = value_errors.errors(aligned, None)
             return told | {"compared": bool(told)}
         counted = value_errors.count(aligned, exact_cast)
         counts[exact_cast.name] = counted.elements
         if exact_cast.name == "identical" and exact_cast.cast:
             counts["value-cast"] = counted.elements
         exact = counted.elements == aligned.new.elements
-        told = {} if exact else value_errors.errors(aligned, exact_cast, counted.first)
-        return told | {"compared": True, "differing_bytes": counted.differing_bytes}
+        told = {} if exact else value_errors.errors(aligned, exact_cast)
+        told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
+        return told | {"compared": True}
 
 
 def extent(views: Views, options: Fields) -> int:

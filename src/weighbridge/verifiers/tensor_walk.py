@@ -5,12 +5,14 @@ Each quantity takes the same chunks in turn and then describes the tensor; none 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -54,19 +56,51 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
     return tuple(table(quantity, told) for (quantity, _), told in zip(quantities, rows, strict=True))
 
 
-def instrument(
-    quantity: str, begin: Begin, canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-) -> Verifier:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What a canary does to a few tensors of a checkpoint.
+
+    `choose` returns those that are kept, the damaged one last, or none for the reason `without`; `lay` returns the view
+    with damage laid over the last one, and the columns that its row must then have.
+    """
+
+    name: str
+    choose: Callable[[CheckpointView], tuple[str, ...]]
+    without: str
+    lay: Callable[[CheckpointView, Tensor], tuple[CheckpointView, Mapping[str, Any]]]
+
+
+def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
     """Return the verifier of one quantity that is read off the bytes."""
 
     def measure(views: Views, _options: Fields) -> Measurement:
         (found,) = walk(views[0], [(quantity, begin)])
         return found
 
+    def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+        names = damage.choose(views[0])
+        if not names:
+            return NoCanary(damage.without)
+        cut, last = views[0].cut(names, ENOUGH), names[-1]
+        damaged, wanted = damage.lay(cut, cut.tensor(last))
+        after = measure((damaged,), options)
+
+        def seen(found: Measurement | Unmeasured) -> bool:
+            row = rows_by_name(found).get(last)
+            return found == after and all(_is_near(getattr(row, name), value) for name, value in wanted.items())
+
+        return Canary(name=damage.name, place=last, views=(damaged,), seen=seen)
+
     return Verifier(
         quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary,
         batch=batch, reading=begin,
     )  # fmt: skip
+
+
+def _is_near(found: object, wanted: object) -> bool:
+    if isinstance(found, float) and isinstance(wanted, (int, float)):
+        return math.isclose(found, wanted, rel_tol=1e-6)
+    return found == wanted
 
 
 def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:
