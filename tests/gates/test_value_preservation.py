@@ -11,7 +11,7 @@ from tests.gates.runs import table
 from tests.rows import typed
 
 from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, TYPICAL_ERROR
-from weighbridge.comparison import block_values
+from weighbridge.comparison import casts
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
@@ -130,8 +130,8 @@ def test_a_contract_must_name_its_policy() -> None:
 
 
 def test_judge_and_instrument_mean_the_same_block_types() -> None:
-    assert REQUANTISED == block_values.REQUANTISED
-    assert set(BLOCK) == set(TYPICAL_ERROR) == set(block_values.BLOCKS) - set(block_values.UNREAD)
+    assert REQUANTISED == casts.REQUANTISED
+    assert set(BLOCK) == set(TYPICAL_ERROR) == set(casts.BLOCKS) - set(casts.UNREAD)
     assert set(MIXTURES.values()) <= set(TYPICAL_ERROR)
 
 

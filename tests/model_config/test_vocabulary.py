@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
 from weighbridge.errors import SubjectError
-from weighbridge.model_config.sidecar_files import json_beside
 from weighbridge.model_config.vocabulary import Vocabulary, of_directory, sentencepieces
 from weighbridge.storage.mapped_file import MappedFile
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import CheckpointView, json_beside, open_checkpoint
 
 PIECES = ["<s>", "a", "b", "ab", "\u0120b"]
 ADDED = [{"id": 0, "content": "<s>", "special": True}, {"id": 6, "content": "[new]", "special": False}]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tests.formats.files import gguf_bytes, info
 
-from weighbridge.comparison import block_values
+from weighbridge.comparison import casts
 from weighbridge.errors import SubjectError
 from weighbridge.formats.tensor import UNITS
 from weighbridge.model import Measurement, Rows
@@ -107,7 +107,7 @@ def blocks_of(folder: Path, dtype: str, count: int = 40) -> CheckpointView:
     return open_checkpoint(folder / "x.gguf")
 
 
-@pytest.mark.parametrize("dtype", block_values.DECODED)
+@pytest.mark.parametrize("dtype", casts.DECODED)
 def test_the_canary_is_seen_in_blocks(tmp_path: Path, dtype: str) -> None:
     view = blocks_of(tmp_path, dtype)
     found = VERIFIER.measure((view,), {})

@@ -131,21 +131,22 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
 
 def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     """Yield the other makings of the tensor that give it, by the exact way between the dtypes."""
-    for name, made in alternatives(plan, aligned.pairing).items():
-        other = dataclasses.replace(aligned, pairing=made)
+    for name, other in _made_otherwise(aligned, plan):
         exact_cast = other.exact_cast
-        if exact_cast is not None and made.shape == aligned.new.shape and value_errors.explains(other, exact_cast):
+        if exact_cast is not None and value_errors.explains(other, exact_cast):
             yield name
 
 
 def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
-    found: dict[str, float | None] = {}
+    others = ((name, other) for name, other in _made_otherwise(aligned, plan) if other.dtype)
+    return {name: value_errors.errors(other, None).get("relative_rmse") for name, other in others}
+
+
+def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
     for name, made in alternatives(plan, aligned.pairing).items():
-        other = dataclasses.replace(aligned, pairing=made)
-        if other.dtype and made.shape == aligned.new.shape:
-            found[name] = value_errors.errors(other, None).get("relative_rmse")
-    return found
+        if made.shape == aligned.new.shape:
+            yield name, dataclasses.replace(aligned, pairing=made)
 
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:

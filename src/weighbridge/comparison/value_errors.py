@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.block_values import BLOCKS
-from weighbridge.comparison.casts import INTEGERS, ExactCast, decode, numpy_dtype, shown, values
+from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, shown, values
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 

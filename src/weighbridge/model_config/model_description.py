@@ -15,10 +15,9 @@ from weighbridge.model import Json
 from weighbridge.model_config import model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
-from weighbridge.model_config.sidecar_files import CONFIG, MAX_CONFIG, config_beside, json_beside, text_beside
-from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary
+from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import FieldKind
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
 
 DESCRIBED = "described"
 TEMPLATE = "tokenizer.chat_template"
@@ -119,9 +118,7 @@ def _framing(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of the tokens that begin and end a text."""
     found = {}
     for token, stand_in in (("bos", "cls"), ("eos", "sep")):
-        entry = settings.get(f"{token}_token") or settings.get(f"{stand_in}_token")
-        content = entry.get("content") if isinstance(entry, Mapping) else entry
-        found[token] = content if isinstance(content, str) else ""
+        found[token] = content_of(settings.get(f"{token}_token") or settings.get(f"{stand_in}_token"))
     return found
 
 

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
-from weighbridge.comparison.block_values import DECODED, not_finite
-from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
+from weighbridge.comparison.casts import DECODED, EXTENDED, FLOATS, INTEGERS, not_finite, numpy_dtype
 from weighbridge.quantities.tensors import TensorHealth
-from weighbridge.verifiers.tensor_walk import ENOUGH, Damage, instrument
-from weighbridge.verifiers.verifier import two_of
+from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -156,22 +154,8 @@ def special(tensor: Tensor) -> Special | None:
     return None
 
 
-def _chosen(view: CheckpointView) -> tuple[str, ...]:
-    """Choose the largest tensor that is cheap, and before it in order another, of its size where there is one."""
-    names = [name for name in view.weights() if _units(view.tensor(name)) > ZEROS + BODY]
-    cut = view.cut(names, ENOUGH)
-    kept = two_of(names, lambda name: cut.tensor(name).elements)
-    earlier = names[: names.index(kept[-1])] if kept else []
-    alike = next((name for name in earlier if _alike(cut.tensor(name), cut.tensor(kept[-1]))), None)
-    return kept if alike is None else (alike, kept[-1])
-
-
 def _units(tensor: Tensor) -> int:
     return tensor.nbytes // tensor.unit[1]
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
 
 
 def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
@@ -183,7 +167,7 @@ def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[st
     like, unlike = b"\1" * size, b"\2" * size
     odd = (units.infinity, units.nan) if units else (unlike, unlike)
     pattern = like * (_units(last) - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
-    twin = next((name for name, tensor in cut.tensors.items() if name != last.name and _alike(tensor, last)), None)
+    twin = next((name for name, tensor in cut.tensors.items() if name != last.name and is_alike(tensor, last)), None)
     damaged = cut.overlaid(last.name, 0, pattern)
     return damaged if twin is None else damaged.overlaid(twin, 0, pattern), {
         "all_zero": False,
@@ -196,7 +180,7 @@ def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[st
 
 DAMAGE = Damage(
     name="one NaN, one infinity, zeros at the end",
-    choose=_chosen,
+    fits=lambda tensor: _units(tensor) > ZEROS + BODY,
     without="no tensor has room for the damage",
     lay=_damaged,
 )

@@ -12,8 +12,7 @@ from typing import Any
 
 from weighbridge.comparison.casts import decode, numpy_dtype, words
 from weighbridge.quantities.tensors import TensorMoments
-from weighbridge.verifiers.tensor_walk import ENOUGH, Damage, instrument
-from weighbridge.verifiers.verifier import two_of
+from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 QUANTITY = "tensor_moments"
@@ -82,11 +81,9 @@ def begin(_view: object) -> type[Moments]:
     return Moments
 
 
-def _chosen(view: CheckpointView) -> tuple[str, ...]:
-    dtypes = {name: tensor.dtype for name, tensor in view.tensors.items() if tensor.elements}
+def _fits(tensor: Tensor) -> bool:
     # E8M0 has no zero to lay down.
-    names = [one for one in view.weights() if numpy_dtype(dtypes.get(one, "")) is not None and dtypes[one] != "F8_E8M0"]
-    return two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
+    return tensor.elements > 0 and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
 
 
 def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
@@ -108,6 +105,6 @@ def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[
 
 
 DAMAGE = Damage(
-    name="zeros, and one number at the end", choose=_chosen, without="no tensor has single values", lay=_damaged
+    name="zeros, and one number at the end", fits=_fits, without="no tensor has single values", lay=_damaged
 )
 VERIFIER = instrument(QUANTITY, begin, DAMAGE)

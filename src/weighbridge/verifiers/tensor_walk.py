@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -60,12 +60,12 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
 class Damage:
     """What a canary does to a few tensors of a checkpoint.
 
-    `choose` returns those that are kept, the damaged one last, or none for the reason `without`; `lay` returns the view
-    with damage laid over the last one, and the columns that its row must then have.
+    `fits` returns whether a tensor can be damaged, and `without` says that none can; `lay` returns the view with damage
+    laid over the last of those that are kept, and the columns that its row must then have.
     """
 
     name: str
-    choose: Callable[[CheckpointView], tuple[str, ...]]
+    fits: Callable[[Tensor], bool]
     without: str
     lay: Callable[[CheckpointView, Tensor], tuple[CheckpointView, Mapping[str, Any]]]
 
@@ -78,10 +78,11 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         return found
 
     def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-        names = damage.choose(views[0])
+        cut = views[0].cut([name for name in views[0].weights() if damage.fits(views[0].tensor(name))], ENOUGH)
+        names = _chosen(cut)
         if not names:
             return NoCanary(damage.without)
-        cut, last = views[0].cut(names, ENOUGH), names[-1]
+        cut, last = cut.cut(names), names[-1]
         damaged, wanted = damage.lay(cut, cut.tensor(last))
         after = measure((damaged,), options)
 
@@ -95,6 +96,20 @@ def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
         quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary,
         batch=batch, reading=begin,
     )  # fmt: skip
+
+
+def _chosen(view: CheckpointView) -> tuple[str, ...]:
+    """Choose the largest tensor but the first, and before it another, of its very size where there is one."""
+    names = view.names()
+    kept = two_of(names, lambda name: view.tensor(name).elements)
+    earlier = names[: names.index(kept[-1])] if kept else ()
+    alike = next((name for name in earlier if is_alike(view.tensor(name), view.tensor(kept[-1]))), None)
+    return kept if alike is None else (alike, kept[-1])
+
+
+def is_alike(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same dtype and size."""
+    return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
 
 
 def _is_near(found: object, wanted: object) -> bool:
