@@ -150,9 +150,8 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
 def _stays_half(pair: TensorPair, target: str) -> bool:
     """Return whether a format stores this tensor as F16 beside blocks: rows that are not whole blocks, or a head."""
     row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-    return (target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY) or row % BLOCK[
-        MIXTURES[target]
-    ] != 0
+    beside_ternary = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+    return beside_ternary or row % BLOCK[MIXTURES[target]] != 0
 
 
 def _in_mixture(dtype: str, target: str) -> bool:
@@ -187,20 +186,16 @@ def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     verb, _, target = policy.partition(":")
     if verb in ("requant", "quantised") and dtype == "F16":
         row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-        return row % BLOCK[MIXTURES[target]] > 0 or (
-            target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
-        )
+        halved = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+        return row % BLOCK[MIXTURES[target]] > 0 or halved
     return verb == "rounded" and dtype == target
 
 
 def _in_blocks(dtype: str) -> Falsifier[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         verb, _, target = limits.policy.partition(":")
-        if (
-            dtype == pair.source_dtype
-            or tensor_pairs.rule_for(pair, dtype, limits)
-            or (verb == "requant" and dtype == target)
-        ):
+        meant = tensor_pairs.rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
+        if dtype == pair.source_dtype or meant:
             return None
         least = MIXTURES.get(target, "")
         worse = TYPICAL_ERROR[dtype] > TYPICAL_ERROR.get(least, 0.0) and STANDS_IN.get(dtype) != least
