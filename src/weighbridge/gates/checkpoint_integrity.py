@@ -140,10 +140,9 @@ def _free(name: str, globs: Sequence[str]) -> bool:
 
 
 def _in_tensors(
-    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None],
-    why: str = "every tensor is allowed to", outcome: Outcome = Outcome.FAIL,
-) -> Falsifier[Limits]:  # fmt: skip
-    return in_rows(name, code, "tensors", TensorHealth, change, why=why, outcome=outcome)
+    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None], outcome: Outcome = Outcome.FAIL
+) -> Falsifier[Limits]:
+    return in_rows(name, code, "tensors", TensorHealth, change, why="every tensor is allowed to", outcome=outcome)
 
 
 def _in_files(
