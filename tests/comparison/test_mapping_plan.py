@@ -41,7 +41,7 @@ def renamed(folder: Path) -> tuple[Path, Path]:
 
 def test_a_map_file_says_how_names_map(cli: Cli, workplace: Path) -> None:  # noqa: F811
     hf, import_ = renamed(workplace)
-    (workplace / "map.yaml").write_text("rename:\n  - {from: '^model[.]', to: 'm.'}\n")
+    (workplace / "map.yaml").write_text("rename:\n  - {from: '^model[.]', to: 'x.'}\n  - {from: '^x', to: m}\n")
     ended = cli("compare", hf, import_, "--map", "map.yaml")
     assert ended.code == 0
     ended = cli("compare", hf, import_)

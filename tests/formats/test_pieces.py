@@ -14,7 +14,7 @@ from tests.formats.files import joined
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.dcp_metadata import Block, doubled
-from weighbridge.formats.pieces import boxes
+from weighbridge.formats.tensor import boxes
 from weighbridge.views.checkpoint import open_checkpoint
 
 
@@ -73,7 +73,7 @@ def test_any_tiling_is_read_as_the_array_that_it_is(
     found = view.tensor("w")
     assert (found.dtype, found.shape, found.nbytes, len(found.stored)) == (dtype, shape, len(whole), len(blocks))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("weighbridge.formats.pieces.WINDOW", window)
+        patched.setattr("weighbridge.formats.tensor.WINDOW", window)
         assert joined(view, "w", size) == whole
         start, stop = sorted(min(end, len(whole)) for end in ends)
         assert bytes(view.read("w", start, stop)) == whole[start:stop]

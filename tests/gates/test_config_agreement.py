@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from tests.rows import typed
 
-from weighbridge.gates.config_agreement import FIELDS, KIND, Limits, Meant, check
+from weighbridge.gates.config_agreement import KIND, Limits, Meant, check
 from weighbridge.limits import read
 from weighbridge.model import Measurement, Outcome, Rows, Verdict
-from weighbridge.model_config import model_fields
-from weighbridge.verifiers import model_config
 
 
 def field(name: str, source: Any, candidate: Any, **more: Any) -> dict[str, Any]:
@@ -57,10 +55,6 @@ def test_a_field_that_one_side_alone_states_counts_among_those_held() -> None:
 def test_nothing_compared_is_never_a_pass(rows: Any, limits: Any, code: str) -> None:
     verdict = judged(*rows, **limits)
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, code)
-
-
-def test_the_fields_of_judge_and_instrument_are_the_same() -> None:
-    assert (*model_fields.FIELDS, *model_config.LISTS) == FIELDS
 
 
 def test_a_name_that_is_no_field_is_found_when_the_contract_is_read() -> None:

@@ -11,7 +11,7 @@ from tests.gates.runs import table
 from tests.rows import typed
 
 from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, TYPICAL_ERROR
-from weighbridge.comparison import block_values
+from weighbridge.comparison import casts
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
@@ -86,16 +86,8 @@ def test_each_class_follows_from_the_counts(found: Any, expected: Class | None) 
 
 
 def test_the_lattice_is_ordered_best_first() -> None:
-    lattice = [
-        "BYTES_EQUAL",
-        "VALUE_EQUAL",
-        "ROUNDED_EXACT",
-        "REQUANT_EXACT",
-        "WITHIN_BOUND",
-        "LAYOUT_ONLY",
-        "DIFFERENT",
-    ]
-    assert [str(found) for found in sorted(RANK, key=RANK.__getitem__)][:7] == lattice
+    lattice = "BYTES_EQUAL VALUE_EQUAL ROUNDED_EXACT REQUANT_EXACT WITHIN_BOUND LAYOUT_ONLY DIFFERENT"
+    assert sorted(RANK, key=RANK.__getitem__)[:7] == lattice.split()
 
 
 @pytest.mark.parametrize(
@@ -131,8 +123,8 @@ def test_a_contract_must_name_its_policy() -> None:
 
 
 def test_judge_and_instrument_mean_the_same_block_types() -> None:
-    assert REQUANTISED == block_values.REQUANTISED
-    assert set(BLOCK) == set(TYPICAL_ERROR) == set(block_values.BLOCKS) - set(block_values.UNREAD)
+    assert REQUANTISED == casts.REQUANTISED
+    assert set(BLOCK) == set(TYPICAL_ERROR) == set(casts.BLOCKS) - set(casts.UNREAD)
     assert set(MIXTURES.values()) <= set(TYPICAL_ERROR)
 
 

@@ -10,15 +10,21 @@ from hypothesis import strategies as st
 
 from weighbridge.comparison.gguf_mapping import Sides
 from weighbridge.model_config.model_defaults import COMPUTED, default, incomparable
-from weighbridge.model_config.model_fields import FIELDS, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical, text
 from weighbridge.model_config.model_keys import (
     CONFIG_KEYS,
+    GGUF,
+    HUGGING_FACE,
+    Model,
+    Stated,
+    canonical,
     gguf_keys,
     of_config,
     of_gguf,
     of_post_processor,
     of_tokenizer,
+    text,
 )
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
 
 
 def values(config: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +38,9 @@ def model(form: str = HUGGING_FACE, architecture: str = "llama", tokenizer: str 
 
 @pytest.mark.parametrize(("name", "keys"), CONFIG_KEYS.items())
 def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str, ...]) -> None:
-    value: Any = {Kind.COUNT: 7, Kind.NUMBER: 2.5, Kind.WORD: "silu", Kind.SWITCH: True}[FIELDS[name]]
+    value: Any = {FieldKind.COUNT: 7, FieldKind.NUMBER: 2.5, FieldKind.WORD: "silu", FieldKind.SWITCH: True}[
+        CONFIG_FIELDS[name]
+    ]
     for key in keys:
         assert of_config({key: value}, "p")[name] == Stated(value=value, read=f"p {key}")
         assert name not in values({key: None})
@@ -69,34 +77,34 @@ def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expecte
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        (4096.0, Kind.COUNT, 4096),
-        (4096.5, Kind.COUNT, 4096.5),
-        ([2, 2, 2], Kind.COUNT, 2),
-        ([2, 4], Kind.COUNT, [2, 4]),
-        ([], Kind.COUNT, "[] (list)"),
-        (True, Kind.COUNT, "true (bool)"),
-        ("32", Kind.COUNT, '"32" (str)'),
-        (10000, Kind.NUMBER, 10000.0),
-        (False, Kind.NUMBER, "false (bool)"),
-        ({"a": 1}, Kind.NUMBER, '{"a": 1} (dict)'),
-        (1, Kind.SWITCH, "1 (int)"),
-        (False, Kind.SWITCH, False),
-        (5, Kind.WORD, "5 (int)"),
+        (4096.0, FieldKind.COUNT, 4096),
+        (4096.5, FieldKind.COUNT, 4096.5),
+        ([2, 2, 2], FieldKind.COUNT, 2),
+        ([2, 4], FieldKind.COUNT, [2, 4]),
+        ([], FieldKind.COUNT, "[] (list)"),
+        (True, FieldKind.COUNT, "true (bool)"),
+        ("32", FieldKind.COUNT, '"32" (str)'),
+        (10000, FieldKind.NUMBER, 10000.0),
+        (False, FieldKind.NUMBER, "false (bool)"),
+        ({"a": 1}, FieldKind.NUMBER, '{"a": 1} (dict)'),
+        (1, FieldKind.SWITCH, "1 (int)"),
+        (False, FieldKind.SWITCH, False),
+        (5, FieldKind.WORD, "5 (int)"),
     ],
 )
-def test_a_value_of_another_kind_is_told_as_what_it_is(value: Any, kind: Kind, expected: Any) -> None:
+def test_a_value_of_another_kind_is_told_as_what_it_is(value: Any, kind: FieldKind, expected: Any) -> None:
     found = canonical(value, kind)
     assert (found, type(found)) == (expected, type(expected))
 
 
 def test_long_values_that_begin_alike_are_told_apart() -> None:
-    assert canonical("a" * 100, Kind.WORD) != canonical("a" * 100 + "b", Kind.WORD)
+    assert canonical("a" * 100, FieldKind.WORD) != canonical("a" * 100 + "b", FieldKind.WORD)
     assert len(text(["a"] * 10_000)) < 200
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
     assert text(nested) == "a value that cannot be written"
-    assert canonical(10**400, Kind.NUMBER) == text(10**400)
+    assert canonical(10**400, FieldKind.NUMBER) == text(10**400)
 
 
 JSON = st.recursive(
@@ -114,9 +122,9 @@ ROPE = st.dictionaries(st.sampled_from(["rope_theta", "type", "factor", "full_at
 @given(config=st.dictionaries(KEYS, JSON | ROPE, max_size=8), processor=JSON)
 def test_no_configuration_whatever_breaks_the_reading_of_it(config: dict[str, Any], processor: Any) -> None:
     found = of_config(config, "p") | of_tokenizer(config, config, config, {}) | of_post_processor(processor, {})
-    assert set(found) <= set(FIELDS)
+    assert set(found) <= set(CONFIG_FIELDS)
     source = Model(form=HUGGING_FACE, architecture="llama", fields=found)
-    for name in FIELDS:
+    for name in CONFIG_FIELDS:
         default(name, source)
         incomparable(name, source, model(GGUF))
 

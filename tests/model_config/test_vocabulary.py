@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
 from weighbridge.errors import SubjectError
-from weighbridge.model_config.sidecar_files import json_beside
-from weighbridge.model_config.vocabulary import Vocabulary, sentencepieces, vocabulary_of_directory
+from weighbridge.model_config.vocabulary import Vocabulary, of_directory, sentencepieces
 from weighbridge.storage.mapped_file import MappedFile
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import CheckpointView, json_beside, open_checkpoint
 
 PIECES = ["<s>", "a", "b", "ab", "\u0120b"]
 ADDED = [{"id": 0, "content": "<s>", "special": True}, {"id": 6, "content": "[new]", "special": False}]
@@ -58,7 +57,7 @@ def folder(home: Path, **files: Any) -> CheckpointView:
 def read(home: Path, **files: Any) -> Vocabulary:
     view = folder(home, **files)
     config = json_beside(view, "tokenizer_config.json", 1 << 20) or {}
-    found = vocabulary_of_directory(view, json_beside(view, "tokenizer.json", 1 << 20), config)
+    found = of_directory(view, json_beside(view, "tokenizer.json", 1 << 20), config)
     assert found is not None
     return found
 
@@ -146,7 +145,7 @@ def test_a_hostile_vocabulary_is_refused(tmp_path: Path, files: dict[str, Any], 
 
 
 def test_a_folder_without_a_tokenizer_has_no_vocabulary(tmp_path: Path) -> None:
-    assert vocabulary_of_directory(folder(tmp_path), None, {}) is None
+    assert of_directory(folder(tmp_path), None, {}) is None
 
 
 @settings(max_examples=60)

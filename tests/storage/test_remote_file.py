@@ -25,14 +25,13 @@ from weighbridge.comparison import bytewise
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Measurement, Origin, Rows
-from weighbridge.model_config.sidecar_files import config_beside
 from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import USUAL
 from weighbridge.storage.remote_store import LARGE, SMALL
 from weighbridge.verifiers import file_structure, tensor_values
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import CheckpointView, config_beside, open_checkpoint
 
 fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")

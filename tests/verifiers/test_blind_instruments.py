@@ -149,6 +149,7 @@ ONE_PAIR = {
     "batch: for job in prepared": SAME,
     "batch: for job in prepared if isinstance(job, _Pair)": SAME,
     "batch: for job in jobs": SAME,
+    "planned: for rule in rename": UNUSED,
     "sizes: for name in self.source.names() if name not in used": "every tensor of the source is used here",
     "_made: for part in pairing.parts": "every tensor is made of one here",
     "_made: for tensor in old": "every tensor is made of one here",

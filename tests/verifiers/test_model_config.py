@@ -23,12 +23,11 @@ from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
-from weighbridge.model_config.sidecar_files import CONFIG
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import CONFIG, CheckpointView, open_checkpoint
 
 SPECIMENS = data_path("verifiers") / "specimens"
 CONFIGURATION = {

@@ -12,30 +12,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from tests.verifiers.tensors import view_of
 
 from weighbridge.gates.label_plausibility import Limits, decide
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import Measurement
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_bits
 from weighbridge.verifiers.tensor_bits import VERIFIER, Bits
-from weighbridge.verifiers.verifier import NoCanary
+from weighbridge.verifiers.verifier import NoCanary, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 BF16 = ml_dtypes.bfloat16
 WEIGHTS = 0.02 * np.random.default_rng(0).standard_normal((40, 50))
 
 
-def view_of(folder: Path, **tensors: Any) -> CheckpointView:
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "x.safetensors")
-    return open_checkpoint(folder / "x.safetensors")
-
-
 def rows_of(view: CheckpointView) -> dict[str, Any]:
-    found = VERIFIER.measure((view,), {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {row.name: row for row in found.value.rows}
+    return rows_by_name(VERIFIER.measure((view,), {}))
 
 
 def test_effective_precision_is_read_from_every_word(tmp_path: Path) -> None:

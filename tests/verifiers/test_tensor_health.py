@@ -12,32 +12,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 from tests.formats.files import gguf_bytes, info
+from tests.verifiers.tensors import view_of
 
-from weighbridge.comparison import block_values
+from weighbridge.comparison import casts
 from weighbridge.errors import SubjectError
 from weighbridge.formats.tensor import UNITS
-from weighbridge.model import Measurement, Rows
+from weighbridge.model import Measurement
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_health, tensor_walk
 from weighbridge.verifiers.tensor_health import VERIFIER, Health
-from weighbridge.verifiers.verifier import NoCanary
+from weighbridge.verifiers.verifier import NoCanary, rows_by_name
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 WEIGHTS = np.random.default_rng(0).standard_normal((40, 50)).astype("<f4")
 
 
-def view_of(folder: Path, tensors: dict[str, Any]) -> CheckpointView:
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "x.safetensors")
-    return open_checkpoint(folder / "x.safetensors")
-
-
 def rows_of(view: CheckpointView) -> dict[str, Any]:
-    found = VERIFIER.measure((view,), {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {row.name: row for row in found.value.rows}
+    return rows_by_name(VERIFIER.measure((view,), {}))
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8"])
@@ -45,7 +37,7 @@ def test_counts_every_nan_and_infinity(tmp_path: Path, dtype: Any) -> None:
     values = WEIGHTS.astype(dtype)
     values[3, 4] = values[39, 49] = np.nan
     values[0, 0] = -np.inf
-    row = rows_of(view_of(tmp_path, {"w": values}))["w"]
+    row = rows_of(view_of(tmp_path, w=values))["w"]
     assert (row.nan, row.infinite) == (2, 1)
 
 
@@ -56,7 +48,7 @@ def test_the_tail_of_zeros_is_found_whatever_the_step(words: list[int], step: in
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensor_walk, "STEP", step)
-        row = rows_of(view_of(Path(folder), {"w": np.array(words, "<i2")}))["w"]
+        row = rows_of(view_of(Path(folder), w=np.array(words, "<i2")))["w"]
     tail = len(words) - max((at + 1 for at, word in enumerate(words) if word), default=0)
     assert row.zero_tail_bytes == 2 * tail
     assert row.all_zero == (not any(words))
@@ -67,7 +59,7 @@ def test_names_the_first_of_equal_tensors_and_no_other(tmp_path: Path) -> None:
     other = WEIGHTS.copy()
     other[20, 1] += 1  # where no probe looks
     tensors = {"a": WEIGHTS, "b": other, "c": WEIGHTS, "d": WEIGHTS.view("<i4"), "e": WEIGHTS, "f": WEIGHTS[:20]}
-    assert {name: row.repeats for name, row in rows_of(view_of(tmp_path, tensors)).items()} == {
+    assert {name: row.repeats for name, row in rows_of(view_of(tmp_path, **tensors)).items()} == {
         "a": None, "b": None, "c": "a", "d": None, "e": "a", "f": None,
     }  # fmt: skip
 
@@ -90,7 +82,7 @@ def test_a_name_that_breaks_tools_is_told(name: str, flaws: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("dtype", ["<f2", ml_dtypes.bfloat16, "<f4", "<f8", "<i4", "|u1", ml_dtypes.float8_e4m3fn])
 def test_the_canary_is_seen_in_the_last_tensor(tmp_path: Path, dtype: Any) -> None:
-    view = view_of(tmp_path, {"a": WEIGHTS.astype(dtype), "b": WEIGHTS.astype(dtype), "c": np.zeros(3, "|u1")})
+    view = view_of(tmp_path, a=WEIGHTS.astype(dtype), b=WEIGHTS.astype(dtype), c=np.zeros(3, "|u1"))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     canary = lay_canary(VERIFIER, (view,), {}, found)
@@ -107,7 +99,7 @@ def blocks_of(folder: Path, dtype: str, count: int = 40) -> CheckpointView:
     return open_checkpoint(folder / "x.gguf")
 
 
-@pytest.mark.parametrize("dtype", block_values.DECODED)
+@pytest.mark.parametrize("dtype", casts.DECODED)
 def test_the_canary_is_seen_in_blocks(tmp_path: Path, dtype: str) -> None:
     view = blocks_of(tmp_path, dtype)
     found = VERIFIER.measure((view,), {})
@@ -147,7 +139,7 @@ def blind(kind: str, whole: Any, kept: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("kind", ["constant", "first tensor only", "no infinities", "no repeats", "no tail"])
 def test_a_blind_instrument_is_seen_to_be_blind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    view = view_of(tmp_path, {"a": WEIGHTS, "b": WEIGHTS + 1})
+    view = view_of(tmp_path, a=WEIGHTS, b=WEIGHTS + 1)
     right = VERIFIER.measure((view,), {})
     assert isinstance(right, Measurement)
     monkeypatch.setattr(Health, "row", blind(kind, Health.row, rows_of(view)))
@@ -157,7 +149,7 @@ def test_a_blind_instrument_is_seen_to_be_blind(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_canary_lies_beyond_the_first_step(tmp_path: Path) -> None:
-    view = view_of(tmp_path, {"a": WEIGHTS, "b": np.resize(WEIGHTS, (4, 100_000))})
+    view = view_of(tmp_path, a=WEIGHTS, b=np.resize(WEIGHTS, (4, 100_000)))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     canary = VERIFIER.canary((view,), {}, found)
@@ -166,14 +158,14 @@ def test_the_canary_lies_beyond_the_first_step(tmp_path: Path) -> None:
 
 
 def test_tensors_without_room_have_no_canary(tmp_path: Path) -> None:
-    view = view_of(tmp_path, {"a": np.zeros(4, "<i4")})
+    view = view_of(tmp_path, a=np.zeros(4, "<i4"))
     found = VERIFIER.measure((view,), {})
     assert isinstance(found, Measurement)
     assert VERIFIER.canary((view,), {}, found) == NoCanary("no tensor has room for the damage")
 
 
 def test_a_file_that_is_written_to_meanwhile_is_an_error(tmp_path: Path) -> None:
-    view = view_of(tmp_path, {"a": WEIGHTS})
+    view = view_of(tmp_path, a=WEIGHTS)
     with (tmp_path / "x.safetensors").open("r+b") as file:
         file.write(b"x")
     with pytest.raises(SubjectError) as raised:

@@ -8,28 +8,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from tests.verifiers.tensors import view_of
 
 from weighbridge.model import Measurement, Rows
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.tensor_moments import VERIFIER
-from weighbridge.verifiers.verifier import NoCanary
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.verifiers.verifier import NoCanary, rows_by_name
+from weighbridge.views.checkpoint import CheckpointView
 
 VALUES = 3 + np.random.default_rng(0).standard_normal((37, 41))
 
 
-def view_of(folder: Path, **tensors: Any) -> CheckpointView:
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, folder / "x.safetensors")
-    return open_checkpoint(folder / "x.safetensors")
-
-
 def rows_of(view: CheckpointView) -> dict[str, Any]:
-    found = VERIFIER.measure((view,), {})
-    assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return {row.name: row for row in found.value.rows}
+    return rows_by_name(VERIFIER.measure((view,), {}))
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 17])

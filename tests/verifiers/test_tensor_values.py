@@ -18,8 +18,7 @@ from tests.formats.files import Entry, gguf_bytes, info, safetensors
 from weighbridge.canonical import dumps
 from weighbridge.comparison import aligned_tensor, bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.block_values import REQUANTISED
-from weighbridge.comparison.casts import find_exact_cast
+from weighbridge.comparison.casts import REQUANTISED, find_exact_cast
 from weighbridge.comparison.mapping_plan import Pairing, Part
 from weighbridge.limits import plain
 from weighbridge.model import Measurement, Rows

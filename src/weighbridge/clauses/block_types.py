@@ -19,30 +19,11 @@ UNWEIGHTED = ("Q8_0", "TQ1_0", "TQ2_0", "MXFP4")
 # Relative RMSE of normally distributed values in each type, measured. Real weights make up to 1.1 times as much, and
 # about 1.4 times at most with an importance matrix (spec/conversions.md).
 TYPICAL_ERROR: Mapping[str, float] = {
-    "Q8_0": 0.0054,
-    "Q6_K": 0.0178,
-    "Q5_K": 0.0361,
-    "Q5_1": 0.0378,
-    "Q5_0": 0.0427,
-    "Q4_K": 0.0713,
-    "IQ4_NL": 0.0762,
-    "IQ4_XS": 0.0768,
-    "Q4_1": 0.0782,
-    "Q4_0": 0.0859,
-    "NVFP4": 0.103,
-    "MXFP4": 0.114,
-    "Q3_K": 0.151,
-    "IQ3_S": 0.167,
-    "IQ3_XXS": 0.214,
-    "IQ2_S": 0.249,
-    "Q2_K": 0.297,
-    "IQ2_XS": 0.300,
-    "IQ2_XXS": 0.344,
-    "IQ1_M": 0.452,
-    "IQ1_S": 0.486,
-    "TQ1_0": 0.807,
-    "TQ2_0": 0.807,
-}
+    "Q8_0": 0.0054, "Q6_K": 0.0178, "Q5_K": 0.0361, "Q5_1": 0.0378, "Q5_0": 0.0427, "Q4_K": 0.0713, "IQ4_NL": 0.0762,
+    "IQ4_XS": 0.0768, "Q4_1": 0.0782, "Q4_0": 0.0859, "NVFP4": 0.103, "MXFP4": 0.114, "Q3_K": 0.151, "IQ3_S": 0.167,
+    "IQ3_XXS": 0.214, "IQ2_S": 0.249, "Q2_K": 0.297, "IQ2_XS": 0.300, "IQ2_XXS": 0.344, "IQ1_M": 0.452,
+    "IQ1_S": 0.486, "TQ1_0": 0.807, "TQ2_0": 0.807,
+}  # fmt: skip
 MARGIN = 1.5
 BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
 LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
@@ -50,23 +31,11 @@ LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more,
 # The least precise type that a mixture of types holds by the rules of llama.cpp's llama-quant.cpp (the default type of
 # each, and what tensors of one kind or layer get instead), and types that stand in for others.
 MIXTURES: Mapping[str, str] = {
-    **{dtype: dtype for dtype in TYPICAL_ERROR},
-    "Q2_K_S": "Q2_K",
-    "Q3_K_S": "Q3_K",
-    "Q3_K_M": "Q3_K",
-    "Q3_K_L": "Q3_K",
-    "Q4_K_S": "Q4_K",
-    "Q4_K_M": "Q4_K",
-    "Q5_K_S": "Q5_K",
-    "Q5_K_M": "Q5_K",
-    "IQ2_S": "IQ2_XS",
-    "IQ2_M": "IQ2_S",
-    "IQ3_XXS": "IQ2_S",
-    "IQ3_XS": "IQ3_XXS",
-    "IQ3_S": "IQ3_S",
-    "IQ3_M": "IQ3_S",
+    **{dtype: dtype for dtype in TYPICAL_ERROR}, "Q2_K_S": "Q2_K", "Q3_K_S": "Q3_K", "Q3_K_M": "Q3_K",
+    "Q3_K_L": "Q3_K", "Q4_K_S": "Q4_K", "Q4_K_M": "Q4_K", "Q5_K_S": "Q5_K", "Q5_K_M": "Q5_K", "IQ2_S": "IQ2_XS",
+    "IQ2_M": "IQ2_S", "IQ3_XXS": "IQ2_S", "IQ3_XS": "IQ3_XXS", "IQ3_S": "IQ3_S", "IQ3_M": "IQ3_S",
     "MXFP4_MOE": "MXFP4",
-}
+}  # fmt: skip
 STANDS_IN: Mapping[str, str] = {"Q5_1": "Q5_K"}  # where a row is not whole blocks of 256, and less precise than it
 TERNARY = ("TQ1_0", "TQ2_0")
 HALVED_WITH_TERNARY = ("token_embd.weight", "output.weight")  # stored as F16 beside ternary tensors

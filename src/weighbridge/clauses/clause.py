@@ -6,6 +6,7 @@ broken stands elsewhere (`faults`): derived from the limits, so that a clause th
 
 from __future__ import annotations
 
+import abc
 import itertools
 import math
 import operator
@@ -22,14 +23,7 @@ R = TypeVar("R")
 HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
     "at most": operator.le, "at least": operator.ge, "below": operator.lt, "above": operator.gt,
 }  # fmt: skip
-OF_VERDICT = (
-    "measured",
-    "limit",
-    "unit",
-    "of",
-    "counted",
-    "enough",
-)  # fields of a verdict; other figures are its words'
+OF_VERDICT = ("measured", "limit", "unit", "of", "counted", "enough")  # other figures are its words'
 
 
 class Checked(NamedTuple):
@@ -113,60 +107,58 @@ def listed(name: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def named(evidence: Evidence, need: str, row: type[R]) -> Iterator[tuple[str, R]]:
-    """Yield the rows of a table with their places."""
-    table = table_of(evidence, need, row)
-    return zip(table.places(), table.rows, strict=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Each(Generic[R]):
-    """Every row that `names` match and `exempt` do not is in order; `broken` returns the figures of what is wrong."""
+class OfRows(abc.ABC, Generic[R]):
+    """A promise about every row that `names` match and `exempt` do not."""
 
     code: str
     need: str
     row: type[R]
-    broken: Callable[[R], Fields | None]
     names: tuple[str, ...] = ("*",)
     exempt: tuple[str, ...] = ()
     outcome: Outcome = Outcome.FAIL
 
     def promised(self, evidence: Evidence) -> Iterator[tuple[str, R]]:
         """Yield the rows that are promised, with their places."""
-        for place, row in named(evidence, self.need, self.row):
+        table = table_of(evidence, self.need, self.row)
+        for place, row in zip(table.places(), table.rows, strict=True):
             if listed(place, self.names) and not listed(place, self.exempt):
                 yield place, row
 
     def check(self, evidence: Evidence) -> Checked:
         """Return an offence for every promised row that is broken."""
         rows = list(self.promised(evidence))
-        found = ((place, self.broken(row)) for place, row in rows)
+        found = ((place, self.wrong(row)) for place, row in rows)
         offences = [Offence(place=place, code=self.code, figures=why) for place, why in found if why is not None]
         return Checked(offences, [place for place, _ in rows])
 
+    @abc.abstractmethod
+    def wrong(self, row: R) -> Fields | None:
+        """Return the figures of what is wrong with a row, or None."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounded(Generic[R]):
-    """A figure of every row that `names` match is within a bound. What is no number is another clause's matter."""
+class Each(OfRows[R]):
+    """Every promised row is in order; `broken` returns the figures of what is wrong."""
 
-    code: str
-    need: str
-    row: type[R]
+    broken: Callable[[R], Fields | None]
+
+    def wrong(self, row: R) -> Fields | None:
+        """Return the figures of what is wrong with a row, or None."""
+        return self.broken(row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded(OfRows[R]):
+    """A figure of every promised row is within a bound. What is no number is another clause's matter."""
+
     value: Callable[[R], float | None]
     must: str
     bound: float
-    names: tuple[str, ...] = ("*",)
-    exempt: tuple[str, ...] = ()
     figures: Fields = field(default_factory=dict)
-    outcome: Outcome = Outcome.FAIL
 
-    def check(self, evidence: Evidence) -> Checked:
-        """Return an offence for every promised row whose figure is beyond the bound."""
-        return Each(
-            code=self.code, need=self.need, row=self.row, broken=self._beyond, names=self.names, exempt=self.exempt
-        ).check(evidence)
-
-    def _beyond(self, row: R) -> Fields | None:
+    def wrong(self, row: R) -> Fields | None:
+        """Return the figure and the bound that it is beyond, or None."""
         value = self.value(row)
         if not is_number(value) or HOLDS[self.must](value, self.bound):
             return None
@@ -229,12 +221,7 @@ def every_figure_is_known(code: str, bounds: Sequence[Bounded[Any]]) -> Requires
     """Return the clause that there is a number wherever one is bounded."""
 
     def lacking(evidence: Evidence) -> Fields | None:
-        values = [
-            (place, one.value(row))
-            for one in bounds
-            for place, row in named(evidence, one.need, one.row)
-            if listed(place, one.names) and not listed(place, one.exempt)
-        ]
+        values = [(place, one.value(row)) for one in bounds for place, row in one.promised(evidence)]
         unknown = sorted({place for place, value in values if not is_number(value)})
         return {"tensors": len(unknown), "of": len(dict(values)), "first": unknown[0]} if unknown else None
 

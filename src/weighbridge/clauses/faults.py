@@ -303,20 +303,25 @@ def only_rows(
     return Falsifier(name, code, damage, Outcome.BLOCKED)
 
 
-def without_all_of_a_glob(code: str, need: str, row: type[Any], globs: Callable[[L], Sequence[str]]) -> Falsifier[L]:
+def without_all_of_a_glob(
+    code: str, need: str, row: type[R], globs: Callable[[L], Sequence[str]],
+    kept: Callable[[R, L], R | None] = lambda one, _limits: one,
+) -> Falsifier[L]:  # fmt: skip
     """Return the falsifier that takes away all that a glob names, while others still name something.
 
     The glob is the one that names the first of the places, where it can be: trials at several places try several globs.
+    `kept` returns what stays of a row that others name, for a judge that would not look at it as it is.
     """
 
     def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
         table = table_of(evidence, need, row)
         for gone in sorted(globs(limits), key=lambda glob: not any(fnmatchcase(place, glob) for place in places[:1])):
             left = [
-                one
+                new
                 for place, one in zip(table.places(), table.rows, strict=True)
                 if not fnmatchcase(place, gone) and any(fnmatchcase(place, glob) for glob in globs(limits))
-            ]
+                and (new := kept(one, limits)) is not None
+            ]  # fmt: skip
             if left:
                 return Damage(with_rows(evidence, need, left), frozenset())
         return NotApplicable("no other row is named")

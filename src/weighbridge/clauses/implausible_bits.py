@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from weighbridge.clauses.faults import Injected, in_rows, only_rows
+from weighbridge.clauses.faults import Injected, in_rows, only_rows, without_all_of_a_glob
 from weighbridge.clauses.kind import Evidence, Falsifier, rows_of, with_rows
 from weighbridge.model import Outcome
 from weighbridge.quantities.tensors import BitReading, TensorBits
@@ -205,24 +205,11 @@ def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
     return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
 
 
-def _all_named_by(at: int) -> Falsifier[Limits]:
-    """Return the table without all that one glob names; what the others name is still plausible."""
-
-    def change(row: TensorBits, limits: Limits) -> TensorBits | None:
-        return None if fnmatchcase(row.name, limits.tensors[at]) else words(row, limits)
-
-    which = "first" if at == 0 else "last"
-    return only_rows(
-        f"the {which} glob names nothing", "names-nothing", "bits", TensorBits, change, why="no other tensor is named"
-    )
-
-
 FALSIFIERS: tuple[Falsifier[Limits], ...] = (
     in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is held to its bits"),
     only_rows(
         "all zeros", "nothing-decided", "bits", TensorBits,
         lambda row, limits: words(row, limits, as_stored=None, byte_swapped=None), why="no tensor is of 16 or 32 bits",
     ),
-    _all_named_by(0),
-    _all_named_by(-1),
+    without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
 )  # fmt: skip

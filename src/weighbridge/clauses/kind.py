@@ -114,6 +114,11 @@ def blocked(code: str, figures: Fields = EMPTY, *, offences: Sequence[Offence] =
     return Verdict(outcome=Outcome.BLOCKED, code=code, figures=figures, offences=tuple(offences), **more)
 
 
+def codes(*fails: str, blocked: Sequence[str]) -> Mapping[str, Outcome]:
+    """Return what each code of a kind comes to."""
+    return {**dict.fromkeys(fails, Outcome.FAIL), **dict.fromkeys(blocked, Outcome.BLOCKED)}
+
+
 # --- Evidence ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,17 +11,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from weighbridge.clauses.block_types import BOUND
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows
-from weighbridge.clauses.kind import Falsifier, Need, blocked, failed, passed
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, Verdict
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed
+from weighbridge.limits import Doc, plain
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
-Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # each pair with what is wrong with it, "" where nothing is
+L = TypeVar("L")
+Coded: TypeAlias = Sequence[tuple[TensorPair, str]]  # with what is wrong with it, "" where nothing is
+Figures: TypeAlias = Callable[[TensorPair, str, str], Fields]  # of a pair, from its code and its mechanism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,27 @@ class Look:
     ] = ()
 
 
-PAIRS = Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
+def kind_of_pairs(
+    name: str, *, version: int, limits: type[L], judge: Callable[[Evidence, L], Verdict], fails: Sequence[str],
+    blocked: Sequence[str] = (), falsifiers: Sequence[Falsifier[L]],
+) -> Kind[L]:  # fmt: skip
+    """Return a kind that judges the pairs of two checkpoints; `fails` and `blocked` are the codes that are its own."""
+    both = SubjectKind.CHECKPOINT
+    return Kind(
+        name=name,
+        version=version,
+        roles={"source": both, "candidate": both},
+        needs={
+            "pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
+        },
+        limits=limits,
+        measure=Look,
+        codes=codes(
+            "dtype", *fails, "shape", "missing", "extra", blocked=("not-compared", "nothing-compared", *blocked)
+        ),
+        judge=judge,
+        falsifiers=tuple(falsifiers),
+    )
 
 
 # --- What was meant ---------------------------------------------------------------------------------------------------
@@ -153,15 +175,6 @@ def mechanism(offenders: Sequence[TensorPair]) -> str:
     return next(full, UNEXPLAINED) if any(pair.nonzero for pair in offenders) else UNEXPLAINED
 
 
-def mechanisms(coded: Coded, explainable: Sequence[str]) -> Mapping[str, str]:
-    """Return the mechanism of each offender, by name; those of one change of dtype are explained together."""
-    alike: dict[tuple[str, str], list[TensorPair]] = {}
-    for pair, code in coded:
-        if code in explainable:
-            alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
-    return {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
-
-
 # --- Verdicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -170,19 +183,40 @@ def two_sided(pair: TensorPair) -> bool:
     return bool(pair.source_dtype and pair.candidate_dtype)
 
 
-def verdict_of(
-    coded: Coded, offences: Callable[[Coded], Sequence[Offence]], summary: Fields, *, names: int | None = None
-) -> Verdict:
+def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
+    """Return some columns of a pair, as figures for the words of a verdict."""
+    return {name: plain(getattr(pair, name)) for name in columns}
+
+
+def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
+    """Return the figures of a mechanism that gives so many elements."""
+    figures: dict[str, Json] = {"mechanism": name, "explained": told}
+    figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
+    return figures | ({"other": pair.other} if name == "other-tensor" else {})
+
+
+def _offences(coded: Coded, figures: Figures) -> list[Offence]:
+    """Return an offence for each pair; those of one change of dtype are explained together."""
+    alike: dict[tuple[str, str], list[TensorPair]] = {}
+    for pair, code in coded:
+        if two_sided(pair) and code != "not-compared":
+            alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
+    together = {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
+    told = ((pair, code, figures(pair, code, together.get(pair.name, ""))) for pair, code in coded)
+    return [Offence(place=pair.name, code=code, figures=said) for pair, code, said in told]
+
+
+def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | None = None) -> Verdict:
     """Return what the codes of all pairs come to: what is broken first, then what was not compared, then a PASS."""
     looked = [pair.name for pair, _ in coded]
     broken = [(pair, code) for pair, code in coded if code not in ("", "not-compared")]
     if broken:
-        return failed(offences(broken), looked=looked, unit="tensors", figures=summary)
+        return failed(_offences(broken, figures), looked=looked, unit="tensors", figures=summary)
     unread = [(pair, code) for pair, code in coded if code]
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
-        figures: Fields = {"tensors": len(unread), "changes": changes}
-        return blocked("not-compared", figures, offences=offences(unread), of=len(coded))
+        said: Fields = {"tensors": len(unread), "changes": changes}
+        return blocked("not-compared", said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
         return blocked("nothing-compared", count)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from weighbridge.comparison import bytewise, value_errors
+from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import (
     INTEGERS,
     cast,
@@ -22,14 +21,11 @@ from weighbridge.comparison.casts import (
     two_step_casts,
 )
 from weighbridge.comparison.mapping_plan import Pairing, Plan, alternatives
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:
     from weighbridge.comparison.casts import Words
     from weighbridge.comparison.value_errors import Hypothesis
-
-
-MAX_NAMESAKES = 16
 
 
 def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
@@ -66,26 +62,6 @@ def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
     return found
 
 
-@dataclass(slots=True)
-class Namesakes:
-    """Finds the tensor of a checkpoint that holds exactly the bytes of another one, without comparing all with all."""
-
-    view: CheckpointView
-    _by_probe: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
-    _probing: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, candidate: CheckpointView, name: str) -> str | None:
-        """Return another tensor of the same dtype and size with the same bytes."""
-        with self._probing:  # another thread must not search what is half filled
-            if not self._by_probe:
-                for other in self.view.names():
-                    self._by_probe.setdefault(bytewise.probe(self.view, other), []).append(other)
-        alike = [other for other in self._by_probe.get(bytewise.probe(candidate, name), ()) if other != name]
-        return next(
-            (other for other in alike[:MAX_NAMESAKES] if bytewise.same((self.view, other), (candidate, name))), None
-        )
-
-
 MAX_PARTS = 1 << 12
 MAX_TRIES = 64
 PROBE = 512  # bytes that another tensor is tried on first
@@ -93,7 +69,7 @@ STACKED = "_exps."
 FUSED = {"attn_qkv": 3, "gate_up": 2}  # equal pieces, by a word of either side's name
 
 
-def attributed(aligned: AlignedTensor, plan: Plan, namesakes: Namesakes) -> tuple[Mapping[str, int], str | None]:
+def attributed(aligned: AlignedTensor, plan: Plan, source: LookAlikes) -> tuple[Mapping[str, int], str | None]:
     """Count the elements that each hypothesis reproduces, and name the source tensor that took this one's place.
 
     What was done element by element is counted; any other making is told only where it gives every element.
@@ -104,7 +80,7 @@ def attributed(aligned: AlignedTensor, plan: Plan, namesakes: Namesakes) -> tupl
         old = dataclasses.replace(new, dtype=aligned.dtype)
         counts |= value_errors.reproduced(aligned, elementwise(old, new))
     counts |= dict.fromkeys(_explaining(aligned, plan), new.elements)
-    other = namesakes.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
+    other = source.of(aligned.candidate, new.name) or _elsewhere(aligned, plan)
     if other is not None and other not in {part.source for part in pairing.parts}:
         counts["other-tensor"] = new.elements
         return counts, other
@@ -155,21 +131,22 @@ def _elsewhere(aligned: AlignedTensor, plan: Plan) -> str | None:
 
 def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
     """Yield the other makings of the tensor that give it, by the exact way between the dtypes."""
-    for name, made in alternatives(plan, aligned.pairing).items():
-        other = dataclasses.replace(aligned, pairing=made)
+    for name, other in _made_otherwise(aligned, plan):
         exact_cast = other.exact_cast
-        if exact_cast is not None and made.shape == aligned.new.shape and value_errors.explains(other, exact_cast):
+        if exact_cast is not None and value_errors.explains(other, exact_cast):
             yield name
 
 
 def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
-    found: dict[str, float | None] = {}
+    others = ((name, other) for name, other in _made_otherwise(aligned, plan) if other.dtype)
+    return {name: value_errors.errors(other, None).get("relative_rmse") for name, other in others}
+
+
+def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
     for name, made in alternatives(plan, aligned.pairing).items():
-        other = dataclasses.replace(aligned, pairing=made)
-        if other.dtype and made.shape == aligned.new.shape:
-            found[name] = value_errors.errors(other, None, None).get("relative_rmse")
-    return found
+        if made.shape == aligned.new.shape:
+            yield name, dataclasses.replace(aligned, pairing=made)
 
 
 def _exchanged(aligned: AlignedTensor) -> Iterator[str]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from weighbridge.views.checkpoint import CheckpointView
@@ -74,16 +76,43 @@ def any_nonzero(view: CheckpointView, name: str) -> bool:
     return any(np.frombuffer(chunk, np.uint8).any() for chunk in view.chunks(name, PIECE))
 
 
+MAX_NAMESAKES = 16
 PROBE = 64  # bytes at the start, the middle and the end that look-alikes are found by
 
 
-def probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
+def _probe(view: CheckpointView, name: str) -> tuple[str, int, bytes]:
     """Return what look-alikes share: the dtype, the size, and bytes at the start, the middle and the end."""
     tensor = view.tensor(name)
     starts = 0, tensor.nbytes // 2, max(tensor.nbytes - PROBE, 0)
     data = b"".join(bytes(view.read(name, start, start + PROBE)) for start in starts)
     view.forget(name)
     return tensor.dtype, tensor.nbytes, data
+
+
+@dataclass(frozen=True, slots=True)
+class LookAlikes:
+    """Finds the tensor of a checkpoint that holds the very bytes of another one, without comparing all with all."""
+
+    view: CheckpointView
+    _by_probe: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
+    _probing: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, view: CheckpointView, name: str) -> str | None:
+        """Return a tensor of another name that has the dtype, the size and the bytes of this one of another view."""
+        with self._probing:  # another thread must not search what is half filled
+            if not self._by_probe:
+                for other in self.view.names():
+                    self._by_probe.setdefault(_probe(self.view, other), []).append(other)
+        alike = [other for other in self._by_probe.get(_probe(view, name), ()) if other != name]
+        return next((other for other in alike[:MAX_NAMESAKES] if same((self.view, other), (view, name))), None)
+
+    def before(self, name: str) -> str | None:
+        """Return the first tensor that this one repeats; it must be asked of every tensor, in order, and no other."""
+        known = self._by_probe.setdefault(_probe(self.view, name), [])
+        found = next((other for other in known if same((self.view, other), (self.view, name))), None)
+        if found is None:
+            known.append(name)
+        return found
 
 
 def same(old: Stored, new: Stored) -> bool:

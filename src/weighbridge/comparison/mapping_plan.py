@@ -77,24 +77,14 @@ class Plan:
 
 # A head that repeats the embedding, and embeddings that repeat the shared one.
 HEADS = (
-    "lm_head.weight",
-    "output.weight",
-    "embed_out.weight",
-    "cls.predictions.decoder.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-)
+    "lm_head.weight", "output.weight", "embed_out.weight", "cls.predictions.decoder.weight",
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+)  # fmt: skip
 EMBEDDINGS = (
-    "model.embed_tokens.weight",
-    "token_embd.weight",
-    "shared.weight",
-    "transformer.wte.weight",
-    "transformer.word_embeddings.weight",
-    "gpt_neox.embed_in.weight",
-    "backbone.embeddings.weight",
-    "wte.weight",
+    "model.embed_tokens.weight", "token_embd.weight", "shared.weight", "transformer.wte.weight",
+    "transformer.word_embeddings.weight", "gpt_neox.embed_in.weight", "backbone.embeddings.weight", "wte.weight",
     "bert.embeddings.word_embeddings.weight",
-)
+)  # fmt: skip
 
 
 def ties(names: Collection[str]) -> dict[str, str]:
@@ -105,12 +95,7 @@ def ties(names: Collection[str]) -> dict[str, str]:
 
 def identity(source: Mapping[str, tuple[int, ...]], candidate: Collection[str]) -> Plan:
     """Pair tensors of one name; `source` gives shapes by name."""
-    pairings = {
-        name: Pairing(candidate=name, parts=(Part(source=name),), shape=source[name])
-        for name in candidate
-        if name in source
-    }
-    return Plan(name="identity", pairings=pairings, tied=ties({*source, *candidate}))
+    return _paired("identity", source, candidate, {name: name for name in source})
 
 
 MAX_NAME = 512  # letters of a name that a pattern is tried on
@@ -131,12 +116,19 @@ def table(
     patterns = [(re.compile(pattern), new) for pattern, new in rename]
     origin = {_rewritten(name, patterns): name for name in sorted(source, reverse=True)}
     origin |= {new: old for new, old in names.items() if old in source}
+    return _paired("table", source, candidate, origin)
+
+
+def _paired(
+    name: str, source: Mapping[str, tuple[int, ...]], candidate: Collection[str], origin: Mapping[str, str]
+) -> Plan:
+    """Pair each tensor of the candidate with its origin, where it has one."""
     pairings = {
-        name: Pairing(candidate=name, parts=(Part(source=origin[name]),), shape=source[origin[name]])
-        for name in candidate
-        if name in origin
+        new: Pairing(candidate=new, parts=(Part(source=origin[new]),), shape=source[origin[new]])
+        for new in candidate
+        if new in origin
     }
-    return Plan(name="table", pairings=pairings, tied=ties({*source, *candidate}))
+    return Plan(name=name, pairings=pairings, tied=ties({*source, *candidate}))
 
 
 def _rewritten(name: str, patterns: Sequence[tuple[re.Pattern[str], str]]) -> str:

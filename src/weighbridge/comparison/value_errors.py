@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.block_values import BLOCKS
-from weighbridge.comparison.casts import INTEGERS, ExactCast, decode, numpy_dtype, shown, values
+from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, shown, values
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -30,24 +29,11 @@ CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it i
 ROUNDINGS = 4  # of a value and of the one that gives the factor, before multiplying and after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The first unit that is not as predicted: its first element, the source's word, what was predicted, what is there.
-
-    `stored` is empty where the source's elements do not stand alone.
-    """
-
-    index: int
-    stored: bytes
-    predicted: bytes
-    found: bytes
-
-
 class Counted(NamedTuple):
     """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes."""
 
     elements: int
-    first: Difference | None
+    first: FirstDifference | None
     differing_bytes: int | None
 
 
@@ -65,8 +51,7 @@ def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
             unit = int(same.argmin())
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
-            parts = predicted[span].tobytes(), there[span].tobytes()
-            first = Difference(index=at + unit * per, stored=word, predicted=parts[0], found=parts[1])
+            first = _difference(aligned, at + unit * per, word, predicted[span].tobytes(), there[span].tobytes())
     return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None)
 
 
@@ -215,7 +200,7 @@ class _Sums:
         }
 
 
-def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Difference | None) -> dict[str, Any]:
+def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, Any]:
     """Measure how far a tensor is from its source, and whether it holds the same values in another order.
 
     `relative_rmse` is the root of the sum of squared errors over that of squared values; `lost_share` the share of
@@ -227,7 +212,7 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Differen
 
     dtype, new = aligned.dtype, aligned.new
     if numpy_dtype(dtype) is None:
-        return {} if first is None else {"first_difference": _difference(aligned, first)}
+        return {}
     counted = exact_cast is not None and _counted_in_ulps(new.dtype) and new.unit[1] <= 4
     sums, block = _Sums(ulps=0 if counted else None), new.unit[0]
     for stored, there in _bites(aligned):
@@ -239,7 +224,7 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None, first: Differen
         if exact_cast is not None and new.dtype not in BLOCKS:
             _hold(sums, exact_cast.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None
-    return sums.told() | {"same_values": same, "first_difference": _difference(aligned, first)}
+    return sums.told() | {"same_values": same}
 
 
 def _bites(aligned: AlignedTensor) -> Iterator[tuple[Words, Bytes]]:
@@ -283,19 +268,17 @@ def _mixed(words: Words) -> NDArray[Any]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _difference(aligned: AlignedTensor, first: Difference | None) -> FirstDifference | None:
-    if first is None:
-        return None
+def _difference(aligned: AlignedTensor, index: int, stored: bytes, was: bytes, found: bytes) -> FirstDifference:
+    """Describe the first unit that is not as predicted; `stored` is empty where the source has no word for it alone."""
     new, (per, size) = aligned.new, aligned.new.unit
-    was, found = first.predicted, first.found
     counted = per == 1 and aligned.dtype != new.dtype  # in whole words, because the source's have another size
     inside = 0 if counted else next(i for i in range(size) if was[i] != found[i])
-    offset = first.index // per * size + inside
+    offset = index // per * size + inside
     if per > 1:
         was, found = was[inside : inside + 1], found[inside : inside + 1]
-    alone = first.stored or was
+    alone = stored or was
     return FirstDifference(
-        offset=offset, file_offset=new.file_offset(offset), index=first.index,
+        offset=offset, file_offset=new.file_offset(offset), index=index,
         source_hex=_hex(alone), candidate_hex=_hex(found), expected_hex=_hex(was),
         source_value=shown(alone, aligned.dtype), candidate_value=shown(found, new.dtype),
         ulps=abs(_place(was) - _place(found)) if _counted_in_ulps(new.dtype) else None

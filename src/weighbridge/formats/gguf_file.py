@@ -7,9 +7,10 @@ length is held against the file again then. Nothing is read from the payload.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from weighbridge.errors import SubjectError
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
@@ -39,28 +40,18 @@ LEAST_KEY, LEAST_TENSOR, LEAST_STRING, LEAST_ARRAY = 13, 24, 8, 12  # bytes
 WRITE_AGAIN = "convert the model again, or fetch it again and compare its size with the source's"
 
 
-class _Info(NamedTuple):
-    """What the header says about one tensor; `relative` counts from the start of the data, `at` is the entry's own."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    relative: int
-    at: int
-
-
 def read(file: ReadableFile) -> Reading:
     """Read the tensors by name, in header order, and the short metadata; refuse with `gguf-…` and the byte offset."""
     reader = _Reader(file)
     tensors, keys = reader.counts()
     metadata, _ = reader.metadata(keys)
-    infos: dict[str, _Info] = {}
+    infos: dict[str, tuple[Tensor, int]] = {}  # offsets count from the start of the data; and where the entry stands
     for _ in range(tensors):
         at = reader.at
         name = reader.text("a tensor's name")
         if name in infos:
             reader.refuse("twice", f"the tensor {quoted(name)} is given twice", at)
-        infos[name] = _Info(*reader.layout(name), reader.number("Q", "an offset"), at)
+        infos[name] = reader.tensor(name), at
     alignment = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
     assert isinstance(alignment, int)
     if alignment <= 0 or alignment & (alignment - 1):
@@ -176,8 +167,8 @@ class _Reader:
         else:
             self.refuse("type", f"{key} is an array of the unknown type {kind}", self.at - 4)
 
-    def layout(self, name: str) -> tuple[str, tuple[int, ...], int]:
-        """Read dimensions and type: the dtype, the row-major shape, and the bytes they take."""
+    def tensor(self, name: str) -> Tensor:
+        """Read dimensions, type and offset; the shape is row-major."""
         at = self.at
         rank = self.number("I", "the number of dimensions")
         if rank > MAX_DIMENSIONS:
@@ -192,7 +183,8 @@ class _Reader:
         if size is None or (shape[-1] if shape else 1) % block:
             what = f"{quoted(name)}: {dtype} {list(shape)} takes more than can be counted, or rows are not whole blocks"
             self.refuse("shape", what, at)
-        return dtype, shape, size
+        offset = self.number("Q", "an offset")
+        return Tensor(name=name, dtype=dtype, shape=shape, nbytes=size, offset=offset, file=self.file.name)
 
 
 def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
@@ -205,21 +197,21 @@ def _strings_in(stretch: memoryview, most: int) -> tuple[int, int]:
     return most, at
 
 
-def _placed(reader: _Reader, infos: dict[str, _Info], alignment: int) -> dict[str, Tensor]:
+def _placed(reader: _Reader, infos: dict[str, tuple[Tensor, int]], alignment: int) -> dict[str, Tensor]:
     """Place the tensors in the file, each at the first aligned byte after the one before it."""
-    file, size = reader.file.name, reader.file.size
+    size = reader.file.size
     cursor = start = -(-reader.at // alignment) * alignment
     tensors: dict[str, Tensor] = {}
-    for name, (dtype, shape, nbytes, relative, at) in sorted(infos.items(), key=lambda item: item[1][3:1:-1]):
-        offset = start + relative
+    for tensor, at in sorted(infos.values(), key=lambda info: (info[0].offset, info[0].nbytes)):
+        name, offset = tensor.name, start + tensor.offset
         if offset != cursor:
             code = "overlap" if offset < cursor else "hole"
             reader.refuse(code, f"{quoted(name)} starts at byte {offset}, byte {cursor} is where it belongs", at)
-        end = offset + nbytes
+        end = offset + tensor.nbytes
         if end > size:
             reader.refuse("truncated", f"{quoted(name)} ends at byte {end}, the file at byte {size}", offset)
         cursor = -(-end // alignment) * alignment
-        tensors[name] = Tensor(name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=file)
+        tensors[name] = dataclasses.replace(tensor, offset=offset)
     if size > max(cursor, reader.at):
         reader.refuse("trailing", f"{size - cursor} bytes after the last tensor", cursor)
     return tensors

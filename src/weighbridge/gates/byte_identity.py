@@ -9,10 +9,10 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows, without_all_of_a_glob
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, blocked, rows_of
-from weighbridge.clauses.tensor_pairs import NO_DTYPE, PAIRS, Change, Coded, Look, deeper, longer, verdict_of
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.clauses.kind import Evidence, Falsifier, blocked, rows_of
+from weighbridge.clauses.tensor_pairs import NO_DTYPE, Change, columns_of, deeper, kind_of_pairs, longer, verdict_of
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Outcome, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
 FIGURES = (
@@ -35,7 +35,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     named = [pair for pair in pairs if listed(pair.name, limits.tensors)]
     size = {"bytes": sum(pair.source_bytes for pair in named)}
-    verdict = verdict_of([(pair, code_of(pair)) for pair in named], _offences, size, names=len(pairs))
+    verdict = verdict_of([(pair, code_of(pair)) for pair in named], _figures, size, names=len(pairs))
     idle = [glob for glob in limits.tensors if not any(fnmatchcase(pair.name, glob) for pair in named)]
     if verdict.outcome is Outcome.PASS and idle:
         return blocked("names-nothing", {"globs": idle, "names": len(pairs)})
@@ -57,11 +57,8 @@ def code_of(pair: TensorPair) -> str:
     return "" if pair.differing_bytes == 0 else "bytes"
 
 
-def _offences(coded: Coded) -> list[Offence]:
-    return [
-        Offence(place=pair.name, code=code, figures={name: plain(getattr(pair, name)) for name in FIGURES})
-        for pair, code in coded
-    ]
+def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
+    return columns_of(pair, FIGURES)
 
 
 def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:
@@ -75,24 +72,13 @@ def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: obje
     return _breaks(name, code, lambda pair, _: dataclasses.replace(pair, **changed), outcome)  # type: ignore[arg-type]
 
 
-KIND = Kind(
-    name="byte-identity",
+KIND = kind_of_pairs(
+    "byte-identity",
     version=2,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": PAIRS},
     limits=Limits,
-    measure=Look,
-    codes={
-        "bytes": Outcome.FAIL,
-        "dtype": Outcome.FAIL,
-        "shape": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-        "names-nothing": Outcome.BLOCKED,
-    },
     judge=judge,
+    fails=("bytes",),
+    blocked=("names-nothing",),
     falsifiers=(
         _sets("one byte differs", "bytes", differing_bytes=1),
         _sets("bytes not counted", "bytes", differing_bytes=None),

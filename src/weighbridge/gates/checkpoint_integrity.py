@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.faults import ColumnsFault, in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, rows_of
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, codes, rows_of
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
@@ -140,10 +140,9 @@ def _free(name: str, globs: Sequence[str]) -> bool:
 
 
 def _in_tensors(
-    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None],
-    why: str = "every tensor is allowed to", outcome: Outcome = Outcome.FAIL,
-) -> Falsifier[Limits]:  # fmt: skip
-    return in_rows(name, code, "tensors", TensorHealth, change, why=why, outcome=outcome)
+    name: str, code: str, change: Callable[[TensorHealth, Limits], TensorHealth | None], outcome: Outcome = Outcome.FAIL
+) -> Falsifier[Limits]:
+    return in_rows(name, code, "tensors", TensorHealth, change, why="every tensor is allowed to", outcome=outcome)
 
 
 def _in_files(
@@ -194,18 +193,10 @@ KIND = Kind(
         "files": Need("file_structure", of=("candidate",)),
     },
     limits=Limits,
-    codes={
-        "not-finite": Outcome.FAIL,
-        "zero-tail": Outcome.FAIL,
-        "all-zero": Outcome.FAIL,
-        "repeated": Outcome.FAIL,
-        "name": Outcome.FAIL,
-        "total-size": Outcome.FAIL,
-        "beside": Outcome.FAIL,
-        "checksum": Outcome.FAIL,
-        "not-decoded": Outcome.BLOCKED,
-        "nothing-read": Outcome.BLOCKED,
-    },
+    codes=codes(
+        "not-finite", "zero-tail", "all-zero", "repeated", "name", "total-size", "beside", "checksum",
+        blocked=("not-decoded", "nothing-read"),
+    ),
     judge=ClauseJudge(clauses, figures, by_place=True),
     falsifiers=(
         _in_tensors("a matrix zeroed", "all-zero", _zeroed((2, 2))),

@@ -13,19 +13,12 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.limits import Doc, nearest, plain
 from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
-from weighbridge.quantities.checkpoints import ConfigField, EntryDifference
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, EntryDifference
 
-# The fields that are compared; `tokens` and `merges` are lists, compared entry by entry.
-FIELDS = (
-    "architecture", "block_count", "embedding_length", "feed_forward_length", "context_length", "vocab_size",
-    "head_count", "head_count_kv", "head_dim", "rope_base", "rope_base_local", "rope_dimensions", "rope_scaling",
-    "rope_scaling_factor", "rope_original_context", "norm_epsilon", "activation", "expert_count", "expert_used_count",
-    "sliding_window", "attn_logit_softcap", "final_logit_softcap", "tied_embeddings", "bos_token_id", "eos_token_id",
-    "pad_token_id", "unk_token_id", "add_bos_token", "add_eos_token", "chat_template", "tokens", "merges",
-)  # fmt: skip
+FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +155,7 @@ KIND = Kind(
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,
-    codes={
-        "differs": Outcome.FAIL,
-        "entries": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-    },
+    codes=codes("differs", "entries", "missing", "extra", blocked=("not-compared", "nothing-compared")),
     judge=judge,
     check=check,
     falsifiers=(

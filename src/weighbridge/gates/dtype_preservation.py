@@ -12,29 +12,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated
 
+from weighbridge.clauses import tensor_pairs
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Kind, rows_of
-from weighbridge.clauses.tensor_pairs import (
-    HELD,
-    PAIRS,
-    Coded,
-    Look,
-    Meant,
-    breaks,
-    is_exact,
-    is_exponential,
-    may_come,
-    may_go,
-    mechanisms,
-    of_policy,
-    two_sided,
-    verdict_of,
-)
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.clauses.kind import Evidence, rows_of
+from weighbridge.clauses.tensor_pairs import Meant, breaks, is_exact, two_sided
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
-EXPLAINED = ("dtype", "content", "shape")  # codes of tensors that are on both sides
 FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")
 
 
@@ -55,15 +40,15 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     pairs = rows_of(evidence, "pairs", TensorPair)
     changes = collections.Counter(f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair in filter(two_sided, pairs))
     summary: Fields = {"elements": sum(pair.elements for pair in pairs), "dtypes": dict(sorted(changes.items()))}
-    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _offences, summary)
+    return tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
     """Return what is wrong with a tensor, or nothing."""
     if not pair.candidate_dtype:
-        return "" if may_go(pair) or listed(pair.name, limits.allow_missing) else "missing"
+        return "" if tensor_pairs.may_go(pair) or listed(pair.name, limits.allow_missing) else "missing"
     if not pair.source_dtype:
-        return "" if may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
+        return "" if tensor_pairs.may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
     kept = pair.source_dtype == pair.candidate_dtype
@@ -79,23 +64,13 @@ def _given(pair: TensorPair) -> int | None:
     counts = pair.reproduced
     if pair.source_dtype == pair.candidate_dtype and "identical" in counts:  # it is not where the tensor is computed
         return counts["identical"]
-    return pair.elements if is_exponential(pair) else counts.get("value-cast")
-
-
-def _offences(coded: Coded) -> list[Offence]:
-    named = mechanisms(coded, EXPLAINED)
-    return [Offence(place=pair.name, code=code, figures=_figures(pair, code, named.get(pair.name, "")))
-            for pair, code in coded]  # fmt: skip
+    return pair.elements if tensor_pairs.is_exponential(pair) else counts.get("value-cast")
 
 
 def _figures(pair: TensorPair, code: str, mechanism: str) -> Fields:
-    figures: dict[str, Json] = {name: plain(getattr(pair, name)) for name in FIGURES}
-    figures |= {"mechanism": mechanism, "explained": pair.reproduced.get(mechanism, 0)}
-    if code == "dtype":
-        figures["held"] = HELD.get(mechanism, "tensor")
-    if code == "content":
-        figures["differing"] = pair.elements - (_given(pair) or 0)
-    return figures | ({"other": pair.other} if mechanism == "other-tensor" else {})
+    why = tensor_pairs.explanation(pair, code, mechanism, pair.reproduced.get(mechanism, 0))
+    differing = {"differing": pair.elements - (_given(pair) or 0)} if code == "content" else {}
+    return {**tensor_pairs.columns_of(pair, FIGURES), **why, **differing}
 
 
 def _one_fewer(pair: TensorPair, _limits: Limits) -> TensorPair | None:
@@ -110,25 +85,14 @@ def _one_more(pair: TensorPair, _limits: Limits) -> TensorPair:
     return dataclasses.replace(pair, reproduced=counts, max_ulps=None)
 
 
-KIND = Kind(
-    name="dtype-preservation",
+KIND = tensor_pairs.kind_of_pairs(
+    "dtype-preservation",
     version=3,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": PAIRS},
     limits=Limits,
-    measure=Look,
-    codes={
-        "dtype": Outcome.FAIL,
-        "content": Outcome.FAIL,
-        "shape": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-    },
     judge=judge,
+    fails=("content",),
     falsifiers=(
-        *of_policy(lambda _pair, _dtype, _policy: False),
+        *tensor_pairs.of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),
         breaks("more elements than there are", "content", _one_more),
     ),

@@ -9,19 +9,28 @@ from __future__ import annotations
 import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from weighbridge.clauses import implausible_bits as faults
 from weighbridge.clauses.clause import every_glob_names, listed
-from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
+from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
 READING: Mapping[str, str] = {"F16": "F16", "BF16": "BF16", "F32": "BF16"}  # of F32 the upper half is read
 OTHER: Mapping[str, str] = {"F16": "BF16", "BF16": "F16"}
 OK, UNDECIDED = "ok", "undecided"
 WRONG = ("mislabelled", "byte-swapped", "pairs")
+
+
+def _decision(text: str, must: str, fault: faults.Undecided, **more: Any) -> Doc:
+    """Return what a limit of the decisions means: beyond it nothing is decided."""
+    return Doc(text, must=must, fault=fault, comes_to="BLOCKED", **more)
+
+
+def _bits(text: str, must: str, fault: faults.Undecided, *, le: float | None = 8, lt: float | None = None) -> Doc:
+    return _decision(text, must, fault, unit="bits", gt=0, le=le, lt=lt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,50 +57,31 @@ class Limits:
             ge=0, le=51, keys="^(F64|F32|F16|BF16)$", tight="down"),
     ] = field(default_factory=dict)  # fmt: skip
     min_nonzero: Annotated[
-        int,
-        Doc("sampled elements that a decision takes", ge=64, le=65536, must="at least", comes_to="BLOCKED",
-            fault=faults.FEW),
-    ] = 256  # fmt: skip
+        int, _decision("sampled elements that a decision takes", "at least", faults.FEW, ge=64, le=65536)
+    ] = 256
     min_symbols: Annotated[
-        int,
-        Doc("different magnitudes that a decision takes", ge=2, le=128, must="at least", comes_to="BLOCKED",
-            fault=faults.FEW_SYMBOLS),
-    ] = 6  # fmt: skip
+        int, _decision("different magnitudes that a decision takes", "at least", faults.FEW_SYMBOLS, ge=2, le=128)
+    ] = 6
     one_sign_at_most_share: Annotated[
-        float,
-        Doc("of either sign; beyond it nothing is decided", gt=0.5, lt=1, must="at most", comes_to="BLOCKED",
-            fault=faults.ONE_SIGN),
-    ] = 0.9  # fmt: skip
-    fits_below_bits: Annotated[
-        float,
-        Doc("excess of a reading that fits", unit="bits", gt=0, le=8, must="below", comes_to="BLOCKED",
-            fault=faults.NO_FIT),
-    ] = 0.5  # fmt: skip
-    fits_not_above_bits: Annotated[
-        float,
-        Doc("excess of a reading that does not", unit="bits", gt=0, le=8, must="above", comes_to="BLOCKED",
-            fault=faults.STILL_FITS),
-    ] = 1.0  # fmt: skip
+        float, _decision("of either sign; beyond it nothing is decided", "at most", faults.ONE_SIGN, gt=0.5, lt=1)
+    ] = 0.9
+    fits_below_bits: Annotated[float, _bits("excess of a reading that fits", "below", faults.NO_FIT)] = 0.5
+    fits_not_above_bits: Annotated[float, _bits("excess of a reading that does not", "above", faults.STILL_FITS)] = 1.0
     apart_above_bits: Annotated[
-        float,
-        Doc("that a reading which fits is better than the other", unit="bits", gt=0, le=8, must="above",
-            comes_to="BLOCKED", fault=faults.NO_BETTER),
-    ] = 0.5  # fmt: skip
+        float, _bits("that a reading which fits is better than the other", "above", faults.NO_BETTER)
+    ] = 0.5
     implausible_above_bits: Annotated[
-        float,
-        Doc("excess of both readings", unit="bits", gt=0, le=16, must="above", comes_to="BLOCKED",
-            fault=faults.ALMOST_IMPLAUSIBLE),
-    ] = 1.5  # fmt: skip
+        float, _bits("excess of both readings", "above", faults.ALMOST_IMPLAUSIBLE, le=16)
+    ] = 1.5
     halves_alike_below_bits: Annotated[
         float,
-        Doc("divergence of upper and lower halves of words that are pairs", unit="bits", gt=0, lt=1, must="below",
-            comes_to="BLOCKED", fault=faults.HALVES_APART),
-    ] = 0.3  # fmt: skip
+        _bits(
+            "divergence of upper and lower halves of words that are pairs", "below", faults.HALVES_APART, le=None, lt=1
+        ),
+    ] = 0.3
     random_from_bits: Annotated[
-        float,
-        Doc("entropy of halves that are noise, not pairs", unit="bits", gt=0, le=8, must="below", comes_to="BLOCKED",
-            fault=faults.HALVES_OF_NOISE),
-    ] = 7.7  # fmt: skip
+        float, _bits("entropy of halves that are noise, not pairs", "below", faults.HALVES_OF_NOISE)
+    ] = 7.7
 
 
 class Decision(NamedTuple):
@@ -222,15 +212,7 @@ KIND = Kind(
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"bits": Need("tensor_bits", of=("candidate",))},
     limits=Limits,
-    codes={
-        "mislabelled": Outcome.FAIL,
-        "byte-swapped": Outcome.FAIL,
-        "pairs": Outcome.FAIL,
-        "implausible": Outcome.FAIL,
-        "unused-bits": Outcome.FAIL,
-        "nothing-decided": Outcome.BLOCKED,
-        "names-nothing": Outcome.BLOCKED,
-    },
+    codes=codes(*WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing")),
     judge=judge,
     falsifiers=faults.FALSIFIERS,
     check=check,

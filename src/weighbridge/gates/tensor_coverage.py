@@ -21,6 +21,7 @@ from weighbridge.clauses.kind import (
     Need,
     NotApplicable,
     blocked,
+    codes,
     failed,
     passed,
     rows_of,
@@ -63,18 +64,18 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     names = dict.fromkeys(spelled(limits.expected))
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
-    codes = {name: _code(name, rows, limits) for name in names}
-    codes |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
+    found = {name: _code(name, rows, limits) for name in names}
+    found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
     offences = []
-    for name, code in codes.items():
+    for name, code in found.items():
         row = rows.get(name)
         of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
         figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows)}
         offences += [Offence(place=name, code=code, figures=figures)] if code else []
     if offences:
-        return failed(offences, looked=tuple(codes), unit="tensors", figures={"expected": len(names)})
+        return failed(offences, looked=tuple(found), unit="tensors", figures={"expected": len(names)})
     absent = sum(name not in rows for name in names)
-    return passed(looked=tuple(codes), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
+    return passed(looked=tuple(found), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
@@ -177,13 +178,7 @@ KIND = Kind(
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"tensors": Need("tensor_health", of=("candidate",))},
     limits=Limits,
-    codes={
-        "missing": Outcome.FAIL,
-        "empty": Outcome.FAIL,
-        "untied": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "nothing-there": Outcome.BLOCKED,
-    },
+    codes=codes("missing", "empty", "untied", "extra", blocked=("nothing-there",)),
     judge=judge,
     falsifiers=(
         Falsifier("dropped", "missing", _dropped),

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.faults import RowFault
-from weighbridge.clauses.kind import Kind, Need
+from weighbridge.clauses.kind import Kind, Need, codes
 from weighbridge.limits import Doc
-from weighbridge.model import Outcome, SubjectKind
+from weighbridge.model import SubjectKind
 from weighbridge.quantities.tensors import TensorMoments
 
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
@@ -84,12 +84,7 @@ KIND = Kind(
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"moments": Need("tensor_moments", of=("candidate",))},
     limits=Limits,
-    codes={
-        "below": Outcome.FAIL,
-        "above": Outcome.FAIL,
-        "not-measured": Outcome.BLOCKED,
-        "names-nothing": Outcome.BLOCKED,
-    },
+    codes=codes("below", "above", blocked=("not-measured", "names-nothing")),
     judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
     check=check,
 )

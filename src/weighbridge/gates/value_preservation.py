@@ -15,46 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.clauses.block_types import (
-    BLOCK,
-    BOUND,
-    HALVED_WITH_TERNARY,
-    LOST_SHARE,
-    MIXTURES,
-    REQUANTISED,
-    STANDS_IN,
-    TERNARY,
-    TYPICAL_ERROR,
-    UNWEIGHTED,
-)
+from weighbridge.clauses import block_types, tensor_pairs
+from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, STANDS_IN, TYPICAL_ERROR
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, rows_of
-from weighbridge.clauses.tensor_pairs import (
-    EXACT,
-    EXPONENTIAL,
-    EXPONENTIAL_ULPS,
-    HELD,
-    PAIRS,
-    QUANTISED,
-    UNEXPLAINED,
-    Coded,
-    Look,
-    Meant,
-    breaks,
-    explained,
-    follows,
-    is_exact,
-    is_exponential,
-    may_come,
-    may_go,
-    mechanism,
-    mechanisms,
-    of_policy,
-    rule_for,
-    verdict_of,
-)
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
+from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
 
@@ -80,7 +47,6 @@ POLICY = (
     rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
 )
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
-EXPLAINED = ("dtype", "content", "bound", "shape")  # codes of tensors that are on both sides
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
     "relative_rmse", "lost_share", "max_error", "max_ulps",
@@ -109,7 +75,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         "elements": sum(pair.elements for pair in pairs),
         "classes": [f"{classes[found]} {found}" for found in Class if classes[found]],
     }
-    return verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _offences, summary)
+    return tensor_pairs.verdict_of([(pair, code_of(pair, limits)) for pair in pairs], _figures, summary)
 
 
 def code_of(pair: TensorPair, limits: Limits) -> str:
@@ -136,14 +102,14 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
 def class_of(pair: TensorPair) -> Class | None:
     """Return the class of one tensor, from what was measured; None where nothing could be compared."""
     if not pair.candidate_dtype:
-        return Class.DROPPED if may_go(pair) else Class.MISSING
+        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
     if not pair.source_dtype:
-        return Class.GENERATED if may_come(pair) else Class.EXTRA
+        return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
     error, lost = pair.relative_rmse, pair.lost_share
-    cast = "value-cast" in made or is_exponential(pair)
+    cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
     within = near and lost is not None and lost <= LOST_SHARE
     holds = {
@@ -176,7 +142,7 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
     if verb == "requant" and dtype == target:
         return Class.REQUANT_EXACT
     if verb == "quantised" and _in_mixture(dtype, target):
-        exact = dtype in UNWEIGHTED and not _makings(pair) & ROUNDED_FIRST
+        exact = dtype in block_types.UNWEIGHTED and not _makings(pair) & ROUNDED_FIRST
         return Class.REQUANT_EXACT if exact else Class.WITHIN_BOUND
     return None
 
@@ -184,7 +150,8 @@ def needed(pair: TensorPair, limits: Limits) -> Class | None:
 def _stays_half(pair: TensorPair, target: str) -> bool:
     """Return whether a format stores this tensor as F16 beside blocks: rows that are not whole blocks, or a head."""
     row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-    return (target in TERNARY and pair.name in HALVED_WITH_TERNARY) or row % BLOCK[MIXTURES[target]] != 0
+    beside_ternary = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+    return beside_ternary or row % BLOCK[MIXTURES[target]] != 0
 
 
 def _in_mixture(dtype: str, target: str) -> bool:
@@ -196,27 +163,20 @@ def _in_mixture(dtype: str, target: str) -> bool:
 # --- Figures ----------------------------------------------------------------------------------------------------------
 
 
-def _offences(coded: Coded) -> list[Offence]:
-    together = mechanisms(coded, EXPLAINED)
-    return [Offence(place=pair.name, code=code, figures=_figures(pair, code, together.get(pair.name, "")))
-            for pair, code in coded]  # fmt: skip
-
-
 def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     found = class_of(pair)
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
-    name = mechanism([pair]) if together == UNEXPLAINED else together
-    told = explained(pair, name) or 0
-    if code == "dtype" and name == UNEXPLAINED and found is Class.WITHIN_BOUND:
-        name, told = QUANTISED, pair.elements
-    figures: dict[str, Json] = {key: plain(getattr(pair, key)) for key in FIGURES}
-    figures |= {
-        "class": None if found is None else str(found), "bound": BOUND.get(pair.candidate_dtype), "mechanism": name,
-        "explained": told, "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
-    }  # fmt: skip
-    if code == "dtype":
-        figures["held"] = HELD.get(name, "tensor")
-    return figures | ({"other": pair.other} if name == "other-tensor" else {})
+    name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
+    told = tensor_pairs.explained(pair, name) or 0
+    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found is Class.WITHIN_BOUND:
+        name, told = tensor_pairs.QUANTISED, pair.elements
+    return {
+        **tensor_pairs.columns_of(pair, FIGURES),
+        **tensor_pairs.explanation(pair, code, name, told),
+        "class": None if found is None else str(found),
+        "bound": BOUND.get(pair.candidate_dtype),
+        "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
+    }
 
 
 # --- Falsifiers: by rules of their own, so that a weakened rule of the judge cannot weaken them too -------------------
@@ -226,14 +186,16 @@ def _rounds(pair: TensorPair, dtype: str, policy: str) -> bool:
     verb, _, target = policy.partition(":")
     if verb in ("requant", "quantised") and dtype == "F16":
         row = pair.candidate_shape[-1] if pair.candidate_shape else 1
-        return row % BLOCK[MIXTURES[target]] > 0 or (target in TERNARY and pair.name in HALVED_WITH_TERNARY)
+        halved = target in block_types.TERNARY and pair.name in block_types.HALVED_WITH_TERNARY
+        return row % BLOCK[MIXTURES[target]] > 0 or halved
     return verb == "rounded" and dtype == target
 
 
 def _in_blocks(dtype: str) -> Falsifier[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         verb, _, target = limits.policy.partition(":")
-        if dtype == pair.source_dtype or rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target):
+        meant = tensor_pairs.rule_for(pair, dtype, limits) or (verb == "requant" and dtype == target)
+        if dtype == pair.source_dtype or meant:
             return None
         least = MIXTURES.get(target, "")
         worse = TYPICAL_ERROR[dtype] > TYPICAL_ERROR.get(least, 0.0) and STANDS_IN.get(dtype) != least
@@ -253,7 +215,7 @@ def _unlike(pair: TensorPair, count: int, **told: Any) -> TensorPair:
 
 def _bounded(pair: TensorPair, limits: Limits) -> bool:
     """Return whether errors of a block type are all that a policy asks for here."""
-    blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in UNWEIGHTED
+    blocks = pair.candidate_dtype in BOUND and pair.candidate_dtype not in block_types.UNWEIGHTED
     return limits.policy.startswith("quantised:") and blocks and pair.source_dtype != pair.candidate_dtype
 
 
@@ -267,7 +229,7 @@ def _content(name: str, count: Callable[[int], int], **told: Any) -> Falsifier[A
 
 
 def _one_fewer(pair: TensorPair, limits: Limits) -> TensorPair | None:
-    ulps = EXPONENTIAL_ULPS + (pair.transform == EXPONENTIAL)
+    ulps = tensor_pairs.EXPONENTIAL_ULPS + (pair.transform == tensor_pairs.EXPONENTIAL)
     fewer = _unlike(pair, pair.elements - 1, relative_rmse=0.0, lost_share=0.0, max_ulps=ulps)
     return fewer if pair.elements and not _bounded(pair, limits) else None
 
@@ -286,26 +248,14 @@ def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
 
 
-KIND = Kind(
-    name="value-preservation",
+KIND = tensor_pairs.kind_of_pairs(
+    "value-preservation",
     version=2,
-    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
-    needs={"pairs": PAIRS},
     limits=Limits,
-    measure=Look,
-    codes={
-        "dtype": Outcome.FAIL,
-        "content": Outcome.FAIL,
-        "bound": Outcome.FAIL,
-        "shape": Outcome.FAIL,
-        "missing": Outcome.FAIL,
-        "extra": Outcome.FAIL,
-        "not-compared": Outcome.BLOCKED,
-        "nothing-compared": Outcome.BLOCKED,
-    },
     judge=judge,
+    fails=("content", "bound"),
     falsifiers=(
-        *of_policy(_rounds),
+        *tensor_pairs.of_policy(_rounds),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
         breaks("one element changed", "content", _one_fewer, "only errors are asked for"),
         _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),

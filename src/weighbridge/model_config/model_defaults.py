@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weighbridge.model import Json
-from weighbridge.model_config.model_fields import GGUF, Model, Stated
-from weighbridge.model_config.model_keys import head_dim
+from weighbridge.model_config.model_keys import GGUF, Model, Stated, head_dim
 
 PLAIN: Mapping[str, Json] = {
     "rope_base": 10000.0, "rope_scaling": "none", "rope_scaling_factor": 1.0, "sliding_window": 0,

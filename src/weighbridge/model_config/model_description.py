@@ -12,17 +12,12 @@ from typing import Any
 
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Json
-from weighbridge.model_config.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
-from weighbridge.model_config.model_keys import gguf_keys, of_config, of_gguf, of_post_processor, of_tokenizer
-from weighbridge.model_config.sidecar_files import CONFIG, MAX_CONFIG, config_beside, json_beside, text_beside
-from weighbridge.model_config.vocabulary import (
-    MAX_TOKENIZER,
-    TOKENIZER,
-    Vocabulary,
-    vocabulary_of_directory,
-    vocabulary_of_gguf,
-)  # fmt: skip
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.model_config import model_keys
+from weighbridge.model_config import vocabulary as vocabularies
+from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
+from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
+from weighbridge.quantities.checkpoints import FieldKind
+from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
 
 DESCRIBED = "described"
 TEMPLATE = "tokenizer.chat_template"
@@ -65,10 +60,10 @@ def _read(view: CheckpointView) -> ModelDescription:
 def _of_gguf(view: CheckpointView) -> ModelDescription:
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
-    wanted = [key for keys in gguf_keys(architecture).values() for key in keys]
+    wanted = [key for keys in model_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
-    fields = of_gguf(metadata, frozenset(view.tensors))
+    fields = model_keys.of_gguf(metadata, frozenset(view.tensors))
     template = values.text(TEMPLATE)
     if template is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
@@ -76,7 +71,7 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
         form=GGUF, architecture=architecture, fields=fields, tensors=frozenset(view.tensors),
         tokenizer=str(metadata.get("tokenizer.ggml.model") or ""),
     )  # fmt: skip
-    vocabulary = vocabulary_of_gguf(values)
+    vocabulary = vocabularies.of_gguf(values)
     if vocabulary is not None and "vocab_size" not in fields:
         read = f"entries of {vocabulary.read}"
         fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
@@ -88,10 +83,11 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     generation = json_beside(view, "generation_config.json", MAX_CONFIG) or {}
     settings = json_beside(view, "tokenizer_config.json", MAX_CONFIG) or {}
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
-    vocabulary = vocabulary_of_directory(view, tokenizer, settings)
-    fields = of_config(config, CONFIG) | of_tokenizer(config, generation, settings, _known(tokenizer, settings))
+    vocabulary = vocabularies.of_directory(view, tokenizer, settings)
+    fields = of_config(config, CONFIG)
+    fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings))
     if tokenizer is not None:
-        fields |= of_post_processor(tokenizer.get("post_processor"), _framing(settings))
+        fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
     template = _template(view, settings)
     if template is not None:
         fields["chat_template"] = template
@@ -122,9 +118,7 @@ def _framing(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of the tokens that begin and end a text."""
     found = {}
     for token, stand_in in (("bos", "cls"), ("eos", "sep")):
-        entry = settings.get(f"{token}_token") or settings.get(f"{stand_in}_token")
-        content = entry.get("content") if isinstance(entry, Mapping) else entry
-        found[token] = content if isinstance(content, str) else ""
+        found[token] = content_of(settings.get(f"{token}_token") or settings.get(f"{stand_in}_token"))
     return found
 
 
@@ -151,5 +145,5 @@ def _default(template: Any) -> Json:
 def digest(template: Json) -> Json:
     """Return the digest of a template's text; what is no text is told as it is."""
     if not isinstance(template, str):
-        return canonical(template, Kind.WORD)
+        return model_keys.canonical(template, FieldKind.WORD)
     return f"sha256:{hashlib.sha256(template.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,15 +1,83 @@
-"""Under which keys a Hugging Face directory, an APR file and a GGUF file state the fields of a model's configuration.
+"""What a side says of each field of its model, and the keys under which a format states it.
 
-Pure: takes plain values that were parsed already. What is null states nothing.
+Formats are a Hugging Face directory, an APR file and a GGUF file. Pure: takes plain values that were parsed already.
+What is null states nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.model import Json
-from weighbridge.model_config.model_fields import FIELDS, Fields, Kind, Stated, canonical, text
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, FieldKind
+
+HUGGING_FACE, GGUF, APR = "Hugging Face", "GGUF", "APR"
+SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What one side says of one field: the value, where it was read, and how it came about.
+
+    `basis` is `reported`, `derived` (from other values of this side) or `default` (what a loader takes where nothing
+    is said). `also` are other values that the same side states elsewhere, with their places.
+    """
+
+    value: Json
+    read: str
+    basis: str = "reported"
+    also: tuple[tuple[Json, str], ...] = ()
+
+
+Fields = Mapping[str, Stated]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One side's configuration: the format, the architecture's name in it, its fields, and its tensors' names."""
+
+    form: str
+    architecture: str
+    fields: Fields
+    tensors: frozenset[str] = frozenset()
+    tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
+
+
+def canonical(value: Json, kind: FieldKind) -> Json:
+    """Return the one form of a value; what is of another kind becomes a text that says what it is."""
+    if kind is FieldKind.COUNT and isinstance(value, (list, tuple)) and value:
+        each = [canonical(item, kind) for item in value]
+        return each[0] if all(item == each[0] for item in each) else each if len(each) <= SHOWN else text(each)
+    if kind is FieldKind.SWITCH:
+        return value if isinstance(value, bool) else text(value)
+    if kind is FieldKind.WORD:
+        return value if isinstance(value, str) and len(value) <= SHOWN else text(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return text(value)
+    if kind is FieldKind.NUMBER:
+        try:
+            return float(value)
+        except OverflowError:
+            return text(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def text(value: Json) -> str:
+    """Return a value of an unexpected kind in a few letters, unlike every other value's."""
+    try:
+        told = json.dumps(value, sort_keys=True)
+    except (RecursionError, ValueError, TypeError):
+        return "a value that cannot be written"
+    if len(told) <= SHOWN:
+        return f"{told} ({type(value).__name__})"
+    return f"{told[:20]}… sha256:{hashlib.sha256(told.encode()).hexdigest()} ({type(value).__name__})"
+
+
+# --- Hugging Face and APR ---------------------------------------------------------------------------------------------
 
 # Keys of config.json, the first that is there; those of APR's metadata are among them.
 CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -58,7 +126,7 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     for name, keys in CONFIG_KEYS.items():
         key = next((key for key in other.get(name, keys) if config.get(key) is not None), None)
         if key is not None:
-            found[name] = Stated(value=canonical(config[key], FIELDS[name]), read=f"{place} {key}")
+            found[name] = Stated(value=canonical(config[key], CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
@@ -82,17 +150,17 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     if not isinstance(rope, Mapping):
         return {} if rope is None else {"rope_scaling": Stated(value=text(rope), read=read)}
     found = {
-        field: Stated(value=canonical(rope[key], FIELDS[field]), read=f"{read}.{key}")
+        field: Stated(value=canonical(rope[key], CONFIG_FIELDS[field]), read=f"{read}.{key}")
         for field, key in ROPE_KEYS.items()
         if rope.get(key) is not None
     }
     kind = rope.get("rope_type", rope.get("type"))
     if kind is not None:
-        word = canonical(kind, Kind.WORD)
+        word = canonical(kind, FieldKind.WORD)
         found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read} {word}")
     local = config[name].get("sliding_attention")
     if isinstance(local, Mapping) and local.get("rope_theta") is not None:
-        base = canonical(local["rope_theta"], Kind.NUMBER)
+        base = canonical(local["rope_theta"], FieldKind.NUMBER)
         found["rope_base_local"] = Stated(value=base, read=f"{place} {name}.sliding_attention.rope_theta")
     return found
 
@@ -143,7 +211,7 @@ def of_tokenizer(
         value = tokenizer.get(f"add_{token}_token")
         if value is not None:
             read = f"tokenizer_config.json add_{token}_token"
-            found[f"add_{token}_token"] = Stated(value=canonical(value, Kind.SWITCH), read=read)
+            found[f"add_{token}_token"] = Stated(value=canonical(value, FieldKind.SWITCH), read=read)
     return found
 
 
@@ -164,7 +232,7 @@ def _ids(
         value = where.get(f"{token}_token_id")
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
-                yield canonical(one, Kind.COUNT), f"{place} {token}_token_id"
+                yield canonical(one, FieldKind.COUNT), f"{place} {token}_token_id"
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:
@@ -235,7 +303,7 @@ def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, 
     for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
         key = next((key for key in keys if metadata.get(key) is not None), None)
         if key is not None:
-            found[name] = Stated(value=canonical(metadata[key], FIELDS[name]), read=key)
+            found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
             found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")

@@ -21,10 +21,9 @@ from typing import Any, NoReturn
 from weighbridge.errors import SubjectError
 from weighbridge.formats.gguf_file import LongValues
 from weighbridge.formats.protobuf import LENGTH, Message
-from weighbridge.model_config.sidecar_files import json_beside, open_sidecar, refuse, text_beside
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.views.checkpoint import CheckpointView, json_beside, open_sidecar, refuse, text_beside
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
 MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
@@ -67,7 +66,7 @@ class Vocabulary:
         return self.walk(self.first)
 
 
-def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
+def of_gguf(values: LongValues) -> Vocabulary | None:
     """Find the vocabulary in a GGUF header, or None; it is read entry by entry, whatever its size."""
     count = values.count(TOKENS)
     if count is None:
@@ -76,7 +75,7 @@ def vocabulary_of_gguf(values: LongValues) -> Vocabulary | None:
     return Vocabulary(read=TOKENS, count=count, walk=tokens, merges=merges, merge_count=values.count(MERGES) or 0)
 
 
-def vocabulary_of_directory(
+def of_directory(
     view: CheckpointView, tokenizer: Mapping[str, Any] | None, config: Mapping[str, Any]
 ) -> Vocabulary | None:
     """Read the vocabulary that lies beside a checkpoint, or None; `config` is tokenizer_config.json."""
@@ -84,7 +83,7 @@ def vocabulary_of_directory(
         return _of_tokenizer(view, tokenizer)
     text = text_beside(view, "vocab.txt", MAX_MODEL)
     if text is not None:
-        named = {content for key in config if key.endswith("_token") and (content := _content(config[key]))}
+        named = {content for key in config if key.endswith("_token") and (content := content_of(config[key]))}
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         while lines and not lines[-1]:
             lines.pop()
@@ -107,11 +106,12 @@ class _Added:
 
     @classmethod
     def of(cls, entries: Mapping[int, Mapping[str, Any]]) -> _Added:
-        found = {at: _content(entry).encode() for at, entry in entries.items()}
+        found = {at: content_of(entry).encode() for at, entry in entries.items()}
         return cls(found, frozenset(at for at, entry in entries.items() if entry.get("special") is True))
 
 
-def _content(entry: Any) -> str:
+def content_of(entry: Any) -> str:
+    """Return the text of a token, which stands alone or in a description; empty where there is none."""
     found = entry.get("content") if isinstance(entry, Mapping) else entry
     return found if isinstance(found, str) else ""
 

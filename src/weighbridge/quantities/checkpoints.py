@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -35,6 +37,36 @@ class FileStructure:
     ]
     checksums: Annotated[int, Doc("checksums that the file holds", typical=0)]
     wrong_checksums: Annotated[tuple[WrongChecksum, ...], Doc("those that do not agree", typical=())]
+
+
+class FieldKind(enum.Enum):
+    """What a field of a configuration holds; a value of another kind is compared as the text of it."""
+
+    COUNT = enum.auto()
+    NUMBER = enum.auto()
+    WORD = enum.auto()
+    SWITCH = enum.auto()
+
+
+CONFIG_FIELDS: Mapping[str, FieldKind] = {
+    "architecture": FieldKind.WORD,
+    **dict.fromkeys(("block_count", "embedding_length", "feed_forward_length", "context_length"), FieldKind.COUNT),
+    **dict.fromkeys(("vocab_size", "head_count", "head_count_kv", "head_dim"), FieldKind.COUNT),
+    **dict.fromkeys(("rope_base", "rope_base_local"), FieldKind.NUMBER),
+    "rope_dimensions": FieldKind.COUNT,
+    "rope_scaling": FieldKind.WORD,
+    "rope_scaling_factor": FieldKind.NUMBER,
+    "rope_original_context": FieldKind.COUNT,
+    "norm_epsilon": FieldKind.NUMBER,
+    "activation": FieldKind.WORD,
+    **dict.fromkeys(("expert_count", "expert_used_count", "sliding_window"), FieldKind.COUNT),
+    **dict.fromkeys(("attn_logit_softcap", "final_logit_softcap"), FieldKind.NUMBER),
+    "tied_embeddings": FieldKind.SWITCH,
+    **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
+    **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
+    "chat_template": FieldKind.WORD,
+}
+CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

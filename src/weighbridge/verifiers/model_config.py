@@ -15,16 +15,15 @@ from typing import Any
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config.model_defaults import default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
-from weighbridge.model_config.model_fields import FIELDS, GGUF, Kind, Stated
+from weighbridge.model_config.model_keys import GGUF, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.checkpoints import ConfigField
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 
 QUANTITY = "model_config"
-LISTS = ("tokens", "merges")
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
-OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", *LISTS)
+OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", *CONFIG_LISTS)
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
@@ -38,7 +37,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     unsaid = _unsaid(source, candidate)
     if unsaid is not None:
         return unsaid
-    rows = [_row(name, source, candidate) for name in (*FIELDS, *LISTS)]
+    rows = [_row(name, source, candidate) for name in (*CONFIG_FIELDS, *CONFIG_LISTS)]
     return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
 
 
@@ -59,7 +58,7 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
 
 def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> ConfigField:
     why = _lacking(name, source, candidate) or incomparable(name, source.model, candidate.model)
-    if name in LISTS:
+    if name in CONFIG_LISTS:
         return _list(name, source, candidate, why)
     one, other = source.model.fields.get(name), candidate.model.fields.get(name)
     if not why:
@@ -103,7 +102,7 @@ def _following(side: Stated, value: Json) -> Stated:
 def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:
     """Return a value in the form that both sides can hold: GGUF's numbers are of 32 bits, its activations families."""
     value = side.value
-    if loose and FIELDS[name] is Kind.NUMBER and isinstance(value, float):
+    if loose and CONFIG_FIELDS[name] is FieldKind.NUMBER and isinstance(value, float):
         value = shortest(value)
     if across and name == "activation":
         value = family(value)
@@ -183,7 +182,7 @@ def _stated(name: str, vocabulary: Vocabulary | None) -> Stated:
 
 def extent(_views: Views, _options: Fields) -> int:
     """Count the fields."""
-    return len(FIELDS) + len(LISTS)
+    return len(CONFIG_FIELDS) + len(CONFIG_LISTS)
 
 
 KEPT = 64  # entries of each list
@@ -272,12 +271,12 @@ def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> Model
 
 
 def _other(name: str, value: Json) -> Any:
-    match FIELDS[name]:
-        case Kind.COUNT:
+    match CONFIG_FIELDS[name]:
+        case FieldKind.COUNT:
             return value + 1 if isinstance(value, int) else 7
-        case Kind.NUMBER:
+        case FieldKind.NUMBER:
             return 8192.0 if value == 4096.0 else 4096.0
-        case Kind.SWITCH:
+        case FieldKind.SWITCH:
             return not value
     return "damaged"
 

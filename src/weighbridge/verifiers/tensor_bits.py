@@ -2,27 +2,33 @@
 
 One row a tensor. Every word is read for `or_word` and `zeros`; of at most 65,536 evenly spaced ones, the last among
 them, the rest is told, zeros left out. What a dtype has no use for is null. Gives no verdict and knows no threshold.
+
+How well the magnitudes of 16-bit words follow the laws that weights follow is told under either reading of their bits.
+A symbol is the eight bits after the sign: F16 reads them as five of exponent and three of mantissa, BF16 as its whole
+exponent. The laws are zero-centred (normal, Laplace, Cauchy, uniform), of scales 2^-16 (BF16: 2^-32) to 2^4.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.comparison import bit_laws
 from weighbridge.comparison.casts import words
-from weighbridge.model import Fields, Measurement, Unmeasured
 from weighbridge.quantities.tensors import BitReading, TensorBits
-from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
+from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from weighbridge.comparison.casts import Words
+
+    Counts: TypeAlias = NDArray[np.int64]  # [256], how often each symbol occurs
+    Masses: TypeAlias = NDArray[np.float64]
 
 QUANTITY = "tensor_bits"
 MANTISSA = {"F64": 52, "F32": 23, "F16": 10, "BF16": 7}
@@ -78,8 +84,8 @@ class Bits:
             unread |= {
                 "as_stored": _reading(_upper(nonzero, dtype)),
                 "byte_swapped": _reading(_upper(nonzero.byteswap(), dtype)),
-                "half_divergence": bit_laws.divergence(high, low),
-                "half_entropy": bit_laws.entropy(high, low),
+                "half_divergence": divergence(high, low),
+                "half_entropy": entropy(high, low),
             }
         return TensorBits(
             name=self.tensor.name,
@@ -109,24 +115,120 @@ def _upper(stored: Words, dtype: str) -> Words:
 def _reading(stored: Words) -> BitReading:
     import numpy as np
 
-    counts = np.bincount(bit_laws.symbols(stored), minlength=bit_laws.SYMBOLS)
+    counts = np.bincount(symbols(stored), minlength=SYMBOLS)
     return BitReading(
         negative=int(np.count_nonzero(stored & 0x8000)),
         symbols=int(np.count_nonzero(counts)),
-        excess=bit_laws.excess(counts),
+        excess=excess(counts),
     )
 
 
-def _halves(stored: Words, dtype: str) -> tuple[bit_laws.Counts, bit_laws.Counts]:
+def _halves(stored: Words, dtype: str) -> tuple[Counts, Counts]:
     """Count the symbols of the upper and of the lower half of each word: two numbers packed in one look alike."""
     import numpy as np
 
     if dtype == "F32":
-        parts: tuple[np.ndarray, ...] = (bit_laws.symbols(stored >> 16), bit_laws.symbols(stored & 0xFFFF))
+        parts: tuple[np.ndarray, ...] = (symbols(stored >> 16), symbols(stored & 0xFFFF))
     else:
         parts = stored >> 8, stored & 0xFF
-    high, low = (np.bincount(part, minlength=bit_laws.SYMBOLS) for part in parts)
+    high, low = (np.bincount(part, minlength=SYMBOLS) for part in parts)
     return high, low
+
+
+# --- The laws of weights ----------------------------------------------------------------------------------------------
+
+READINGS = ("BF16", "F16")
+SYMBOLS = 256
+SHIFT = 7  # a symbol leaves out so many bits of a word
+SCALES = {  # quarter octaves; F16 holds nothing of the smaller ones
+    "BF16": tuple(2.0 ** (quarter / 4) for quarter in range(-128, 17)),
+    "F16": tuple(2.0 ** (quarter / 4) for quarter in range(-64, 17)),
+}
+DIGITS = 6  # of a bit; what lies behind depends on the order of summing
+STRAY = 2.0**-10  # of the mass of every law is spread evenly, so that a stray outlier costs bits and not everything
+
+
+def symbols(words: NDArray[Any]) -> NDArray[Any]:
+    """Return the eight bits after the sign of 16-bit words, `[elements]`."""
+    return words >> SHIFT & (SYMBOLS - 1)
+
+
+def excess(counts: Counts) -> dict[str, float]:
+    """Return the bits per element that the best law costs beyond the entropy, by reading, of at least one element.
+
+    This is the Kullback-Leibler divergence of the symbols from the nearest law.
+    """
+    import numpy as np
+
+    seen = counts > 0
+    share = counts[seen] / int(counts.sum())
+    gained = float((share * np.log2(share)).sum())
+    return {
+        reading: round(gained - float((_log2_masses(reading)[:, seen] @ share).max()), DIGITS) for reading in READINGS
+    }
+
+
+def divergence(one: Counts, other: Counts) -> float | None:
+    """Return the Jensen-Shannon divergence of two distributions over the same symbols, in bits: 0 equal, 1 disjoint."""
+    if not one.sum() or not other.sum():
+        return None
+    shares = one / one.sum(), other / other.sum()
+    apart = _entropy((shares[0] + shares[1]) / 2) - (_entropy(shares[0]) + _entropy(shares[1])) / 2
+    return round(min(max(apart, 0.0), 1.0), DIGITS)
+
+
+def entropy(one: Counts, other: Counts) -> float:
+    """Return the entropy of two distributions put together, in bits."""
+    return round(_entropy((one / one.sum() + other / other.sum()) / 2), DIGITS)
+
+
+def _entropy(share: Masses) -> float:
+    import numpy as np
+
+    kept = share[share > 0]
+    return -float((kept * np.log2(kept)).sum())
+
+
+@functools.cache
+def _log2_masses(reading: str) -> Masses:
+    """Return the logarithm of what each law expects of each symbol, `[laws x scales, 256]`."""
+    import numpy as np
+
+    edges = _edges(reading)
+    masses = [np.diff(below(edges / scale)) for below in _laws() for scale in SCALES[reading]]
+    logarithms: Masses = np.log2(np.stack([(1 - STRAY) * mass / mass.sum() + STRAY / SYMBOLS for mass in masses]))
+    return logarithms
+
+
+def _edges(reading: str) -> Masses:
+    """Return the magnitudes where each symbol begins, and the end, `[257]`; zero itself is left out."""
+    import numpy as np
+
+    at = np.arange(SYMBOLS + 1, dtype=np.int64) << SHIFT
+    exponents, bits = (8, 7) if reading == "BF16" else (5, 10)
+    bias = (1 << exponents - 1) - 1
+    exponent, fraction = at >> bits, (at & (1 << bits) - 1) / (1 << bits)
+    normal = exponent > 0
+    edges: Masses = np.ldexp(fraction + normal, np.where(normal, exponent, 1) - bias)
+    edges[0] = math.ldexp(0.5, 1 - bias - bits)  # half of the least magnitude: what is smaller is rounded to zero
+    beyond = at >= (1 << exponents) - 1 << bits  # infinity and NaN have no mass
+    edges[beyond] = edges[beyond].min()
+    return edges
+
+
+def _laws() -> tuple[Callable[[Masses], Masses], ...]:
+    """Return the share of magnitudes below each edge by law: normal, Laplace, Cauchy, uniform."""
+    import numpy as np
+
+    return (
+        lambda x: np.array([math.erf(value / math.sqrt(2)) for value in x]),
+        lambda x: -np.expm1(-x),
+        lambda x: 2 / math.pi * np.arctan(x),
+        lambda x: np.minimum(x, 1.0),
+    )
+
+
+# --- Canary -----------------------------------------------------------------------------------------------------------
 
 
 def begin(_view: object) -> type[Bits]:
@@ -143,54 +245,36 @@ ONES: Mapping[str, tuple[int, int]] = {
 }
 
 
-def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Overlay the last of two tensors with ones, and its last word with minus the next number after one."""
-    view: CheckpointView = views[0]
-    names = [name for name in view.weights() if view.tensor(name).dtype in ONES and view.tensor(name).elements]
-    kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
-    if not kept:
-        return NoCanary("no tensor holds floating words")
-    cut, name = view.cut(kept, ENOUGH), kept[-1]
-    tensor = cut.tensor(name)
-    most, last = (word.to_bytes(tensor.unit[1], "little") for word in ONES[tensor.dtype])
-    damaged = cut.overlaid(name, 0, most * (tensor.elements - 1) + last)
-    after = _told(VERIFIER.measure((damaged,), options))
-    wanted = dataclasses.replace(_told(VERIFIER.measure((cut,), options))[name], **_expected(tensor))
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        told = _told(found)
-        return told.get(name) == wanted and told == after
-
-    return Canary(name="ones, and one word unlike them", place=name, views=(damaged,), seen=seen)
+def _fits(tensor: Tensor) -> bool:
+    return tensor.dtype in ONES and tensor.elements > 0
 
 
-def _expected(tensor: Tensor) -> dict[str, Any]:
-    """Return what the pattern must measure as."""
+def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
+    """Lay down ones, and minus the next number after one at the end; reckon what the pattern foretells."""
     import numpy as np
 
     most, last = ONES[tensor.dtype]
-    sampled = (tensor.elements - 1) // -(-tensor.elements // SAMPLE) + 1
-    told: dict[str, Any] = {
+    size, elements = tensor.unit[1], tensor.elements
+    damaged = cut.overlaid(
+        tensor.name, 0, most.to_bytes(size, "little") * (elements - 1) + last.to_bytes(size, "little")
+    )
+    sampled = (elements - 1) // -(-elements // SAMPLE) + 1
+    wanted: dict[str, Any] = {
         "zeros": 0,
-        "or_word": f"{most | last if tensor.elements > 1 else last:#x}",
+        "or_word": f"{most | last if elements > 1 else last:#x}",
         "trailing_zero_bits": 0,
         "sampled": sampled,
         "nonzero": sampled,
     }
-    if tensor.dtype == "F64":
-        return told
-    counts = np.zeros(bit_laws.SYMBOLS, np.int64)
-    counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
-    reading = BitReading(negative=1, symbols=1, excess=bit_laws.excess(counts))
-    return {**told, "as_stored": reading, "half_divergence": 1.0}
+    if tensor.dtype != "F64":
+        counts = np.zeros(SYMBOLS, np.int64)
+        counts[0x78 if tensor.dtype == "F16" else 0x7F] = sampled
+        wanted["as_stored"] = BitReading(negative=1, symbols=1, excess=excess(counts))
+        wanted["half_divergence"] = 1.0
+    return damaged, wanted
 
 
-def _told(found: Measurement | Unmeasured) -> dict[str, TensorBits]:
-    """Return the rows without what the pattern does not foretell."""
-    return {
-        name: dataclasses.replace(row, byte_swapped=None, half_entropy=None)
-        for name, row in rows_by_name(found).items()
-    }
-
-
-VERIFIER = instrument(QUANTITY, begin, canary)
+DAMAGE = Damage(
+    name="ones, and one word unlike them", fits=_fits, without="no tensor holds floating words", lay=_damaged
+)
+VERIFIER = instrument(QUANTITY, begin, DAMAGE)

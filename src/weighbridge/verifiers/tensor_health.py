@@ -6,19 +6,15 @@ zeros at the end, and the earlier tensor with the very same bytes. Counts, and k
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison import bytewise
-from weighbridge.comparison.block_values import DECODED, not_finite
-from weighbridge.comparison.casts import EXTENDED, FLOATS, INTEGERS, numpy_dtype
-from weighbridge.model import Fields, Measurement, Unmeasured
+from weighbridge.comparison.casts import DECODED, EXTENDED, FLOATS, INTEGERS, not_finite, numpy_dtype
 from weighbridge.quantities.tensors import TensorHealth
-from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, rows_by_name, two_of
+from weighbridge.verifiers.tensor_walk import Damage, instrument, is_alike
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:
@@ -44,7 +40,7 @@ def flaws(name: str) -> tuple[str, ...]:
 class Health:
     """What is known of a tensor so far; `last_set` is the offset of its last byte that is not zero."""
 
-    repeats: Repeats
+    alike: bytewise.LookAlikes
     tensor: Tensor
     at: int = 0
     nan: int | None = None
@@ -90,7 +86,7 @@ class Health:
             all_zero=self.last_set < 0,
             constant=self.constant,
             zero_tail_bytes=(tensor.nbytes - 1 - self.last_set) // size * size,
-            repeats=self.repeats.of(tensor.name),
+            repeats=self.alike.before(tensor.name) if tensor.nbytes else None,
         )
 
 
@@ -126,28 +122,9 @@ def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
     return int(np.count_nonzero(magnitude > mask)), int(np.count_nonzero(magnitude == mask))
 
 
-@dataclass(slots=True)
-class Repeats:
-    """Finds the first tensor with the same dtype and bytes as another, without comparing all with all."""
-
-    view: CheckpointView
-    _alike: dict[tuple[str, int, bytes], list[str]] = field(default_factory=dict)
-
-    def of(self, name: str) -> str | None:
-        """Return the first tensor that this one repeats; it must be asked of every tensor, in order."""
-        tensor = self.view.tensor(name)
-        if not tensor.nbytes:
-            return None
-        known = self._alike.setdefault(bytewise.probe(self.view, name), [])
-        found = next((other for other in known if bytewise.same((self.view, other), (self.view, name))), None)
-        if found is None:
-            known.append(name)
-        return found
-
-
 def begin(view: CheckpointView) -> Callable[[Tensor], Health]:
     """Begin a checkpoint, none of whose tensors has been seen."""
-    return functools.partial(Health, Repeats(view))
+    return functools.partial(Health, bytewise.LookAlikes(view))
 
 
 ZEROS = 3  # units at the end
@@ -177,64 +154,34 @@ def special(tensor: Tensor) -> Special | None:
     return None
 
 
-def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Overlay the last of two tensors, and the one before it, too, where both are then the same size.
-
-    One NaN, one infinity, a unit unlike both, and a run of zeros.
-    """
-    view: CheckpointView = views[0]
-    names = _chosen(view)
-    if not names:
-        return NoCanary("no tensor has room for the damage")
-    cut = view.cut(names, ENOUGH)
-    last = cut.tensor(names[-1])
-    twin = names[0] if len(names) > 1 and _alike(cut.tensor(names[0]), last) else None
-    units = special(last)
-    pattern = _pattern(last, units)
-    damaged = cut.overlaid(last.name, 0, pattern)
-    if twin is not None:
-        damaged = damaged.overlaid(twin, 0, pattern)
-    expected: dict[str, Any] = {
-        "all_zero": False,
-        "constant": False,
-        "zero_tail_bytes": ZEROS * last.unit[1],
-        "repeats": twin,
-        **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
-    }
-    after = rows_by_name(VERIFIER.measure((damaged,), options))
-    wanted = dataclasses.replace(rows_by_name(VERIFIER.measure((cut,), options))[last.name], **expected)
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        told = rows_by_name(found)
-        return told.get(last.name) == wanted and told == after
-
-    return Canary(name="one NaN, one infinity, zeros at the end", place=last.name, views=(damaged,), seen=seen)
-
-
-def _chosen(view: CheckpointView) -> tuple[str, ...]:
-    """Choose the largest tensor that is cheap, and before it in order another, of its size where there is one."""
-    names = [name for name in view.weights() if _units(view.tensor(name)) > ZEROS + BODY]
-    cut = view.cut(names, ENOUGH)
-    kept = two_of(names, lambda name: cut.tensor(name).elements)
-    earlier = names[: names.index(kept[-1])] if kept else []
-    alike = next((name for name in earlier if _alike(cut.tensor(name), cut.tensor(kept[-1]))), None)
-    return kept if alike is None else (alike, kept[-1])
-
-
 def _units(tensor: Tensor) -> int:
     return tensor.nbytes // tensor.unit[1]
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
+def _damaged(cut: CheckpointView, last: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
+    """Lay down like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros.
 
-
-def _pattern(tensor: Tensor, units: Special | None) -> bytes:
-    """Write a body of like units, an infinity and a NaN where the dtype has them, a unit unlike both, and zeros."""
-    size, count = tensor.unit[1], _units(tensor)
+    Where the tensor before it is of the same size, it becomes a twin.
+    """
+    size, units = last.unit[1], special(last)
     like, unlike = b"\1" * size, b"\2" * size
     odd = (units.infinity, units.nan) if units else (unlike, unlike)
-    return like * (count - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
+    pattern = like * (_units(last) - ZEROS - BODY) + b"".join(odd) + unlike + bytes(ZEROS * size)
+    twin = next((name for name, tensor in cut.tensors.items() if name != last.name and is_alike(tensor, last)), None)
+    damaged = cut.overlaid(last.name, 0, pattern)
+    return damaged if twin is None else damaged.overlaid(twin, 0, pattern), {
+        "all_zero": False,
+        "constant": False,
+        "zero_tail_bytes": ZEROS * size,
+        "repeats": twin,
+        **({"nan": units.counts[0], "infinite": units.counts[1]} if units else {}),
+    }
 
 
-VERIFIER = instrument(QUANTITY, begin, canary)
+DAMAGE = Damage(
+    name="one NaN, one infinity, zeros at the end",
+    fits=lambda tensor: _units(tensor) > ZEROS + BODY,
+    without="no tensor has room for the damage",
+    lay=_damaged,
+)
+VERIFIER = instrument(QUANTITY, begin, DAMAGE)

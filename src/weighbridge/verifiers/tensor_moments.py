@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from weighbridge.comparison.casts import decode, numpy_dtype, words
-from weighbridge.model import Fields, Measurement, Unmeasured
-from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorMoments
-from weighbridge.verifiers.tensor_walk import ENOUGH, instrument
-from weighbridge.verifiers.verifier import Canary, NoCanary, Views, two_of
+from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 QUANTITY = "tensor_moments"
@@ -83,43 +81,22 @@ def begin(_view: object) -> type[Moments]:
     return Moments
 
 
-def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
-    """Overlay the last of two tensors with zeros, and its last element with the greatest bits that are a number."""
-    view: CheckpointView = views[0]
-    dtypes = {name: tensor.dtype for name, tensor in view.tensors.items() if tensor.elements}
+def _fits(tensor: Tensor) -> bool:
     # E8M0 has no zero to lay down.
-    names = [one for one in view.weights() if numpy_dtype(dtypes.get(one, "")) is not None and dtypes[one] != "F8_E8M0"]
-    kept = two_of(names, lambda name: min(view.tensor(name).elements, ENOUGH))
-    if not kept:
-        return NoCanary("no tensor has single values")
-    last = kept[-1]
-    cut = view.cut(kept, ENOUGH)
-    tensor = cut.tensor(last)
-    size = tensor.unit[1]
+    return tensor.elements > 0 and numpy_dtype(tensor.dtype) is not None and tensor.dtype != "F8_E8M0"
+
+
+def _damaged(cut: CheckpointView, tensor: Tensor) -> tuple[CheckpointView, dict[str, Any]]:
+    """Lay down zeros, and at the end the greatest bits that are a number; reckon their statistics."""
+    size, share = tensor.unit[1], 1 / tensor.elements
     # A positive number in every dtype that has single values, neither so small nor so large that its square is lost.
-    word = 0x3FF0000000000000 if tensor.dtype == "F64" else 1 << 8 * size - 3
-    one = word.to_bytes(size, "little")
-    damaged = cut.overlaid(last, 0, bytes(tensor.nbytes - size) + one)
-    value = float(decode(words(memoryview(one), tensor.dtype), tensor.dtype)[0])
-    expected = _expected(value, tensor.elements)
-    after = VERIFIER.measure((damaged,), options)
-
-    def seen(found: Measurement | Unmeasured) -> bool:
-        row = {row.name: row for row in rows_of(found, TensorMoments)}[last]
-        as_laid = all(math.isclose(getattr(row, name), wanted, rel_tol=1e-6) for name, wanted in expected.items())
-        return as_laid and found == after
-
-    return Canary(name="zeros, and one number at the end", place=last, views=(damaged,), seen=seen)
-
-
-def _expected(value: float, elements: int) -> dict[str, float]:
-    """Reckon the statistics of zeros and one value."""
-    share = 1 / elements
-    return {
-        "finite": elements,
+    word = (0x3FF0000000000000 if tensor.dtype == "F64" else 1 << 8 * size - 3).to_bytes(size, "little")
+    value = float(decode(words(memoryview(word), tensor.dtype), tensor.dtype)[0])
+    return cut.overlaid(tensor.name, 0, bytes(tensor.nbytes - size) + word), {
+        "finite": tensor.elements,
         "mean": value * share,
         "std": value * math.sqrt(share * (1 - share)),
-        "min": 0.0 if elements > 1 else value,
+        "min": 0.0 if tensor.elements > 1 else value,
         "max": value,
         "absmax": value,
         "rms": value * math.sqrt(share),
@@ -127,4 +104,7 @@ def _expected(value: float, elements: int) -> dict[str, float]:
     }
 
 
-VERIFIER = instrument(QUANTITY, begin, canary)
+DAMAGE = Damage(
+    name="zeros, and one number at the end", fits=_fits, without="no tensor has single values", lay=_damaged
+)
+VERIFIER = instrument(QUANTITY, begin, DAMAGE)

@@ -10,28 +10,29 @@ threshold and gives no class a name.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.attribution import Namesakes, attributed, errors_otherwise
-from weighbridge.comparison.block_values import BLOCKS
-from weighbridge.comparison.casts import ExactCast, find_exact_cast, values
-from weighbridge.comparison.choose_mapping import planned
-from weighbridge.comparison.mapping_plan import Plan
+from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.casts import BLOCKS, ExactCast, values
+from weighbridge.comparison.mapping_plan import Plan, identity
+from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
-from weighbridge.views.checkpoint import CheckpointView, Tensor
+from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
+ARCHITECTURE = "general.architecture"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
@@ -73,7 +74,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = views
     plan = planned(source, candidate, options)
-    return _Pair(source, candidate, plan, Namesakes(source), contents=not options.get("headers"))
+    return _Pair(source, candidate, plan, bytewise.LookAlikes(source), contents=not options.get("headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class _Pair:
     source: CheckpointView
     candidate: CheckpointView
     plan: Plan
-    namesakes: Namesakes
+    alike: bytewise.LookAlikes
     contents: bool
 
     def sizes(self) -> dict[Place, int]:
@@ -160,7 +161,7 @@ class _Pair:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         explained = new.elements in counts.values() if new.elements else True
         if not explained:
-            tried, found["other"] = attributed(aligned, self.plan, self.namesakes)
+            tried, found["other"] = attributed(aligned, self.plan, self.alike)
             counts |= tried
         old = self.source.tensor(pairing.parts[0].source)
         alike = len(pairing.parts) == 1 and pairing.parts[0].plain and old.nbytes == new.nbytes
@@ -171,15 +172,59 @@ class _Pair:
     def _along(self, aligned: AlignedTensor, exact_cast: ExactCast | None, counts: dict[str, int]) -> dict[str, Any]:
         """Count what the plainest exact_cast gives; where no exact_cast is exact, or it is not, measure the errors."""
         if exact_cast is None:
-            told = value_errors.errors(aligned, None, None)
+            told = value_errors.errors(aligned, None)
             return told | {"compared": bool(told)}
         counted = value_errors.count(aligned, exact_cast)
         counts[exact_cast.name] = counted.elements
         if exact_cast.name == "identical" and exact_cast.cast:
             counts["value-cast"] = counted.elements
         exact = counted.elements == aligned.new.elements
-        told = {} if exact else value_errors.errors(aligned, exact_cast, counted.first)
-        return told | {"compared": True, "differing_bytes": counted.differing_bytes}
+        told = {} if exact else value_errors.errors(aligned, exact_cast)
+        told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
+        return told | {"compared": True}
+
+
+# --- Choosing the mapping, from what was asked for and what headers and configuration say -----------------------------
+
+
+def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
+    """Return which tensors of the source make which tensor of the candidate; `map` is auto, identity or table.
+
+    Raises:
+        SubjectError: `mapping`, where names must be mapped and nothing says how.
+    """
+    shapes, there = ({name: one.shape for name, one in view.tensors.items()} for view in (source, candidate))
+    chosen = options.get("map", "auto")
+    if chosen == "table":
+        names: Any = options.get("names") or {}
+        rename: Any = options.get("rename") or ()
+        try:
+            pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
+            return by_table(shapes, candidate.names(), names=names, rename=pairs)
+        except re.error as problem:
+            _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
+    architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
+    if chosen == "identity" or not architecture or not _renamed(shapes, there):
+        return identity(shapes, candidate.names())
+    from weighbridge.comparison import gguf_mapping
+
+    config = config_beside(source)
+    if config is None:
+        _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
+    sides = gguf_mapping.Sides(architecture=architecture, config=config, source=shapes, candidate=there)
+    found = gguf_mapping.plan(sides)
+    return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
+
+
+def _renamed(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
+    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
+    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
+
+
+def _refuse(view: CheckpointView, what: str) -> NoReturn:
+    where = next(iter(view.files), "")
+    remedy = "bind the model's directory with its config.json, or say how names map: --map FILE"
+    raise SubjectError("mapping", what, where=where, remedy=remedy)
 
 
 def extent(views: Views, options: Fields) -> int:
@@ -243,7 +288,7 @@ def _comparable(aligned: AlignedTensor) -> bool:
     new = aligned.new
     if not aligned.pairing.plain or aligned.pairing.shape != new.shape or not new.elements:
         return False
-    if find_exact_cast(aligned.dtype, new.dtype, computed=False) is not None:
+    if aligned.exact_cast is not None:
         return True
     stored = bytes(aligned.candidate.read(new.name, new.nbytes - new.unit[1], new.nbytes))
     return (
@@ -253,7 +298,7 @@ def _comparable(aligned: AlignedTensor) -> bool:
 
 def _predicted(aligned: AlignedTensor) -> bytes | None:
     """Return the last unit of the source's values in the candidate's dtype, or None where only errors are told."""
-    exact_cast = find_exact_cast(aligned.dtype, aligned.new.dtype, computed=False)
+    exact_cast = aligned.exact_cast
     if exact_cast is None:
         return None
     *_, (_, stored, _) = aligned.steps()

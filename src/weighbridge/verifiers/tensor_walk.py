@@ -5,12 +5,14 @@ Each quantity takes the same chunks in turn and then describes the tensor; none 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
-from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, table
+from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 STEP = 1 << 17  # units read at once: what they are computed through stays in a cache
@@ -54,19 +56,66 @@ def walk(view: CheckpointView, quantities: Sequence[tuple[str, Begin]]) -> tuple
     return tuple(table(quantity, told) for (quantity, _), told in zip(quantities, rows, strict=True))
 
 
-def instrument(
-    quantity: str, begin: Begin, canary: Callable[[Views, Fields, Measurement], Canary | NoCanary]
-) -> Verifier:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What a canary does to a few tensors of a checkpoint.
+
+    `fits` returns whether a tensor can be damaged, and `without` says that none can; `lay` returns the view with damage
+    laid over the last of those that are kept, and the columns that its row must then have.
+    """
+
+    name: str
+    fits: Callable[[Tensor], bool]
+    without: str
+    lay: Callable[[CheckpointView, Tensor], tuple[CheckpointView, Mapping[str, Any]]]
+
+
+def instrument(quantity: str, begin: Begin, damage: Damage) -> Verifier:
     """Return the verifier of one quantity that is read off the bytes."""
 
     def measure(views: Views, _options: Fields) -> Measurement:
         (found,) = walk(views[0], [(quantity, begin)])
         return found
 
+    def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+        cut = views[0].cut([name for name in views[0].weights() if damage.fits(views[0].tensor(name))], ENOUGH)
+        names = _chosen(cut)
+        if not names:
+            return NoCanary(damage.without)
+        cut, last = cut.cut(names), names[-1]
+        damaged, wanted = damage.lay(cut, cut.tensor(last))
+        after = measure((damaged,), options)
+
+        def seen(found: Measurement | Unmeasured) -> bool:
+            row = rows_by_name(found).get(last)
+            return found == after and all(_is_near(getattr(row, name), value) for name, value in wanted.items())
+
+        return Canary(name=damage.name, place=last, views=(damaged,), seen=seen)
+
     return Verifier(
         quantity=quantity, kinds=(SubjectKind.CHECKPOINT,), measure=measure, extent=extent, canary=canary,
         batch=batch, reading=begin,
     )  # fmt: skip
+
+
+def _chosen(view: CheckpointView) -> tuple[str, ...]:
+    """Choose the largest tensor but the first, and before it another, of its very size where there is one."""
+    names = view.names()
+    kept = two_of(names, lambda name: view.tensor(name).elements)
+    earlier = names[: names.index(kept[-1])] if kept else ()
+    alike = next((name for name in earlier if is_alike(view.tensor(name), view.tensor(kept[-1]))), None)
+    return kept if alike is None else (alike, kept[-1])
+
+
+def is_alike(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same dtype and size."""
+    return (one.dtype, one.nbytes) == (other.dtype, other.nbytes)
+
+
+def _is_near(found: object, wanted: object) -> bool:
+    if isinstance(found, float) and isinstance(wanted, (int, float)):
+        return math.isclose(found, wanted, rel_tol=1e-6)
+    return found == wanted
 
 
 def batch(asked: Sequence[Asked], _options: Fields, _execution: Execution) -> tuple[Measurement, ...]:

@@ -1,4 +1,4 @@
-"""block_values counts exactly what decoding every block would count, and decodes few of them."""
+"""Of blocks, exactly what decoding every block would count is counted, and few of them are decoded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.comparison import block_values
-from weighbridge.comparison.block_values import DECODED, F16_FIELDS, dequantise, not_finite
+from weighbridge.comparison import casts
+from weighbridge.comparison.casts import DECODED, F16_FIELDS, dequantise, not_finite
 from weighbridge.formats.tensor import UNITS
 
 SCALES = [*F16_FIELDS, "IQ1_M", "MXFP4"]  # dtypes of which a block can hold a value that is not finite
@@ -45,7 +45,7 @@ def test_one_block_among_many_is_found_and_the_others_are_not_decoded(
         decoded.append(len(blocks) // size)
         return np.asarray(dequantise(blocks, kind))
 
-    monkeypatch.setattr(block_values, "dequantise", counting)
+    monkeypatch.setattr(casts, "dequantise", counting)
     assert sum(not_finite(stored.reshape(-1), dtype, size)) == UNITS[dtype][0]
     assert decoded == [1]
 
@@ -68,6 +68,6 @@ def test_a_file_of_nothing_but_nan_is_decoded_in_pieces(monkeypatch: pytest.Monk
         most.append(len(blocks) // 18)
         return np.asarray(dequantise(blocks, kind))
 
-    monkeypatch.setattr(block_values, "dequantise", counting)
+    monkeypatch.setattr(casts, "dequantise", counting)
     assert not_finite(np.full(18 * 3000, 255, np.uint8), "Q4_0", 18) == (96000, 0)
-    assert max(most) <= block_values.AT_ONCE
+    assert max(most) <= casts.AT_ONCE

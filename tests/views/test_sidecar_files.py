@@ -14,8 +14,14 @@ from tests.comparison.conversions import CONFIG, converted, decoder, directory, 
 
 from weighbridge.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
-from weighbridge.model_config.sidecar_files import MAX_CONFIG, config_beside, json_beside, text_beside
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import (
+    MAX_CONFIG,
+    CheckpointView,
+    config_beside,
+    json_beside,
+    open_checkpoint,
+    text_beside,
+)
 
 __all__ = ["cli"]
 
