@@ -7,7 +7,6 @@ say, as `{"$num": "nan"}`. Reading refuses what a lenient parser would let throu
 from __future__ import annotations
 
 import array
-import hashlib
 import json
 import math
 import re
@@ -28,6 +27,8 @@ NPY_TYPES = {"<f8": "d", "<i8": "q"}
 
 def sha256(data: bytes | memoryview) -> str:
     """Digest bytes as 64 hexadecimal digits."""
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()
 
 

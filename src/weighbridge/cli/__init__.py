@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-import traceback
 from typing import NoReturn
 
 import click
@@ -97,6 +96,8 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 
 def _fault(error: Exception) -> int:
     if "--debug" in sys.argv:
+        import traceback
+
         traceback.print_exception(error)
     what = f"internal: the tool broke ({type(error).__name__}: {error})"
     if isinstance(error, OSError) and error.strerror:

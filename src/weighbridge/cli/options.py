@@ -10,7 +10,6 @@ import codecs
 import io
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -81,7 +80,11 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
 
 def columns_of(stream: Any) -> int | None:
     """Return how many columns the terminal behind a stream has, or None where there is no terminal."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def broken(line: str, columns: int) -> Iterator[str]:

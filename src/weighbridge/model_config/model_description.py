@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Json
 from weighbridge.model_config.model_fields import APR, GGUF, HUGGING_FACE, Kind, Model, Stated, canonical
 from weighbridge.model_config.model_keys import gguf_keys, of_config, of_gguf, of_post_processor, of_tokenizer
@@ -63,6 +62,8 @@ def _read(view: CheckpointView) -> ModelDescription:
 
 
 def _of_gguf(view: CheckpointView) -> ModelDescription:
+    from weighbridge.formats.gguf_file import LongValues
+
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
     wanted = [key for keys in gguf_keys(architecture).values() for key in keys]
