@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -59,8 +59,16 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_json(value: Json) -> None:
-    """Print a value as canonical JSON."""
-    tell([dumps(value).decode().rstrip("\n")], whole=True)
+    """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
+    tell([dumps(_bare(value)).decode().rstrip("\n")], whole=True)
+
+
+def _bare(value: Json) -> Json:
+    if isinstance(value, str):
+        return bare(value)
+    if isinstance(value, Mapping):
+        return {bare(key): _bare(item) for key, item in value.items()}
+    return [_bare(item) for item in value] if isinstance(value, Sequence) else value
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
