@@ -77,9 +77,7 @@ def main() -> None:
     print(*(f"{one.gate} {one.verdict.outcome} {one.verdict.code}" for one in found.findings), sep=", ")
     for name in ("trials", "canaries"):
         share = spent[name] / looking
-        print(
-            f"{name}: {spent[name]:.3f} s beside {looking:.2f} s of reading and measuring: {share:.1%} (budget {BUDGET:.0%})"
-        )
+        print(f"{name}: {spent[name]:.3f} s, {share:.1%} of the {looking:.2f} s beside them (budget {BUDGET:.0%})")
 
 
 if __name__ == "__main__":
