@@ -33,7 +33,7 @@ def main() -> None:
         paths = [Path(folder, name) for name in ("a.safetensors", "b.safetensors")]
         for path in paths:
             path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<8f", *range(1, 9)))
-        commands = {name: ("-c", name) for name in (PASS, NUMPY)}
+        commands: dict[str, tuple[str, ...]] = {name: ("-c", name) for name in (PASS, NUMPY)}
         arguments = {"--version": (), "lint": contracts, "compare": map(str, paths)}
         commands |= {name: ("-m", "weighbridge", name, *more) for name, more in arguments.items()}
         for command in commands.values():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def write(folder: Path, gib: float) -> None:
         save_file(tensors, folder / f"{role}.safetensors")
 
 
-def timed(spent: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def timed(spent: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         before = time.process_time()
         found = function(*arguments)
@@ -51,7 +50,7 @@ def timed(spent: Counter[str], name: str, function: Callable[..., Any]) -> Calla
 
 
 def main() -> None:
-    spent: Counter[str] = Counter()
+    spent = {"trials": 0.0, "canaries": 0.0}
     runner.lay_canary = timed(spent, "canaries", runner.lay_canary)
     judging.falsify = timed(spent, "trials", judging.falsify)
     kind = SubjectKind.CHECKPOINT
