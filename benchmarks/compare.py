@@ -34,7 +34,7 @@ from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 views = tuple(open_checkpoint(path) for path in sys.argv[1:3])
 found = VERIFIER.measure(views, {})
-assert all(row["reproduced"]["value-cast"] == row["elements"] for row in found.value.rows)
+assert all(row.reproduced["value-cast"] == row.elements for row in found.value.rows)
 """
 
 WITH_CANARY = (

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import weighbridge
 
@@ -196,6 +198,19 @@ def test_starting_up_imports_no_heavy_library() -> None:
     code = "import sys, weighbridge.cli, weighbridge.cli.lint, weighbridge.judging; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {name.split(".")[0] for name in done.stdout.split()} & HEAVY
+
+
+def test_comparing_two_safetensors_files_imports_no_other_reader_and_no_yaml(tmp_path: Path) -> None:
+    for name in "ab":
+        save_file({"w": np.arange(8, dtype=np.float32)}, tmp_path / f"{name}.safetensors")
+    code = "import sys, weighbridge.cli as cli; sys.exit = lambda code: print(code, *sys.modules); cli.main()"
+    paths = (str(tmp_path / "a.safetensors"), str(tmp_path / "b.safetensors"))
+    done = subprocess.run([sys.executable, "-c", code, "compare", *paths], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert loaded >= {"0", "numpy", "weighbridge.formats.safetensors_file"}
+    readers = {path.stem for path in modules("formats") if path.stem.endswith("_file")} - {"safetensors_file"}
+    others = {f"weighbridge.formats.{stem}" for stem in readers} | {"weighbridge.quantities.runs", "weighbridge.cards"}
+    assert not loaded & (others | HEAVY - {"numpy", "ml_dtypes"} | {"yaml", "weighbridge.contract.strict_yaml"})
 
 
 def test_every_room_is_on_the_map_and_every_name_on_it_is_there() -> None:

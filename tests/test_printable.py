@@ -78,3 +78,39 @@ def test_no_legal_password_of_a_url_is_shown(user: str, password: str) -> None:
     for text in (f"https://{user}:{password}SECRET@host/m", f"see 'https://{user}:{password}SECRET@host/m?token=1'"):
         assert "SECRET" not in bare(text)
         assert bare(bare(text)) == bare(text)
+
+
+SIGNS = st.text(""" aZ09-._~!$&'()*+,;=:%/?#[]@"<>\\é""", max_size=12).filter(lambda text: "//" not in text)
+
+
+@pytest.mark.parametrize("host", ["host.example", "[::1]:8443", "h:80"])
+@pytest.mark.parametrize("name", ["", "source=", "import@a="])
+@given(user=st.sampled_from(["anne", "anne@example.org", "a%40b"]), before=SIGNS, after=SIGNS)
+def test_of_a_url_alone_no_part_of_any_password_is_shown(
+    name: str, host: str, user: str, before: str, after: str
+) -> None:
+    assert bare(f"{name}https://{user}:-{before}SECRET{after}@{host}/m") == f"{name}https://{host}/m"
+
+
+@pytest.mark.parametrize("user", ["anne", "anne@example.org"])
+@given(passwords=st.lists(st.text("""aZ09-._~!$&()*+;:%/?#[]é""", max_size=12), min_size=2, max_size=3))
+def test_several_urls_in_one_text_are_each_shown_without_a_password(user: str, passwords: list[str]) -> None:
+    urls = [f"https://{user}:-{word}SECRET@host/{at}" for at, word in enumerate(passwords)]
+    shown = [f"https://host/{at}" for at in range(len(urls))]
+    assert bare("error: " + " -> ".join(urls)) == "error: " + " -> ".join(shown)
+
+
+@pytest.mark.parametrize("sign", ['"', " ", "<", "\\", "'"])
+def test_a_password_in_the_middle_of_a_text_may_hold_what_no_url_may(sign: str) -> None:
+    assert bare(f"error: https://anne:my{sign}SECRET@host/m: 403") == "error: https://host/m: 403"
+
+
+@given(st.text("""ab1:/@?#[] "'<>\\=,&%.-""", max_size=60))
+def test_showing_any_text_twice_changes_nothing_more(text: str) -> None:
+    assert bare(bare(text)) == bare(text)
+    assert bare(bare(f"ab://{text}")) == bare(f"ab://{text}")
+
+
+def test_a_long_text_of_urls_takes_no_longer_than_its_length() -> None:
+    for hostile in ("ab://", "<ab://", "ab://a:b@c ", "ab://@"):
+        assert len(bare(hostile * 20_000)) >= 5

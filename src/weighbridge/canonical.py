@@ -8,7 +8,6 @@ never guesses, never fills in a default, and never converts a type.
 from __future__ import annotations
 
 import array
-import hashlib
 import json
 import math
 import re
@@ -33,6 +32,8 @@ NPY_TYPES = {"<f8": "d", "<i8": "q"}
 
 def sha256(data: bytes | memoryview) -> str:
     """Digest bytes as 64 hexadecimal digits."""
+    import hashlib
+
     return hashlib.sha256(data).hexdigest()
 
 

@@ -8,7 +8,6 @@ object for anything at all. A field without a default is required.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import functools
 import json
@@ -192,6 +191,8 @@ def _close(word: str, candidates: Sequence[str]) -> list[str]:
     """Find the nearest word, where it can be found quickly: what is read may be hostile."""
     if len(word) > SHOWN or len(candidates) > LISTED:
         return []
+    import difflib
+
     return difflib.get_close_matches(word, candidates, n=1)
 
 

@@ -6,6 +6,7 @@ A URL is shown without user, password, query and fragment. Nothing here is looke
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 SHOWN = 60
 
@@ -27,26 +28,65 @@ def quoted(name: str) -> str:
 
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{1,31})://")
-_IN_TEXT = re.compile(rf"({URL.pattern})([^\s\"<>\\]*)")
-# All up to an "@" before the path; and after a user and ":" up to the last "@" of all, for a password may hold strokes
-# that should have been escaped. What looks like a port begins no password.
-_USER = re.compile(r"(?!\[)[^/?#@:]*:(?!\d{1,5}(?:[/?#]|$)).*@|[^/?#]*@", re.DOTALL)
+_WORD = re.compile(r"[^\s\"<>\\]*")
+_LINE = re.compile(rf"(?:(?![\s\"<>\\'=,]{URL.pattern}).)*")  # the rest of it, up to another URL
+_NAMED = re.compile(r"(?:[\w@-]+=)?")
+_WITHHELD = re.compile(r"(?:\[withheld:[a-z0-9-]+\])*")  # what redaction left in the place of a user
 _INNER_USER = re.compile(r"://[^/?#]*@")  # of a URL inside the path of another
 
 
-def bare(text: str) -> str:
-    """Return a text with every URL in it shown without user, password, query and fragment."""
-    return _IN_TEXT.sub(lambda found: found[1] + _shown(found[3]), text) if "://" in text else text
+def bare(text: str, stand_in: Callable[[str], str] = lambda _user: "") -> str:
+    """Return a text with every URL in it shown without user, password, query and fragment.
+
+    A text that begins with a URL, or with `NAME=URL`, is taken for one: its password may hold spaces and quotes.
+    `stand_in` returns what is shown in the place of a user and a password.
+    """
+    while (shown := _barer(text, stand_in)) != text:  # what a user is taken from may look like another: "@@"
+        text = shown
+    return text
 
 
-def _shown(rest: str) -> str:
-    while match := _USER.match(rest):  # what a user is taken from may look like another: "@@", "a@b:c@d"
-        rest = rest[match.end() :]
-    kept = re.split("[?#]", rest, maxsplit=1)[0]
-    closing = (
-        "'" if kept != rest and rest.endswith("'") else ""
-    )  # of a URL in quotes; inside, a quote is one of its signs
-    return _INNER_USER.sub("://", kept) + closing
+def _barer(text: str, stand_in: Callable[[str], str]) -> str:
+    shown, at = "", 0
+    while found := URL.search(text, at):
+        start = _after(_WITHHELD, text, found.end())
+        user = _user_at(text, start, alone=found.start() in (0, _after(_NAMED, text, 0)))
+        end = start + len(user)
+        word = text[end : _after(_WORD, text, end)]
+        kept = re.split("[?#]", word, maxsplit=1)[0]
+        shown += text[at:start] + (stand_in(user) if user else "") + _INNER_USER.sub("://", kept)
+        at = end + len(word)
+        if word.endswith("'") and kept != word:
+            at -= 1  # it closes the quotes that the URL stands in
+    return shown + text[at:]
+
+
+def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _user_at(text: str, at: int, *, alone: bool) -> str:
+    """Return user and password of the URL whose scheme ends at `at`, their "@" included."""
+    word = text[at : _after(_WORD, text, at)]
+    cut_off = "@" not in word and _has_password(word)  # by a sign that no URL may hold
+    return _user(text[at : _after(_LINE, text, at)] if alone or cut_off else word)
+
+
+def _user(url: str) -> str:
+    """Return what ends with the last "@" of all, for a password may hold strokes; nothing where no user begins."""
+    return url[: url.rfind("@") + 1] if _has_password(url) or "@" in url.partition("/")[0] else ""
+
+
+def _has_password(url: str) -> bool:
+    """Return whether a colon of a URL begins a password: a port is a number, and no "@" follows it."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(f"//{url.partition('/')[0]}")
+        return parts.password is not None or (parts.port is None and parts.netloc.endswith(":"))
+    except ValueError:  # a port that is none, or brackets without an address
+        return True
 
 
 def scheme_of(target: str) -> str:

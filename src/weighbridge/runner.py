@@ -10,7 +10,6 @@ import dataclasses
 import datetime as dt
 import itertools
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -182,6 +181,8 @@ class Session:
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
             if self.debug:
+                import traceback
+
                 traceback.print_exc()
             return Faulted(
                 code="verifier-raised",

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Cli
 
+from weighbridge.cards import gate_words
 from weighbridge.data import data_path
 from weighbridge.quantities.tensors import TensorPair
+from weighbridge.report.comparison import AS_MEANT
 from weighbridge.verifiers import tensor_values
 from weighbridge.views import checkpoint
 
@@ -232,3 +234,7 @@ def test_each_file_is_opened_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     imports = specimen("widened.safetensors"), specimen("flipped-bit.safetensors")
     assert cli("compare", SOURCE, *imports).code == 1
     assert sorted(opened) == sorted(map(str, (SOURCE, *imports)))
+
+
+def test_a_pass_is_told_in_the_words_of_the_card() -> None:
+    assert gate_words("value-preservation").passes == AS_MEANT

@@ -69,6 +69,19 @@ def test_a_planted_secret_is_found_by_name_and_taken_out(rule: str, around: str)
 
 
 @pytest.mark.parametrize("rule", SECRETS)
+def test_two_secrets_stay_two_and_a_guess_without_the_key_finds_neither(rule: str) -> None:
+    secret = SECRETS[rule]
+    start, stop = next(one for one in RULES if one.name == rule).pattern.search(secret).span()  # type: ignore[union-attr]
+    middle = (start + stop) // 2
+    other = f"{secret[:middle]}{'8' if secret[middle] == '7' else '7'}{secret[middle + 1 :]}"
+    names = {re.findall(r"\[withheld:[a-z-]+-[0-9a-f]{12}\]", ADA.text(text))[0] for text in (secret, other, secret)}
+    assert len(names) == 2
+    elsewhere = Redactor(key=b"other" * 8)
+    assert elsewhere.text(secret) != ADA.text(secret)
+    assert elsewhere.text(ADA.text(secret)) == ADA.text(secret)
+
+
+@pytest.mark.parametrize("rule", SECRETS)
 def test_a_secret_inside_sealed_json_is_found(rule: str) -> None:
     assert scan("verdicts.json", dumps({"why": SECRETS[rule], "name": "x"}), ADA) is not None
 
@@ -203,7 +216,8 @@ def test_every_text_in_json_is_redacted_keys_included() -> None:
 
 def test_two_keys_that_become_one_are_refused() -> None:
     with pytest.raises(BundleError, match="redaction-collides"):
-        redact_json({f"ghp_{letter * 36}": 1 for letter in "ab"}, ADA)
+        redact_json({f"https://host/a?part={part}": 1 for part in "ab"}, ADA)
+    assert len(redact_json({f"ghp_{letter * 36}": 1 for letter in "ab"}, ADA)) == 2
     assert len(redact_json({"/mnt/a/x": 1, "/mnt/b/x": 2}, ADA)) == 2
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
-import traceback
 from typing import NoReturn
 
 import click
@@ -72,6 +72,7 @@ def group() -> None:
 
 def main() -> None:
     """Run the command line; every problem ends in one clear message and its exit code."""
+    gc.set_threshold(100_000)  # what starting up makes stays: looking through it again and again is a twentieth of it
     fit_encoding()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -97,6 +98,8 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 
 def _fault(error: Exception) -> int:
     if "--debug" in sys.argv:
+        import traceback
+
         traceback.print_exception(error)
     what = f"internal: the tool broke ({type(error).__name__}: {error})"
     if isinstance(error, OSError) and error.strerror:

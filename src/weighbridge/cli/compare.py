@@ -111,7 +111,7 @@ def command(
         for path, held_to, evaluation in answers:
             display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
             policy_of = printable(f"   policy: {held_to.told}{held_to.why}")
-            tell([click.style(printable(f"{source} -> {path}"), bold=True) + policy_of])
+            tell([click.style(f"{printable(source)} -> {printable(path)}", bold=True) + policy_of])
             tell(["  both paths are the same file, so nothing can differ"] if path in itself else ())
             tell(comparison.comparison_lines(evaluation, display))
         if engine is not None and engine.ran.tasks:

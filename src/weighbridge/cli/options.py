@@ -10,10 +10,9 @@ import codecs
 import io
 import os
 import re
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -61,8 +60,16 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_json(value: Json) -> None:
-    """Print a value as canonical JSON."""
-    tell([dumps(value).decode().rstrip("\n")], whole=True)
+    """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
+    tell([dumps(_bare(value)).decode().rstrip("\n")], whole=True)
+
+
+def _bare(value: Json) -> Json:
+    if isinstance(value, str):
+        return bare(value)
+    if isinstance(value, Mapping):
+        return {bare(key): _bare(item) for key, item in value.items()}
+    return [_bare(item) for item in value] if isinstance(value, Sequence) else value
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
@@ -82,7 +89,11 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
 
 def columns_of(stream: Any) -> int | None:
     """Return how many columns the terminal behind a stream has, or None where there is no terminal."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def broken(line: str, columns: int) -> Iterator[str]:

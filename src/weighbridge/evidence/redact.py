@@ -76,12 +76,17 @@ def found(text: str) -> Iterator[Rule]:
             yield rule
 
 
-def withheld(text: str) -> str:
-    """Return a text with `[withheld:RULE]` in the place of every secret."""
+def withheld(text: str, key: bytes) -> str:
+    """Return a text with `[withheld:RULE-<12 hex>]` in the place of every secret, another for each; URLs are bare."""
+
+    def named(rule: str, secret: str) -> str:
+        return f"[withheld:{keyed(rule, secret, key)}]"
+
+    text = bare(text, lambda user: named("url-credentials", user))
     lowered = text.lower()
     for rule in RULES:
         if any(hint in lowered for hint in rule.hints):
-            text = rule.pattern.sub(f"[withheld:{rule.name}]", text)
+            text = rule.pattern.sub(lambda found, rule=rule: named(rule.name, found[0]), text)  # type: ignore[misc]
     return text
 
 
@@ -120,7 +125,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Replace secrets, paths and names in a text."""
-        text = bare(withheld(text))
+        text = withheld(text, self.key)
         for prefix, word in self.paths:
             if prefix in text:
                 text = _path_pattern(prefix).sub(lambda _, word=word: word, text)  # type: ignore[misc]

@@ -18,7 +18,6 @@ from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
 from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
-MAGIC = b"APR\0"
 MAJOR = 2
 HEADER = struct.Struct("<4s2BHIQI2QI20s")
 CHECKED = (0, 40), (44, 64)  # bytes that the header's checksum covers

@@ -7,23 +7,14 @@ untrusted: only a plain file name beside the index is ever opened.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats import (
-    apr_file,
-    dcp_directory,
-    dcp_metadata,
-    gguf_file,
-    npy_file,
-    onnx_file,
-    safetensors_file,
-    torch_file,
-    zip_archive,
-)  # fmt: skip
+from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor
+from weighbridge.on_demand import OnDemand
 from weighbridge.printable import quoted
 from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
 
@@ -44,9 +35,14 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
     head = bytes(file.read(0, HEAD))
     if head.lstrip().startswith(b"{") and 0 not in head[:8]:  # of a safetensors file's length the last byte is zero
         return _sharded(file, folder)
-    if dcp_metadata.begins(head):
-        return dcp_directory.parse(file, folder)
+    if head.startswith(PICKLE):
+        from weighbridge.formats import dcp_directory, dcp_metadata
+
+        if dcp_metadata.begins(head):
+            return dcp_directory.parse(file, folder)
     if reader_of(head) is _onnx:  # which may keep data in files beside it
+        from weighbridge.formats import onnx_file
+
         return onnx_file.parse(file, folder)
     return read(file), {file.name: file}
 
@@ -64,24 +60,30 @@ def read(file: ReadableFile) -> Reading:
 
 def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
     """Return the reader that these first bytes call for, or none."""
-    known = next((reader for magic, reader in READERS.items() if head.startswith(magic)), None)
-    if known is not None:
-        return known
+    magic = next((magic for magic in READERS if head.startswith(magic)), None)
+    if magic is not None:
+        return READERS[magic]
+    if head.startswith(ZIPPED):
+        return _zipped
     if head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= safetensors_file.MAX_HEADER:
         return safetensors_file.read
+    from weighbridge.formats import onnx_file, torch_file
+
     if torch_file.begins_legacy(head):
         return torch_file.read_legacy
-    if onnx_file.begins(head):
-        return _onnx
-    return None
+    return _onnx if onnx_file.begins(head) else None
 
 
 def _onnx(file: ReadableFile) -> Reading:
+    from weighbridge.formats import onnx_file
+
     return onnx_file.parse(file, None)[0]
 
 
 def _zipped(file: ReadableFile) -> Reading:
     """Read an archive of torch.save or numpy.savez, as its members tell."""
+    from weighbridge.formats import npy_file, torch_file, zip_archive
+
     members = zip_archive.members(file)
     root = torch_file.root_of(members)
     if root is not None:
@@ -99,6 +101,8 @@ def checkpoint_in(folder: Folder) -> str:
     found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
     if len(found) == 1:
         return found[0]
+    from weighbridge.formats import dcp_metadata
+
     older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
     if older and not found:
         return older
@@ -150,12 +154,11 @@ def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
     raise SubjectError(code, what, where=index.name, remedy=DOWNLOAD_AGAIN)
 
 
-READERS = {
-    gguf_file.MAGIC: gguf_file.read,
-    apr_file.MAGIC: apr_file.read,
-    npy_file.MAGIC: npy_file.read,
-    **dict.fromkeys(zip_archive.MAGICS, _zipped),
-}
+# A reader is imported when a file begins so; most commands meet one format.
+FILES = {b"GGUF": "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
+READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
+ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
+PICKLE = b"\x80"
 FOREIGN = {
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a Python pickle, but not of PyTorch"),
     **dict.fromkeys((b"<!DO", b"<!do", b"<htm"), "a web page"),

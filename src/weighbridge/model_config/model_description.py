@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Json
 from weighbridge.model_config import model_keys
 from weighbridge.model_config import vocabulary as vocabularies
@@ -58,6 +57,8 @@ def _read(view: CheckpointView) -> ModelDescription:
 
 
 def _of_gguf(view: CheckpointView) -> ModelDescription:
+    from weighbridge.formats.gguf_file import LongValues
+
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
     wanted = [key for keys in model_keys.gguf_keys(architecture).values() for key in keys]

@@ -16,14 +16,15 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.errors import SubjectError
-from weighbridge.formats.gguf_file import LongValues
-from weighbridge.formats.protobuf import LENGTH, Message
 from weighbridge.quantities.checkpoints import EntryDifference
 from weighbridge.storage.readable import ReadableFile
 from weighbridge.views.checkpoint import CheckpointView, json_beside, open_sidecar, refuse, text_beside
+
+if TYPE_CHECKING:
+    from weighbridge.formats.gguf_file import LongValues
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
 MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
@@ -32,7 +33,6 @@ BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 SENTENCEPIECE = "sentencepiece"
-PIECES, TEXT = {1: (LENGTH,)}, {1: (LENGTH,)}  # fields of ModelProto, and of SentencePiece
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
 WORD_PIECE = "bert"  # GGUF's name of the kind
@@ -170,10 +170,13 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
 
 def sentencepieces(file: ReadableFile) -> list[bytes]:
     """Return the texts of a sentencepiece model's pieces, by id; refuse with `sentencepiece-…` and the byte."""
+    from weighbridge.formats.protobuf import LENGTH, Message
+
+    first = {1: (LENGTH,)}  # of ModelProto its pieces, and of SentencePiece its text
     model, found = Message(file, 0, file.size, [0], SENTENCEPIECE), []
-    for field in model.fields(PIECES):
+    for field in model.fields(first):
         piece = model.within(field)
-        texts = list(piece.fields(TEXT))
+        texts = list(piece.fields(first))
         if len(texts) != 1:
             piece.refuse("piece", f"a piece has {len(texts)} texts")
         found.append(bytes(file.read(texts[0].start, texts[0].stop)))

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 
-from weighbridge.quantities import checkpoints, commands, facts, forward, hosts, runs, tensors
 from weighbridge.quantities.base import Quantity
 
-QUANTITIES: Mapping[str, Quantity] = {
-    quantity.name: quantity
-    for room in (checkpoints, commands, facts, forward, hosts, runs, tensors)
-    for quantity in room.QUANTITIES
-}
+FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands")  # imported until a name is found
+
+
+class _Quantities(Mapping[str, Quantity]):
+    """The quantities by name."""
+
+    def __getitem__(self, name: str) -> Quantity:
+        found = next((quantity for quantity in _each() if quantity.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (quantity.name for quantity in _each())
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _each() -> Iterator[Quantity]:
+    for file in FILES:
+        yield from importlib.import_module(f"{__name__}.{file}").QUANTITIES
+
+
+QUANTITIES: Mapping[str, Quantity] = _Quantities()

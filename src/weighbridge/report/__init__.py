@@ -9,10 +9,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.cards import CodeCard, besides, code_card, fill, gate_words, glossary, numbers, render
 from weighbridge.exit_code import ExitCode
 from weighbridge.judging import RUN_FACTS
 from weighbridge.model import (
@@ -32,6 +32,9 @@ from weighbridge.model import (
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
+
+if TYPE_CHECKING:
+    from weighbridge.cards import CodeCard
 
 TOLD = 8
 MECHANISMS_TOLD = 3
@@ -53,6 +56,8 @@ class FindingText:
 
 def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
+    from weighbridge.cards import besides, code_card, fill, gate_words, numbers, render
+
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
     first = verdict.offences[0] if verdict.offences else None
@@ -80,6 +85,8 @@ def hints(words: CodeCard) -> Mapping[str, str]:
 
 def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
     """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
+    from weighbridge.cards import fill, glossary
+
     counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
     known = glossary("terms")["mechanism"] if counted else {}
     found = {name: known[name] for name, _ in counted.most_common() if name in known and known[name].do}

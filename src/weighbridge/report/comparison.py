@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import click
 
-from weighbridge.cards import fill, gate_words, render
 from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
@@ -21,6 +20,7 @@ from weighbridge.runner import Evaluation
 SHOWN = 20
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
+AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 NOT_COMPARED = "not compared"
 
@@ -57,11 +57,16 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     if display.headers and finding.verdict.code == "not-compared":
         yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), answer)
         return
-    said = finding_text(finding, evaluation.measured)
-    lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
-    yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
-    yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
-    yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
+    if finding.verdict.outcome is Outcome.PASS:
+        elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
+        assert isinstance(found, Sequence)
+        yield "  " + AS_MEANT.format(of=finding.verdict.of, elements=elements, classes=", ".join(map(str, found)))
+    else:
+        said = finding_text(finding, evaluation.measured)
+        lines = list(_worst_first(finding, display.tensors)) if finding.verdict.offences else list(said.lines)
+        yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
+        yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
+        yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = _rows(evaluation)
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
@@ -104,6 +109,8 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
     if display.everything:
+        from weighbridge.cards import fill
+
         yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
 
 
@@ -113,6 +120,8 @@ def classes(evaluation: Evaluation) -> Json:
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
+    from weighbridge.cards import gate_words, render
+
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
     return (line for _, line in sorted(matching, key=lambda pair: _badness(pair[0])))
@@ -145,6 +154,8 @@ def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
 
 def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape; names from outside are escaped."""
+    from weighbridge.cards import fill
+
     for row in rows:
         if fnmatch.fnmatchcase(row.name, tensors):
             shape = row.candidate_shape or row.source_shape
