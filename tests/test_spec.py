@@ -154,7 +154,7 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", section("model-config", "## Fields"), re.MULTILINE)
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
     stored = model_keys.gguf_keys("ARCH")
-    for name, config, gguf, default in rows[: -len(model_config.LISTS)]:
+    for name, config, gguf, default in rows[: -len(model_config.CONFIG_LISTS)]:
         assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
         assert tuple(words(gguf)) == stored.get(name, ()), name
         if name in model_defaults.PLAIN:
