@@ -46,6 +46,24 @@ def test_finds_nothing_wrong_where_nothing_is(cli: Cli) -> None:
     assert "  looks wrong        nothing" in cli("inspect", saved(a=WEIGHTS.astype("<f2"))).lines
 
 
+def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.zeros(1))
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD([weight], lr=0.1), 5)
+    torch.save(schedule.state_dict(), "scheduler.pt")
+    ended = cli("inspect", "scheduler.pt")
+    assert ended.code == 0
+    assert ended.lines[-1] == "  looks wrong        there is no tensor, so nothing was looked at"
+
+
+def test_a_binary_file_of_no_known_format_is_refused_as_a_checkpoint(cli: Cli) -> None:
+    Path("model.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))
+    ended = cli("inspect", "model.tflite")
+    assert ended.code == 4
+    assert "checkpoint-format is of no format that is known" in ended.err
+    assert "CSV" not in ended.out + ended.err
+
+
 def test_json_holds_findings_labels_health_and_every_tensor(cli: Cli) -> None:
     told = json.loads(cli("inspect", SPECIMENS / "unhealthy.safetensors", "--json").out)
     assert [(finding["place"], finding["code"]) for finding in told["findings"]] == [

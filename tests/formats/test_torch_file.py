@@ -181,6 +181,16 @@ def test_a_torchscript_archive_is_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "x")
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_what_is_to_be_saved_of_a_torchscript_program_is_read(tmp_path: Path) -> None:
+    torch.jit.script(torch.nn.Linear(3, 2)).save(str(tmp_path / "x"))
+    with pytest.raises(SubjectError) as caught:
+        open_checkpoint(tmp_path / "x")
+    assert "torch.jit.load(FILE).state_dict()" in str(caught.value.remedy)
+    torch.save(torch.jit.load(tmp_path / "x").state_dict(), tmp_path / "y")
+    assert open_checkpoint(tmp_path / "y").names() == ("bias", "weight")
+
+
 def test_a_flipped_bit_in_a_storage_breaks_its_checksum(tmp_path: Path) -> None:
     view = saved(tmp_path / "x", {"w": torch.arange(8.0)})
     assert all(checksum.found(view.files[checksum.file]) == checksum.stored for checksum in view.checksums)

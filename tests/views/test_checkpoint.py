@@ -127,6 +127,26 @@ def test_a_directory_holds_one_file_or_an_index(tmp_path: Path) -> None:
     assert refused(tmp_path) == "checkpoint-ambiguous 2 .safetensors files and no model.safetensors.index.json"
 
 
+def test_what_else_a_folder_holds_is_told_with_what_to_bind(tmp_path: Path) -> None:
+    for step in range(5):
+        (tmp_path / f"step={step}.ckpt").write_bytes(torch_zip({}, {}))
+    with pytest.raises(SubjectError, match="checkpoint-none") as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.remedy.startswith("bind one file of it ('step=0.ckpt', 'step=1.ckpt', 'step=2.ckpt',")
+    assert "'step=3.ckpt', …), or the folder of one checkpoint, such as a trainer's checkpoint-N" in caught.value.remedy
+    for name in ("a.safetensors", "b.safetensors"):
+        safetensors(tmp_path / name, ONE)
+    with pytest.raises(SubjectError, match="checkpoint-ambiguous") as caught:
+        open_checkpoint(tmp_path)
+    assert caught.value.remedy.startswith("bind one file of it ('a.safetensors', 'b.safetensors'), or the folder")
+
+
+def test_bytes_of_no_known_format_are_not_called_a_damaged_safetensors_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))  # as a .tflite begins
+    told = "checkpoint-format is of no format that is known, by its first bytes "
+    assert refused(tmp_path / "x").startswith(told + r"'\x1c\x00\x00\x00TFL3'; safetensors, GGUF")
+
+
 def shards(folder: Path, weight_map: Any, **files: dict[str, Any]) -> Path:
     for name, tensors in files.items():
         safetensors(folder / name, tensors)

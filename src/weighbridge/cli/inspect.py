@@ -74,6 +74,9 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
 
 
 def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
+    if not report.tensors:
+        yield click.style("  looks wrong        there is no tensor, so nothing was looked at", fg="red")
+        return
     yield fill("  stored dtypes      {vote}: {decided} of {tensors} tensors decided; undecided: {why}", report.labels)
     yield fill("  precision          {precision}", report.labels)
     says = [finding["says"] for finding in report.findings]
@@ -94,8 +97,9 @@ def kind_of(target: str) -> SubjectKind:
     if not is_file(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
-        known = detect.reader_of(file.read(detect.HEAD)) is not None
-    return SubjectKind.CHECKPOINT if known else SubjectKind.RUN
+        head = file.read(detect.HEAD)
+    binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
+    return SubjectKind.CHECKPOINT if binary else SubjectKind.RUN
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:

@@ -19,6 +19,8 @@ from weighbridge.printable import quoted
 from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes
+LENGTH = 8  # bytes before the header of safetensors
+NAMED = 4  # files of a folder, in a message
 MAX_INDEX = 32 << 20
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 SAVE = "save the weights in one of these formats; safetensors is the safest"
@@ -53,6 +55,9 @@ def read(file: ReadableFile) -> Reading:
     reader = reader_of(head)
     # Formats that people bind by mistake are told before a header's length makes no sense.
     foreign = next((name for magic, name in FOREIGN.items() if head.startswith(magic)), "")
+    begun = head[LENGTH : LENGTH + 1]
+    if not (reader or foreign) and begun not in (b"", b"{") and int.from_bytes(head[:LENGTH], "little") > file.size:
+        foreign = f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}"
     if reader is None and foreign:
         raise SubjectError("checkpoint-format", f"is {foreign}; {READ} are read", where=file.name, remedy=SAVE)
     return (reader or safetensors_file.read)(file)
@@ -65,7 +70,7 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
         return READERS[magic]
     if head.startswith(ZIPPED):
         return _zipped
-    if head[8:9] == b"{" and struct.unpack_from("<Q", head)[0] <= safetensors_file.MAX_HEADER:
+    if head[LENGTH : LENGTH + 1] == b"{" and struct.unpack_from("<Q", head)[0] <= safetensors_file.MAX_HEADER:
         return safetensors_file.read
     from weighbridge.formats import onnx_file, torch_file
 
@@ -108,7 +113,10 @@ def checkpoint_in(folder: Folder) -> str:
         return older
     code = "checkpoint-ambiguous" if found else "checkpoint-none"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
-    remedy = "bind the file itself, or write the index beside it"
+    files = found or sorted(folder.names())
+    listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
+    remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
+    remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
     parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
     if parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"

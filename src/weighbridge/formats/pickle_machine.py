@@ -24,7 +24,7 @@ MAX_NUMBER = 255  # bytes
 STRETCH = 1 << 20  # bytes looked at together
 PROTOCOLS = range(2, 6)
 STOP = ord(".")
-SAVE_AGAIN = "save it again as safetensors, or only the state_dict() with torch.save"
+SAVE_AGAIN = "bind the file of the weights, or save them as safetensors, or only the state_dict() with torch.save"
 
 
 class Vocabulary(NamedTuple):

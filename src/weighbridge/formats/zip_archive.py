@@ -26,7 +26,10 @@ FULL = 0xFFFFFFFF
 ENCRYPTED, UTF_8 = 0x1, 0x800
 WRITE_AGAIN = "write the archive again, or fetch it again and compare its size with the source's"
 BIND_DIRECTORY = "bind its directory: a .distcp file holds a part of a distributed checkpoint"
-STORE = "write it again without compression (torch.save and numpy.savez store their members)"
+STORE = (
+    "write it again without compression (torch.save and numpy.savez store their members); "
+    "of a TorchScript program, save torch.jit.load(FILE).state_dict() with torch.save"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
