@@ -17,6 +17,7 @@ from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
 from weighbridge.limits import LimitsError, Problem, fields, loosened, nearest, read, show
 from weighbridge.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+from weighbridge.quantities.facts import ACCEPTED, ENDED
 
 EXECUTED: Final = (SubjectKind.COMMAND, SubjectKind.MODEL)
 TIMES: Final = ("s", "ms")
@@ -230,13 +231,18 @@ def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str
         for key in now:
             if key in was and was[key] != now[key]:
                 yield (section, key), f"{section} {key} was {_shown(was[key])}, is {_shown(now[key])}"
-            elif key not in was and section != "where":  # a further condition only narrows
+            elif key not in was and (section != "where" or _accepts(key, now[key])):
                 yield (section, key), f"{section} {key} is new"
     if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
     if (new.max_age_days or NO_AGE) > (old.max_age_days or NO_AGE):
         age = "unlimited" if new.max_age_days is None else f"{new.max_age_days:g} days"
         yield ("max_age",), f"was {old.max_age_days:g} days, is {age}"
+
+
+def _accepts(fact: str, value: object) -> bool:
+    """Return whether a condition lets through what would be held back without it; any other only narrows."""
+    return fact in ACCEPTED and (fact, value) != (ENDED, ENDED)
 
 
 def _shown(value: Any) -> str:
