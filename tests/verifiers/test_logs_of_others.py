@@ -58,6 +58,7 @@ def test_logging_intervals_evaluation_and_summary_rows_are_no_offence(
     assert came_to(weighed(log, tmp_path, **{"with": METRICS})) == (Outcome.PASS, "pass")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_log_of_the_trainer_itself(every: int, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
