@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
+comma  := ,
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
@@ -12,7 +13,7 @@ ABREAST ?= -n auto --dist loadfile
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet '$(TORCH)')
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev$(if $(TORCH),$(comma)trainers)]'
 	$(BIN)/python -m compileall -q src  # as installing a wheel does; start-up then compiles nothing
 	touch $@
 

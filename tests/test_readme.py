@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
+from tests.verifiers.logs_of_others import trainer_state
 
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
@@ -35,9 +36,10 @@ def blocks(language: str) -> list[str]:
 
 CONSOLE = [line for block in blocks("console") for line in block.splitlines()]
 COMMANDS = [line.removeprefix("$ ").partition("  #")[0].rstrip() for line in CONSOLE if line.startswith("$ ")]
+CONTRACTS = {contract.split()[3]: contract for contract in blocks("yaml")}
 TYPED = [command for command in COMMANDS if not command.startswith("make ")]
 ENDS = {"compare": ExitCode.FAILED, "verify builtin:checkpoint-import": ExitCode.PASSED,
-        "verify builtin:training-run": ExitCode.BLOCKED,
+        "verify builtin:training-run": ExitCode.BLOCKED, "verify my-fine-tune.yaml": ExitCode.PASSED,
         "evidence": ExitCode.PASSED, "amend": ExitCode.PASSED}  # fmt: skip
 
 
@@ -69,6 +71,10 @@ def folder(workplace: Path) -> Path:
     mislabel(workplace / "model.safetensors", workplace / "mislabelled.safetensors")
     shutil.copytree(data_path("contracts"), workplace / "contracts")
     shutil.copytree(RUNS / "wrapped", workplace / "runs" / "a")
+    (workplace / "out").mkdir()
+    trainer_state(workplace / "out" / "trainer_state.json")
+    for name, contract in CONTRACTS.items():
+        (workplace / f"{name}.yaml").write_text(contract, encoding="utf-8")
     return workplace
 
 
@@ -76,7 +82,7 @@ def folder(workplace: Path) -> Path:
 
 
 def test_there_are_commands_to_type() -> None:
-    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 3, "pytest", *["weighbridge"] * 3]
+    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 3, "pytest", *["weighbridge"] * 4]
     assert [command for command in COMMANDS if command not in TYPED] == ["make demo", "make test"]
 
 
@@ -118,17 +124,16 @@ def test_the_contract_is_collected_by_pytest_as_printed(folder: Path) -> None:
     assert (ended.returncode, "1 passed" in ended.stdout) == (0, True), ended.stdout
 
 
-def test_the_contract_lints_clean(cli: Cli, workplace: Path) -> None:
-    (contract,) = blocks("yaml")
-    (workplace / "mine.yaml").write_text(contract, encoding="utf-8")
-    ended = cli("lint", "mine.yaml")
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_contract_lints_clean(cli: Cli, name: str) -> None:
+    ended = cli("lint", f"{name}.yaml")
     assert (ended.code, ended.out, ended.err) == (0, "1 of 1 contracts are usable\n", "")
 
 
-def test_the_contract_passes_a_good_import_and_fails_a_mislabelled_one(cli: Cli, folder: Path) -> None:
-    (contract,) = blocks("yaml")
-    (folder / "mine.yaml").write_text(contract, encoding="utf-8")
-    bound = ("verify", "mine.yaml", "--subject", "source=model.safetensors", "--subject")
+@pytest.mark.usefixtures("folder")
+def test_the_contract_passes_a_good_import_and_fails_a_mislabelled_one(cli: Cli) -> None:
+    bound = ("verify", "my-import.yaml", "--subject", "source=model.safetensors", "--subject")
     assert cli(*bound, "import=model.gguf").code == ExitCode.PASSED
     assert cli(*bound, "import=mislabelled.safetensors").code == ExitCode.FAILED
 
@@ -146,7 +151,7 @@ def test_the_recorder_is_used_as_printed(workplace: Path) -> None:
         return loss
 
     (snippet,) = blocks("python")
-    names = {"model": model, "optimizer": optimizer, "N": 12, "train_step": train_step}
+    names = {"model": model, "optimizer": optimizer, "device": "cpu", "N": 12, "train_step": train_step}
     exec(snippet, names | {"loader": [torch.ones(3, 2)] * 4})
     assert len((workplace / "runs" / "a" / "steps.jsonl").read_text().splitlines()) == 4
 

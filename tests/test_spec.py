@@ -21,9 +21,9 @@ from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import model_defaults, model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
+from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
-from weighbridge.verifiers import model_config
 from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -154,7 +154,7 @@ def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_d
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", section("model-config", "## Fields"), re.MULTILINE)
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
     stored = model_keys.gguf_keys("ARCH")
-    for name, config, gguf, default in rows[: -len(model_config.CONFIG_LISTS)]:
+    for name, config, gguf, default in rows[: -len(CONFIG_LISTS)]:
         assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
         assert tuple(words(gguf)) == stored.get(name, ()), name
         if name in model_defaults.PLAIN:

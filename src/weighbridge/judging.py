@@ -37,7 +37,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.facts import COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, Fact
 from weighbridge.quantities.hosts import Host
 
 HOST = "host"
@@ -364,11 +364,6 @@ def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
 
 # --- What is asked of every run, unless the gate's `where:` says otherwise by name ------------------------------------
 
-ENDED = "ended"
-COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
-OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
-OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
-OF_WHOLE = ("torn_last_line", "torn_last_event")  # and of the whole run
 NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines")
 RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
 EVENTS_ALONE = "device_evidence"  # the quantity of a run that no row of its log is read for

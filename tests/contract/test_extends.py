@@ -49,11 +49,11 @@ def test_a_child_has_what_the_base_has_under_its_own_name(tmp_path: Path) -> Non
 
 
 def test_a_child_may_tighten_a_limit_a_parameter_and_a_condition(tmp_path: Path) -> None:
-    gates = "gates:\n  - id: G-1\n    where: {device: cuda}\n    max_age: 7d\n"
+    gates = "gates:\n  - id: G-1\n    where: {device: cuda, ended: ended}\n    max_age: 7d\n"
     contract = loaded(tmp_path, CHILD + "params: {budget_ms: {default: 400}}\n" + gates).contract
     gate = contract.gates[0]
     assert gate.limits["below_ms"] == 400.0
-    assert gate.where == {"tokens_per_step": 2048, "device": "cuda"}
+    assert gate.where == {"tokens_per_step": 2048, "device": "cuda", "ended": "ended"}
     assert gate.max_age_days == 7.0
 
 
@@ -84,6 +84,9 @@ gates:
         ("severity: advisory", "7:15: loosened G-1: was required, is advisory"),
         ("max_age: 31d", "7:14: loosened G-1: was 30 days, is 31 days"),
         ("max_age: null", "7:14: loosened G-1: was 30 days, is unlimited"),
+        ("where: {ended: raised}", "7:20: loosened G-1: where ended is new"),
+        ("where: {last_step: 49}", "7:24: loosened G-1: where last_step is new"),
+        ("where: {torn_last_line: 50}", "7:29: loosened G-1: where torn_last_line is new"),
     ],
 )
 def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, message: str) -> None:

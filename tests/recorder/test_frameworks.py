@@ -89,9 +89,10 @@ def trained(directory: Path | None, folder: Path, logged: list[dict[str, float]]
             return loss
 
     class Record(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
-        def on_train_begin(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
+        def on_train_begin(self, _: Any, state: Any, __: Any, optimizer: Any = None, **___: Any) -> None:
             if directory:
-                records.append(Recorder(directory, model, optimizer, on_fail="raise", seq_len=8, batch_size=4))
+                shape = {"seq_len": 8, "batch_size": 4, "requested_steps": state.max_steps}
+                records.append(Recorder(directory, model, optimizer, on_fail="raise", **shape))
                 records[0].__enter__()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
@@ -145,6 +146,7 @@ def test_the_trainer_learns_the_same_and_every_row_is_of_its_own_step(way: str, 
     assert [row["lr"] for row in found] == pytest.approx(RATES)
     assert all(0 < row["wall_ms"] < 600_000 for row in found)
     assert not any("skipped" in row for row in found)
+    assert json.loads((tmp_path / "a" / "run.json").read_text())["requested_steps"] == STEPS
     assert probe(tmp_path / "a")["dispatch"] == ("not-audited" if way == "compiled" else "audited")
 
 

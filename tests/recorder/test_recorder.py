@@ -19,6 +19,7 @@ from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # n
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.recorder.provenance import is_dirty  # noqa: E402
+from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
 
@@ -93,6 +94,16 @@ def test_run_json_binds_the_run_to_process_host_commit_and_devices(tmp_path: Pat
     assert run["host"].startswith("host-")
     assert run["started"].endswith("Z")
     assert run["dirty"] in (True, False, None)
+
+
+@pytest.mark.parametrize(("asked", "ended"), [(PASS, "ended"), (PASS + 1, "early"), (None, "ended")])
+def test_a_loop_that_is_left_before_its_steps_are_done_ended_early(
+    asked: int | None, ended: str, tmp_path: Path
+) -> None:
+    assert len(recorded(tmp_path / "a", requested_steps=asked)) == PASS
+    view = open_run(tmp_path / "a")
+    assert view.facts.get("requested_steps") == asked
+    assert run_end(view.facts, view.events, view.rows).ended == ended
 
 
 def test_a_changed_tree_is_recorded_as_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ def test_a_log_too_short_to_tell_from_noise_is_blocked_unless_its_columns_are_na
         weighed(log, tmp_path, **{"with": {**METRICS, "allow_undecided": ["*"]}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_log_of_the_trainer_itself(every: int, tmp_path: Path) -> None:
     pytest.importorskip("transformers")

@@ -17,6 +17,7 @@ from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
 from weighbridge.limits import Doc, LimitsError, Problem, fields, nearest, read, show
 from weighbridge.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+from weighbridge.quantities.facts import ACCEPTED, ENDED
 
 TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
@@ -229,7 +230,7 @@ def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str
         for key in now:
             if key in was and was[key] != now[key]:
                 yield (section, key), f"{section} {key} was {_shown(was[key])}, is {_shown(now[key])}"
-            elif key not in was and section != "where":  # a further condition only narrows
+            elif key not in was and (section != "where" or _accepts(key, now[key])):
                 yield (section, key), f"{section} {key} is new"
     if old.severity is Severity.REQUIRED and new.severity is not Severity.REQUIRED:
         yield ("severity",), f"was {old.severity}, is {new.severity}"
@@ -254,6 +255,11 @@ def _as_tight(doc: Doc, old: Any, new: Any) -> bool:
     elif isinstance(old, tuple):
         return all(item in new for item in old) if doc.tight == "up" else all(item in old for item in new)
     return bool(new >= old if doc.tight == "up" else new <= old)
+
+
+def _accepts(fact: str, value: object) -> bool:
+    """Return whether a condition lets through what would be held back without it; any other only narrows."""
+    return fact in ACCEPTED and (fact, value) != (ENDED, ENDED)
 
 
 def _shown(value: Any) -> str:

@@ -67,6 +67,9 @@ class Recorder:
     once after each optimizer step. Every `probe_every` steps, the first included, the step is audited: where the
     tensors are, where the ops put their results, what the driver and the kernel say of this process.
 
+    `requested_steps` is how many optimizer steps the run is asked for (a trainer's `max_steps`): with it, a loop that
+    was left before is known to have ended early.
+
     `sampled` says that batches are drawn at random, with replacement: then there are no passes over the corpus, only
     tokens. A loader whose sampler draws so says it by itself.
 
@@ -88,6 +91,7 @@ class Recorder:
         seq_len: int | None = None,
         batch_size: int | None = None,
         vocab: int | None = None,
+        requested_steps: int | None = None,
         seeds: Mapping[str, int] | None = None,
         tokens_of: Callable[[Any], int | None] | None = None,
         sampled: bool = False,
@@ -103,7 +107,7 @@ class Recorder:
         if any((self.directory / name).exists() for name in (RUN, STEPS)):
             raise _taken(self.directory)
         self._model, self._optimizer = model, unwrapped(optimizer)
-        self._requested = requested_device
+        self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or draws_with_replacement(loader or ())
         self._facts = (
             {"vocab": vocab},
@@ -268,7 +272,7 @@ class Recorder:
         model, data = self._facts
         rank, world = rank_and_world(os.environ)
         facts = {
-            "requested_device": self._requested,
+            **_known(self._requested),
             "resolved_device": residency.resolved_device(self._model),
             "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known(model)},
             "data": _known(data),
@@ -398,5 +402,5 @@ def _taken(directory: Path) -> FileExistsError:
     return FileExistsError(f"{directory} holds a run already; record into a new directory")
 
 
-def _known(facts: Mapping[str, int | None]) -> dict[str, int]:
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
