@@ -178,8 +178,8 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if order is None or order.steps < limits.min_steps:
         return blocked("too-few-steps", {"steps": order.steps if order else 0, "needed": limits.min_steps})
     steps, required = rows[STEP], {name: _find(name, rows) for name in limits.required}
-    own = [row.interval for row in required.values() if row and row.samples >= REGULAR and row.interval is not None]
-    offences = list(_order(order, steps, limits, min(own, default=math.inf if required else 1)))
+    cadence = min((row.interval or math.inf for row in required.values() if row), default=math.inf)
+    offences = list(_order(order, steps, limits, cadence))
     for row in rows.values():
         if row is steps or row in required.values():
             offences += _cells(row, steps, order, limits)
@@ -215,7 +215,7 @@ def _order(order: StepOrder, steps: StepColumn, limits: Limits, cadence: float) 
 
     Where two are logged at other intervals, rows of one lie between those of the other, and the step's own is shorter.
     """
-    most = _most(steps, steps, limits) if limits.max_gap is not None else max(_most(steps, steps, limits), cadence)
+    most = max(_most(steps, steps, limits), 0 if limits.max_gap is not None else cadence)
     for code, found, limit, step in (
         ("backward-steps", order.backward_steps, limits.max_backward_steps, order.first_backward_step),
         ("gap", order.largest_gap, most, order.largest_gap_after_step),
