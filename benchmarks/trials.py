@@ -1,7 +1,8 @@
 """CPU time of trials and of canaries beside reading and measuring, on two large checkpoints.
 
-    python benchmarks/trials.py [GIB]
+    python benchmarks/trials.py [GIB] [F32|BF16]
 
+The candidate is the same bytes, the quickest of all to measure, or the same values rounded to BF16.
 Nothing of what is timed is another process: seconds are this one's, of all its threads.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -22,20 +24,27 @@ from weighbridge.binding import Bound
 from weighbridge.model import Contract, Fields, GateDecl, SubjectDecl, SubjectKind
 
 BUDGET = 0.10  # of what reading and measuring cost
-GATES: dict[str, Fields] = {
-    "value-preservation": {"policy": "lossless"},
-    "dtype-preservation": {"policy": "lossless"},
-    "byte-identity": {},
+GATES: dict[str, dict[str, Fields]] = {
+    "F32": {
+        "value-preservation": {"policy": "lossless"},
+        "dtype-preservation": {"policy": "lossless"},
+        "byte-identity": {},
+    },
+    "BF16": {
+        "value-preservation": {"policy": "rounded:BF16"},
+    },
 }
 ROLES = ("source", "candidate")
 WORDS = 1 << 24  # 64 MiB a tensor
 
 
-def write(folder: Path, gib: float) -> None:
+def write(folder: Path, gib: float, dtype: str) -> None:
     chance = np.random.default_rng(7)
     tensors = {f"blk.{at}.weight": chance.standard_normal(WORDS, np.float32) for at in range(int(gib * 16))}
-    for role in ROLES:
-        save_file(tensors, folder / f"{role}.safetensors")
+    save_file(tensors, folder / "source.safetensors")
+    if dtype == "BF16":
+        tensors = {name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in tensors.items()}
+    save_file(tensors, folder / "candidate.safetensors")
 
 
 def timed(spent: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,20 +59,21 @@ def timed(spent: dict[str, float], name: str, function: Callable[..., Any]) -> C
 
 
 def main() -> None:
+    gib, dtype = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0, sys.argv[2] if len(sys.argv) > 2 else "F32"
     spent = {"trials": 0.0, "canaries": 0.0}
     runner.lay_canary = timed(spent, "canaries", runner.lay_canary)
     judging.falsify = timed(spent, "trials", judging.falsify)
     kind = SubjectKind.CHECKPOINT
     gates = tuple(
         GateDecl(id=name, kind=name, title="", subjects={role: role for role in ROLES}, limits=limits)
-        for name, limits in GATES.items()
+        for name, limits in GATES[dtype].items()
     )
     subjects = dict.fromkeys(ROLES, SubjectDecl(kind=kind))
     contract = Contract(id="trials", version="0.0.0", title="", owner="", subjects=subjects, gates=gates)
     on = {gate.id: (judging.DEFAULT,) for gate in gates}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, float(sys.argv[1]) if len(sys.argv) > 1 else 2.0)
+        write(folder, gib, dtype)
         paths = {role: str(folder / f"{role}.safetensors") for role in ROLES}
         bound = [
             Bound(subject=one, instance=judging.DEFAULT, kind=kind, target=path, by_hand=True)
