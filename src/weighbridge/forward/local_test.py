@@ -81,7 +81,8 @@ def local_test(
                     distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation
                 )
                 near.note(point, made, held)
-                audit.is_point(point, held)
+                for tensor in (made, held):  # one of them goes on
+                    audit.is_point(point, tensor)
                 return held
 
         reference.forward(tokens, visit)

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weighbridge.errors import SubjectError
+from weighbridge.forward.widened import unwatched
 
 if TYPE_CHECKING:
     import torch
@@ -31,16 +32,20 @@ class Rows(NamedTuple):
     back: Callable[[torch.Tensor], torch.Tensor]
 
 
-def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, *, heads_first: bool = True) -> Rows | None:
-    """Return a tensor as rows: sequences and tokens first, flattened together, shared, or heads before tokens."""
+def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "maybe") -> Rows | None:
+    """Return a tensor as rows, None where its dimensions say nothing of tokens.
+
+    Sequences and tokens come first, or flattened together, or are shared by all sequences; or, where `heads` come
+    first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last ones of the third dimension.
+    """
     shape = tuple(tensor.shape)
     if len(shape) < 2 or not tensor.numel():
         return None
-    first = (sequences, tokens)
-    if shape[:2] == first or shape[0] == sequences * tokens or shape[:2] == (1, tokens):
-        lead = (1, tokens) if shape[:2] == (1, tokens) else first
+    flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
+    if heads != "yes" and (shape[:2] in ((sequences, tokens), (1, tokens)) or flat):
+        lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
         return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
-    if heads_first and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
+    if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
         turned = tensor[:, :, shape[2] - tokens :].transpose(1, 2)
         form = tuple(turned.shape)
         return Rows(turned.reshape(*form[:2], -1), lambda rows: rows.reshape(form).transpose(1, 2))
@@ -50,30 +55,42 @@ def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, *, heads_first: b
 class Pass:
     """One forward pass under way: its sequences and tokens, and what was seen in it already."""
 
-    def __init__(self, visit: Visit, shape: tuple[int, int], wanted: frozenset[str] | None) -> None:
+    def __init__(
+        self, visit: Visit, shape: tuple[int, int], wanted: frozenset[str] | None, weights: frozenset[int]
+    ) -> None:
         import torch
 
-        self.visit, self.shape, self.wanted = visit, shape, wanted
+        self.visit, self.shape, self.wanted, self.weights = visit, shape, wanted, weights
         self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
         self.calls: dict[str, int] = {}
 
-    def at(self, point: str, tensor: torch.Tensor, *, heads_first: bool = True) -> torch.Tensor | None:
+    def at(self, point: str, tensor: torch.Tensor, heads: str = "maybe") -> torch.Tensor | None:
         """Visit a point, unless it is no row of tokens, not wanted, or the very tensor of an earlier point."""
         known = tensor in self.seen if self.seen is not None else point not in self.wanted  # type: ignore[operator]
-        rows = None if known else as_rows(tensor, *self.shape, heads_first=heads_first)
+        rows = None if known else as_rows(tensor, *self.shape, heads)
         if rows is None:
             return None
         replaced = self.visit(point, rows.tensor)
+        if replaced is not None and point.endswith(".in") and self._own(rows.tensor, tensor):
+            # In place, so that a residual stream which goes on beside this module goes on with the same values.
+            with unwatched():
+                rows.tensor.copy_(replaced)
+            replaced = None
         result = tensor if replaced is None else rows.back(replaced)
         if self.seen is not None:
             self.seen[tensor] = self.seen[result] = True
         return None if replaced is None else result
 
+    def _own(self, rows: torch.Tensor, tensor: torch.Tensor) -> bool:
+        """Return whether rows are a view of a tensor that this pass has made, and no weight."""
+        storage = tensor.untyped_storage().data_ptr()
+        return rows.untyped_storage().data_ptr() == storage and storage not in self.weights and 0 not in tensor.stride()
+
     def within(self, point: str, value: Any, at: int = 0) -> Any:
         """Visit every floating tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
         if _is_tensor(value):
             # Behind the first place, heads before tokens are attention's weights, which not every kernel returns.
-            replaced = self.at(point, value, heads_first=at == 0) if value.is_floating_point() else None
+            replaced = self.at(point, value, "no" if at else "maybe") if value.is_floating_point() else None
             return value if replaced is None else replaced
         if isinstance(value, Mapping):
             found = {key: self.within(_named(point, key, at), item, at) for at, (key, item) in enumerate(value.items())}
@@ -116,6 +133,7 @@ def visited(
     compiled = hasattr(module, "_orig_mod")
     inner: Any = module._orig_mod if compiled else module
     now: list[Pass] = []
+    weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         given = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)
@@ -123,7 +141,7 @@ def visited(
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
         tokens = given.shape[-1] if given.ndim > 1 else given.numel() // sequences
-        now[:] = [Pass(visit, (sequences, tokens), wanted)]
+        now[:] = [Pass(visit, (sequences, tokens), wanted, weights)]
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
@@ -175,7 +193,7 @@ def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Ite
             given = {"query": query, "key": key, "value": value}
             if module in paths:
                 for name, tensor in given.items():
-                    replaced = now[0].at(f"{paths[module]}.{name}.in", tensor)
+                    replaced = now[0].at(f"{paths[module]}.{name}.in", tensor, "yes")
                     if replaced is not None and replaced.shape == tensor.shape:
                         given[name] = replaced
             return function(module, *given.values(), *more, **named)
