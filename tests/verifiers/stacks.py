@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.verifiers.forward_errors import measure
-from weighbridge.views.forward_subject import ModelView, open_model
+from weighbridge.views.model import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
 
@@ -30,11 +31,22 @@ def _specimen() -> Any:
 gpt: Any = _specimen()
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A factory that returns what it was given."""
+
+    stack: object
+
+    def make(self) -> object:
+        return self.stack
+
+    def digest(self, *_others: object) -> Mapping[str, str]:
+        return {}
+
+
 def shown(subject: object) -> ModelView:
     """Put a ready stack on the scale, as if a factory had made it."""
-    view = open_model("ready_made:stack")
-    view._memory.loaded.append(subject)  # type: ignore[arg-type]
-    return view
+    return ModelView(spec="ready_made:stack", source=Ready(subject))
 
 
 def named(factory: str, file: str = "tiny_gpt.py") -> ModelView:

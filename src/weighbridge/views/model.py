@@ -7,7 +7,9 @@ before it is needed, or names one by itself. `hf:DIR` needs none.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,11 +40,11 @@ def open_model(spec: str) -> ModelView:
     return ModelView(spec=spec, source=Factory.named(spec))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Runs:
     """What a model was asked for already, shared by all views of it: the stack that was made, and its traces."""
 
-    folder: tempfile.TemporaryDirectory[str] | None = None
+    folder: Path | None = None
     made: Stack | Torch | Unmeasured | None = None
     checkpoint: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
@@ -52,8 +54,9 @@ class Runs:
     def path(self, name: str) -> Path:
         """Return the path of a trace to be written; it is gone when no view is left."""
         if self.folder is None:
-            self.folder = tempfile.TemporaryDirectory(prefix="weighbridge-trace-")
-        return Path(self.folder.name) / name
+            self.folder = Path(tempfile.mkdtemp(prefix="weighbridge-trace-"))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        return self.folder / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
