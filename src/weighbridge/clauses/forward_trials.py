@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from weighbridge.clauses.faults import in_rows, without_all_of_a_glob
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_rows
-from weighbridge.clauses.local_errors import Limits
+from weighbridge.clauses.local_errors import Limits, among
 from weighbridge.model import Outcome
 from weighbridge.quantities.forward import ForwardError, LocalError
 
@@ -35,16 +34,14 @@ Change = Callable[[ForwardError, Limits], ForwardError | None]
 def _breaks(
     name: str, code: str, change: Change | None = None, why: str = "no point", **fields: Any
 ) -> Falsifier[Limits]:
-    """Return the falsifier that changes rows, or puts these fields into all of them."""
-    return in_rows(
-        name,
-        code,
-        "points",
-        ForwardError,
-        change or (lambda row, _: replace(row, **fields)),
-        why=why,
-        outcome=CODES[code],
-    )
+    """Return the falsifier that changes the rows that are compared, or puts these fields into all of them."""
+
+    def changed(row: ForwardError, limits: Limits) -> ForwardError | None:
+        if not among(row.point, limits.points):
+            return None
+        return change(row, limits) if change else replace(row, **fields)
+
+    return in_rows(name, code, "points", ForwardError, changed, why=why, outcome=CODES[code])
 
 
 def _run(name: str, code: str, asked: str = "", **fields: Any) -> Falsifier[Limits]:
@@ -58,22 +55,22 @@ def _run(name: str, code: str, asked: str = "", **fields: Any) -> Falsifier[Limi
 
 def _misnamed(name: str, form: str) -> Falsifier[Limits]:
     def change(row: ForwardError, limits: Limits) -> ForwardError | None:
-        return replace(row, point=form.format(row.point)) if row.point in limits.required else None
+        other = form.format(row.point)
+        return replace(row, point=other) if row.point in limits.required and among(other, limits.points) else None
 
     return _breaks(name, "missing-required", change, "the contract requires no such point")
 
 
 def _other_weights(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Let a weight differ, as told at these places."""
-    rows, wanted = (
-        rows_of(evidence, "points", ForwardError),
-        any(fnmatchcase("weight", glob) for glob in limits.other_weights),
-    )
-    if wanted or not {row.point for row in rows}.intersection(places):
+    rows = list(rows_of(evidence, "points", ForwardError))
+    told = [at for at, row in enumerate(rows) if row.point in places and among(row.point, limits.points)]
+    if among("weight", limits.other_weights) or not told:
         return NotApplicable("the contract lets every weight differ")
-    told = [replace(row.run, weights=replace(row.run.weights, differing=("weight",))) for row in rows]
-    changed = [replace(row, run=run) if row.point in places else row for row, run in zip(rows, told, strict=True)]
-    return Damage(with_rows(evidence, "points", changed), frozenset({"weight"}))
+    for at in told:
+        run = rows[at].run
+        rows[at] = replace(rows[at], run=replace(run, weights=replace(run.weights, differing=("weight",))))
+    return Damage(with_rows(evidence, "points", rows), frozenset({"weight"}))
 
 
 def _not_compared(row: ForwardError, limits: Limits) -> ForwardError | None:

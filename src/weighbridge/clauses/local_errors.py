@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from weighbridge.clauses.faults import Injected, RowsFault, Way
@@ -17,6 +18,12 @@ from weighbridge.limits import Doc
 from weighbridge.quantities.forward import ForwardError, LocalError
 
 POINT = r"[A-Za-z][A-Za-z0-9_.*?]*"
+
+
+def among(name: str, globs: Sequence[str]) -> bool:
+    """Return whether any glob names this."""
+    return any(fnmatchcase(name, glob) for glob in globs)
+
 
 # --- How what a limit bounds is moved ---------------------------------------------------------------------------------
 
@@ -62,16 +69,20 @@ def _noisy(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | N
     return changed if row.truth_norm else None
 
 
+def _of_elements(row: ForwardError, _limits: Limits, elements: int) -> ForwardError:
+    return replace(row, elements=elements)
+
+
 @dataclass(frozen=True, slots=True)
 class Silence:
     """Fault of the number of points that carry a signal: the others agree on zeros."""
 
     def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
+        self, evidence: Evidence, _held: Any, limits: Limits, value: Any, _places: Sequence[str]
     ) -> Iterator[Injected]:
         """Yield the points with so many left that carry a signal."""
         rows = list(rows_of(evidence, "points", ForwardError))
-        telling = [at for at, row in enumerate(rows) if row.truth_norm]
+        telling = [at for at, row in enumerate(rows) if row.truth_norm and among(row.point, limits.points)]
         for at in telling[value:]:
             rows[at] = replace(rows[at], truth_norm=0.0, candidate_error=0.0)
         yield Injected("too few", "nothing-compared", with_rows(evidence, "points", rows))
@@ -81,7 +92,12 @@ Change = Callable[[ForwardError, Any, Any], ForwardError | None]
 
 
 def _moved(code: str, *changes: tuple[str, Change]) -> RowsFault[ForwardError]:
-    return RowsFault(need="points", row=ForwardError, ways=tuple(Way(name, code, change) for name, change in changes))
+    ways = tuple(Way(name, code, _where_compared(change)) for name, change in changes)
+    return RowsFault(need="points", row=ForwardError, ways=ways)
+
+
+def _where_compared(change: Change) -> Change:
+    return lambda row, limits, value: change(row, limits, value) if among(row.point, limits.points) else None
 
 
 def _in_run(code: str, column: str) -> RowsFault[ForwardError]:
@@ -93,8 +109,8 @@ def _demand(text: str, least: int, most: int, fault: object) -> Doc:
     return Doc(text, ge=least, le=most, tight="up", must="at least", fault=fault, comes_to="BLOCKED")
 
 
-def _bound(text: str, most: float, *faults: tuple[str, Change], unit: str = "") -> Doc:
-    return Doc(text, gt=0, le=most, tight="down", must="at most", unit=unit, fault=_moved("diverged", *faults))
+def _bound(text: str, above: float, most: float, *faults: tuple[str, Change], unit: str = "") -> Doc:
+    return Doc(text, gt=above, le=most, tight="down", must="at most", unit=unit, fault=_moved("diverged", *faults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +118,20 @@ class Limits:
     """How far a candidate may lie from the truth, and how much must have been looked at."""
 
     ratio: Annotated[
-        float, _bound("times the trusted run's error at the point", 10, ("beyond", _beyond_ratio("all")))
+        float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", _beyond_ratio("all")))
     ] = 2.5
     floor_u: Annotated[
         float,
-        _bound("the least limit, in units of the dtype's roundoff", 10, ("beyond", _beyond_floor("all")), unit="u"),
+        _bound("the least limit, in units of the dtype's roundoff", 0, 10, ("beyond", _beyond_floor("all")), unit="u"),
     ] = 1.25
     tail_ratio: Annotated[
         float,
-        _bound("times the trusted run's error over its worst token or channel", 10,
+        _bound("times the trusted run's error over its worst token or channel", 1, 10,
                ("token", _beyond_ratio("token")), ("channel", _beyond_ratio("channel"))),
     ] = 3.0  # fmt: skip
     tail_floor_u: Annotated[
         float,
-        _bound("the least limit of the worst token or channel", 50,
+        _bound("the least limit of the worst token or channel", 0, 50,
                ("token", _beyond_floor("token")), ("channel", _beyond_floor("channel")), unit="u"),
     ] = 8.0  # fmt: skip
     max_limit: Annotated[
@@ -149,7 +165,7 @@ class Limits:
     min_elements: Annotated[
         int,
         _demand("finite elements compared at a point", 1, 10**12,
-                _moved("too-few-elements", ("beyond", lambda row, _, value: replace(row, elements=value)))),
+                _moved("too-few-elements", ("beyond", _of_elements))),
     ] = 1  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from weighbridge.clauses.forward_trials import CODES, FALSIFIERS
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
-from weighbridge.clauses.local_errors import Limits, allowed, detectable, known, or_nan, share_of
+from weighbridge.clauses.local_errors import Limits, allowed, among, detectable, known, or_nan, share_of
 from weighbridge.limits import plain
 from weighbridge.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.quantities.forward import ForwardError
@@ -137,12 +137,12 @@ def _another_basis(rows: Sequence[ForwardError], over: Mapping[str, str]) -> boo
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return FAIL where a step is not what the reference computes there, led by the first such point in order."""
     everything = sorted(rows_of(evidence, "points", ForwardError), key=lambda row: row.order)
-    rows = [row for row in everything if _among(row.point, limits.points)]
+    rows = [row for row in everything if among(row.point, limits.points)]
     telling = [row for row in rows if row.truth_norm]
     counts: Fields = {"compared": len(telling), "points": len(rows), "min_points": limits.min_points}
     idle = [glob for glob in limits.points if not any(fnmatchcase(row.point, glob) for row in rows)]
-    if rows and idle:
-        return blocked("names-nothing", {**counts, "globs": ", ".join(idle)})
+    if not rows or idle:
+        return blocked("names-nothing" if rows else "nothing-compared", {**counts, "globs": ", ".join(idle)})
     for row in rows:
         if code := _unfit(row, limits):
             return _doubted(code, [row], rows, limits)
@@ -161,10 +161,6 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     return _within(rows, telling, limits)
 
 
-def _among(name: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
-
-
 def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) -> str:
     """Return why a step that is in order still is not what the candidate is said to be: noise, or another dtype."""
     first = next((one.point for one in rows if one.noise), "")
@@ -177,7 +173,7 @@ def _not_as_said(row: ForwardError, rows: Sequence[ForwardError], limits: Limits
 
 def _offences(rows: Sequence[ForwardError], over: Mapping[str, str], found: Sorted, limits: Limits) -> list[Offence]:
     weights = dict.fromkeys(name for row in rows for name in row.run.weights.differing)
-    differing = [name for name in weights if not _among(name, limits.other_weights)]
+    differing = [name for name in weights if not among(name, limits.other_weights)]
     offences = [Offence(place=name, code="weights-differ", figures={"differing": len(differing)}) for name in differing]
     for row in rows:
         code = over.get(row.point, "")
@@ -254,6 +250,7 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
     figures |= {"dtype": row.run.dtype, "trusted_error": row.trusted.all}
     if known(row.candidate) and known(row.trusted):
         share, over = share_of(row, limits)
+        over = "all" if code == "too-coarse" else over
         limit = getattr(allowed(row, limits), over)
         ratio, floor = (limits.ratio, limits.floor_u) if over == "all" else (limits.tail_ratio, limits.tail_floor_u)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}

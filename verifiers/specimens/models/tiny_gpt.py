@@ -235,8 +235,9 @@ class KeptNorm(Norm):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise, and return what was kept."""
-        self.kept.copy_(super().forward(x))
-        return self.kept.clone()
+        kept = self.kept[: x.shape[0]]
+        kept.copy_(super().forward(x))
+        return kept.clone()
 
 
 def kept_in_float32() -> Torch:
