@@ -44,7 +44,8 @@ class Audit:
 def widened() -> Iterator[Audit]:
     """Compute every operation inside the block in float64: its arguments, the dtypes that it asks for, its factories.
 
-    An operation that writes into a tensor below float64 that was there before is not widened, but counted as lower.
+    An operation that writes into a tensor below float64 that was there before is not widened, but counted as lower. A
+    view stays one of the same memory, so that what is written through it is not lost; what reads it is widened.
     """
     import torch
     from torch.utils import _pytree
@@ -62,7 +63,7 @@ def widened() -> Iterator[Audit]:
     def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])
-        if not in_place:
+        if not in_place and not func.is_view:
             args, kwargs = _pytree.tree_map(wide, (args, kwargs))
         result = func(*args, **(kwargs or {}))
         made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -83,7 +84,7 @@ def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.
     """Count an operation, and note from which points its results were made."""
     floating = [leaf for leaf in made if leaf.is_floating_point() or leaf.is_complex()]
     names = [str(leaf.dtype).removeprefix("torch.") for leaf in floating]
-    below = [name for name in names if name not in ("float64", "complex128")]
+    below = [name for name in names if name not in ("float64", "complex128") and not func.is_view]
     audit.operations += bool(floating)
     if below or in_place:
         audit.lower += 1
