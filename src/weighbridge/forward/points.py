@@ -105,7 +105,13 @@ class Pass:
 
     def call(self, path: str) -> str:
         """Return the path of a module, with the number of its call where it is not the first in this pass."""
-        self.calls[path] = number = self.calls.get(path, 0) + 1
+        name = self.ahead(path)
+        self.calls[path] = self.calls.get(path, 0) + 1
+        return name
+
+    def ahead(self, path: str) -> str:
+        """Return the path of a module that is about to run, with the number of the call."""
+        number = self.calls.get(path, 0) + 1
         return path if number == 1 else f"{path}.call{number}"
 
 
@@ -155,7 +161,7 @@ def visited(
             at = next((n for n, one in enumerate(args) if _is_tensor(one) and one.is_floating_point()), None)
             key = next((k for k, one in kwargs.items() if _is_tensor(one) and one.is_floating_point()), None)
             given = args[at] if at is not None else kwargs[key] if key is not None else None
-            replaced = None if given is None else now[0].at(f"{path}.in", given)
+            replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
             if replaced is None:
                 return None
             if at is not None:

@@ -69,11 +69,11 @@ class Stack:
         """Run it forward, and write a trace."""
         import numpy as np
 
-        writer = TraceWriter(path)
-        for point, values in self.run(tokens).items():
-            array = np.ascontiguousarray(values)
-            writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
-        return _closed(writer, self, tokens, self.observed)
+        with TraceWriter(path) as writer:
+            for point, values in self.run(tokens).items():
+                array = np.ascontiguousarray(values)
+                writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
+            return _closed(writer, self, tokens, self.observed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +135,24 @@ class Torch:
 
     def capture(self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None) -> Trace:
         """Run it forward, and write a trace of all points, or of those wanted."""
-        writer, devices = TraceWriter(path), set()
+        devices: set[str] = set()
         held: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
 
-        def keep(point: str, rows: torch.Tensor) -> None:
-            if compiled:  # to write a file would break the graph
-                held.append((point, rows.detach().clone()))
-                return
+        def write(point: str, rows: torch.Tensor) -> None:
             devices.add(rows.device.type)
             writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
 
+        def keep(point: str, rows: torch.Tensor) -> None:  # to write a file would break the graph
+            held.append((point, rows.detach().clone()))
+
         if compiled and wanted is None:
             wanted = self.points(tokens)
-        self.forward(tokens, keep, wanted)
-        for point, rows in held:
-            devices.add(rows.device.type)
-            writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
-        return _closed(writer, self, tokens, "+".join(sorted(devices)))
+        with TraceWriter(path) as writer:
+            self.forward(tokens, keep if compiled else write, wanted)
+            for point, rows in held:
+                write(point, rows)
+            return _closed(writer, self, tokens, "+".join(sorted(devices)))
 
     def points(self, tokens: Tokens) -> frozenset[str]:
         """Return the ids of its points, in a pass of its own."""

@@ -222,6 +222,12 @@ class TraceWriter:
         self._file = self.path.open("w+b")
         self._file.seek(RESERVED)
 
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._file.close()
+
     def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Append values `[sequences, tokens, channels]` of a point, given as contiguous bytes."""
         check_point(point)
