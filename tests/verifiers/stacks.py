@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.clauses.local_errors import Limits
+from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.gates.forward_parity import judge
 from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of

@@ -25,7 +25,6 @@ from weighbridge.limits import Doc, LimitsError, plain, read
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 KEY = "weighbridge.trace"
