@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.comparison.casts import numpy_dtype
@@ -221,7 +221,7 @@ class TraceWriter:
         self._file = self.path.open("w+b")
         self._file.seek(RESERVED)
 
-    def __enter__(self) -> TraceWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_raised: object) -> None:
