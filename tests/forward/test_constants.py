@@ -1,4 +1,4 @@
-"""Computed constants: those that were rounded once are told, what merely looks round is not, and the rest is rebuilt."""
+"""Computed constants: those once rounded are told, what merely looks round is not, and the rest is rebuilt."""
 
 from __future__ import annotations
 
