@@ -55,7 +55,7 @@ class Bound:
 
                 return open_command(self.target)
             case SubjectKind.MODEL:
-                from weighbridge.views.forward_subject import open_model
+                from weighbridge.views.model_view import open_model
 
                 return open_model(self.target)
             case SubjectKind.TRACE:

@@ -9,17 +9,17 @@ Examples:
         says: "…"
 
 `with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place away, and
-`"*"` stands for every place that is there. A record gives fields over the typical record. A series has the name of its
-column (`at`), its `values` and their `steps` (from 0 on without them); a whole number as key is a step whose value is
-another, or is taken away with `null`. A need that is `null` has nothing in it. `says` are the exact words, demanded of
-one example a code.
+`"*"` stands for every place that is there; of a field that is a record itself, only what is named changes. A record
+gives fields over the typical record. A series has the name of its column (`at`), its `values` and their `steps` (from 0
+on without them); a whole number as key is a step whose value is another, or is taken away with `null`. A need that is
+`null` has nothing in it. `says` are the exact words, demanded of one example a code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_type_hints
 
 from weighbridge.canonical import build
 from weighbridge.cards import GateCard
@@ -115,4 +115,11 @@ def _series(body: Mapping[str, Any]) -> Series:
 
 
 def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
-    return build(known.row, plain({**known.typical(), **body}))
+    return build(known.row, _changed(plain(known.typical()), body, known.row))
+
+
+def _changed(fields: Mapping[str, Any], body: Mapping[str, Any], cls: Any) -> dict[str, Any]:
+    """Return fields with some changed; of a field that is a dataclass, only what is named."""
+    hints = get_type_hints(cls)
+    within = {key for key, value in body.items() if is_dataclass(hints.get(key)) and isinstance(value, Mapping)}
+    return {**fields, **body, **{key: _changed(fields[key], body[key], hints[key]) for key in within}}

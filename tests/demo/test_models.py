@@ -55,25 +55,18 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_numpy_backend_gives_pytorchs_logits_and_every_capture_point(imported: Path) -> None:
-    assert imported.is_dir()
-    candidate = models.numpy_backend().prepare("float32", "bfloat16")(models.tokens())
-    trusted = models.reference().prepare("float32", "bfloat16")(models.tokens())
-    assert set(candidate) == set(trusted) == set(models.taps())
-    for name, point in trusted.items():
-        np.testing.assert_allclose(candidate[name].values, point.values, rtol=0, atol=1e-5, err_msg=name)
+    candidate = models.numpy_backend().run(models.tokens())
+    trusted = models.reference().capture(models.tokens(), imported / "reference.trace")
+    assert set(candidate) == set(trusted.facts.order) == set(models.taps())
+    for name in trusted.facts.order:
+        np.testing.assert_allclose(candidate[name], trusted.stored(name), rtol=0, atol=1e-5, err_msg=name)
 
 
 def test_the_backend_without_a_bias_differs_first_at_the_queries_of_layer_1(imported: Path) -> None:
     assert imported.is_dir()
-    whole = models.numpy_backend().prepare("float32", "bfloat16")(models.tokens())
-    broken = models.numpy_backend_without_a_bias().prepare("float32", "bfloat16")(models.tokens())
-    parted = [name for name in models.taps() if not np.array_equal(whole[name].values, broken[name].values)]
+    whole = models.numpy_backend().run(models.tokens())
+    broken = models.numpy_backend_without_a_bias().run(models.tokens())
+    parted = [name for name in models.taps() if not np.array_equal(whole[name], broken[name])]
     assert parted[0] == "L1.attn.q.post_bias"
     assert "L2.resid_out" in parted
     assert "L1.attn.k.post_bias" not in parted
-
-
-def test_the_backend_offers_float32_alone(imported: Path) -> None:
-    assert imported.is_dir()
-    with pytest.raises(NotImplementedError, match="in float32, not in bfloat16"):
-        models.numpy_backend().prepare("bfloat16", "bfloat16")

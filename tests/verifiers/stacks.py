@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weighbridge.clauses.local_errors import Limits
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.gates.forward_parity import Limits, judge
+from weighbridge.gates.forward_parity import judge
 from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.verifiers.forward_errors import measure
-from weighbridge.views.forward_subject import ModelView, open_model
+from weighbridge.views.model_view import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
 
@@ -30,11 +32,22 @@ def _specimen() -> Any:
 gpt: Any = _specimen()
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A factory that returns what it was given."""
+
+    stack: object
+
+    def make(self) -> object:
+        return self.stack
+
+    def digest(self, *_others: object) -> Mapping[str, str]:
+        return {}
+
+
 def shown(subject: object) -> ModelView:
     """Put a ready stack on the scale, as if a factory had made it."""
-    view = open_model("ready_made:stack")
-    view._memory.loaded.append(subject)  # type: ignore[arg-type]
-    return view
+    return ModelView(spec="ready_made:stack", source=Ready(subject))
 
 
 def named(factory: str, file: str = "tiny_gpt.py") -> ModelView:
@@ -53,6 +66,10 @@ def rows(found: Measurement) -> Mapping[str, ForwardError]:
     return {row.point: row for row in rows_of(found, ForwardError)}
 
 
-def weighed(candidate: object, dtype: str = "float32") -> Verdict:
+REFERENCE = named("reference")  # its runs are kept, so that each is made once for all tests
+
+
+def weighed(candidate: object, dtype: str = "float32", **limits: Any) -> Verdict:
+    """Judge a candidate; what a test changed in its weights stands for a bug in its operations, unless it says so."""
     view = candidate if isinstance(candidate, ModelView) else shown(gpt.forward(candidate, dtype))
-    return judge({"points": measured(named("reference"), view)}, Limits())
+    return judge({"points": measured(REFERENCE, view)}, Limits(**{"other_weights": ("*",), **limits}))

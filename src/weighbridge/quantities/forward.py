@@ -17,51 +17,122 @@ class Weights:
     candidate_digest: Annotated[str, Doc("digest of the candidate's weights, empty where it names none")]
     of: Annotated[int, Doc("names on either side")]
     on_both_sides: Annotated[int, Doc("names on both sides; the others cannot be compared")]
-    differing: Annotated[int, Doc("names on both sides whose bytes differ")]
-    first_differing: Annotated[str, Doc("the first of them, empty where there is none")]
+    differing: Annotated[tuple[str, ...], Doc("names on both sides whose bytes differ")]
 
 
-NO_WEIGHTS = Weights(reference_digest="", candidate_digest="", of=0, on_both_sides=0, differing=0, first_differing="")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the last point, the logits, differs from the trusted run's; None where it is none over a vocabulary."""
+
+    point: Annotated[str, Doc("the point that was taken for the logits")]
+    kl_mean: Annotated[float | None, Doc("mean over tokens of KL(trusted run ‖ candidate)", unit="nats")]
+    kl_max: Annotated[float | None, Doc("the largest of them", unit="nats")]
+    flips: Annotated[int, Doc("tokens whose most likely next token is another")]
+    of: Annotated[int, Doc("tokens compared")]
+    widest_flip: Annotated[
+        float | None, Doc("the largest lead, in the trusted run, of a most likely token that changed", unit="logits")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardRun:
+    """What is the same at every point of one comparison."""
+
+    dtype: Annotated[str, Doc("what the candidate computes in")]
+    u: Annotated[float, Doc("unit roundoff of that dtype")]
+    stack: Annotated[str, Doc("what the candidate is")]
+    device: Annotated[str, Doc("where the candidate's values lay; where it was asked to compute, if it cannot tell")]
+    weights: Annotated[Weights, Doc("how both sides' weights compare")]
+    sequences: Annotated[int, Doc("different sequences")]
+    tokens: Annotated[int, Doc("tokens of each sequence")]
+    distinct_tokens: Annotated[int, Doc("fewest different tokens of a sequence")]
+    inputs_digest: Annotated[str, Doc("digest of the token sequences")]
+    audited_ops: Annotated[int, Doc("operations of the float64 pass that were audited")]
+    lower_ops: Annotated[int, Doc("of them, those that were computed below float64")]
+    first_lower_op: Annotated[str, Doc("the first of those, empty where there is none")]
+    constants: Annotated[int, Doc("computed floating constants of the reference")]
+    rebuilt_constants: Annotated[int, Doc("of them, made again in float64")]
+    rounded_constants: Annotated[int, Doc("of them, those that only a lower precision than float32 could have made")]
+    first_rounded_constant: Annotated[str, Doc("the first of those and what it was rounded to, empty where none")]
+    repeated: Annotated[bool, Doc("whether the candidate was run twice; a trace may stand for one run")]
+    outcome: Annotated[Outcome, Doc("how the logits differ from the trusted run's")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalError:
+    """How far values lie from what float64 makes of the values captured before them.
+
+    Over the elements that are finite on both sides; None where the truth is all zeros or nothing was captured.
+    """
+
+    all: Annotated[float | None, Doc("over all elements", unit="relative L2")]
+    token: Annotated[float | None, Doc("over the channels of the worst token", unit="relative L2")]
+    channel: Annotated[float | None, Doc("over the tokens of the worst channel", unit="relative L2")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """What relates the captured values to those made there, with the least left over."""
+
+    name: Annotated[
+        str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual`, `shift`; empty where none")
+    ]
+    to: Annotated[str, Doc("the weight, point or factor that it is told by; empty where there is none")]
+    left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
+
+
+NO_WEIGHTS = Weights(reference_digest="", candidate_digest="", of=39, on_both_sides=39, differing=())
+NO_OUTCOME = Outcome(point="logits", kl_mean=1e-12, kl_max=1e-11, flips=0, of=96, widest_flip=None)
+NO_RELATION = Relation(name="", to="", left=None)
+SMALL = LocalError(all=1e-7, token=3e-7, channel=3e-7)
+TYPICAL_RUN = ForwardRun(
+    dtype="float32", u=2.0**-24, stack="torch", device="cpu", weights=NO_WEIGHTS, sequences=4, tokens=24,
+    distinct_tokens=20, inputs_digest="00", audited_ops=533, lower_ops=0, first_lower_op="", constants=0,
+    rebuilt_constants=0, rounded_constants=0, first_rounded_constant="", repeated=True, outcome=NO_OUTCOME,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardError:
-    """How far a candidate lies from float64 truth at one capture point; the first fields are the same at every point.
-
-    Errors are over the elements that are finite on both sides; None where one could not be computed.
-    """
+    """How far a candidate lies from float64 truth at one capture point, and how far a trusted run in its dtype does."""
 
     point: Annotated[str, Doc("id of the capture point", typical="logits")]
     order: Annotated[int, Doc("place in the order of computing", typical=0)]
-    dtype: Annotated[str, Doc("what the candidate computes in", typical="float32")]
-    u: Annotated[float, Doc("unit roundoff of that dtype", typical=2.0**-24)]
-    weights: Annotated[Weights, Doc("how both sides' weights compare", typical=NO_WEIGHTS)]
-    sequences: Annotated[int, Doc("different sequences", typical=4)]
-    tokens: Annotated[int, Doc("tokens of each sequence", typical=24)]
-    distinct_tokens: Annotated[int, Doc("fewest different tokens of a sequence", typical=20)]
-    inputs_digest: Annotated[str, Doc("digest of the token sequences", typical="00")]
-    audited_ops: Annotated[int, Doc("operations of the truth that were audited", typical=533)]
-    lower_ops: Annotated[int, Doc("of them, those that touched a lower float than float64", typical=0)]
-    first_lower_op: Annotated[str, Doc("the first of those, empty where there is none", typical="")]
-    rounded_constants: Annotated[int, Doc("computed constants that were rounded before", typical=0)]
-    first_rounded_constant: Annotated[str, Doc("the first of those, empty where there is none", typical="")]
+    run: Annotated[ForwardRun, Doc("what is the same at every point", typical=TYPICAL_RUN)]
     reference_shape: Annotated[
         tuple[int, ...] | None, Doc("shape in the reference, null where it was not captured", typical=(4, 24, 64))
     ]
     candidate_shape: Annotated[
         tuple[int, ...] | None, Doc("shape in the candidate, null where it was not captured", typical=(4, 24, 64))
     ]
-    device: Annotated[str, Doc("where the candidate computed it", typical="cpu")]
+    made_from: Annotated[
+        tuple[str, ...], Doc("the points that its values are made from, each as the candidate holds it", typical=())
+    ]
     held_as: Annotated[str, Doc("dtype that the candidate holds it in", typical="float32")]
+    trusted_held_as: Annotated[str, Doc("dtype that the trusted run holds it in", typical="float32")]
     elements: Annotated[int, Doc("elements that are finite on both sides", typical=6144)]
     truth_norm: Annotated[float | None, Doc("L2 norm of the truth", typical=80.0)]
     candidate_error: Annotated[float | None, Doc("L2 distance of the candidate from the truth", typical=1e-5)]
-    rl2_candidate: Annotated[float | None, Doc("that, relative to the truth", unit="relative L2", typical=1.5e-7)]
-    rl2_reference: Annotated[
-        float | None, Doc("the same of a trusted run in the candidate's dtype", unit="relative L2", typical=1e-7)
+    candidate: Annotated[LocalError, Doc("the candidate's error", typical=SMALL)]
+    trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
+    worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]
+    worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]
+    candidate_end_to_end: Annotated[
+        float | None,
+        Doc("distance from a pass in which nothing is replaced, first sequence", unit="relative L2", typical=5e-7),
     ]
+    trusted_end_to_end: Annotated[
+        float | None, Doc("the same of the trusted run", unit="relative L2", typical=5e-7)
+    ]  # fmt: skip
+    equal_share: Annotated[
+        float | None, Doc("share of the elements whose bits are the trusted run's", typical=0.5)
+    ]  # fmt: skip
+    noise: Annotated[
+        float | None, Doc("distance of the candidate's second run from its first", unit="relative L2", typical=0.0)
+    ]
+    relation: Annotated[Relation, Doc("what relates its values to those made there", typical=NO_RELATION)]
     nonfinite_candidate: Annotated[
-        int, Doc("elements that are finite, NaN or infinite in the candidate and otherwise in the truth", typical=0)
+        int, Doc("elements that are NaN in the candidate, or finite or infinite otherwise than the truth", typical=0)
     ]
     nonfinite_reference: Annotated[
         int, Doc("the same of the trusted run, and elements of the truth that are NaN", typical=0)

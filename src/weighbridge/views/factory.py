@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from weighbridge.errors import SubjectError
+from weighbridge.forward.stacks import has_cuda
 from weighbridge.limits import nearest
 from weighbridge.storage.local_files import is_file
 
@@ -110,9 +111,3 @@ def _from_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def has_cuda() -> bool | None:
-    """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
-    torch = sys.modules.get("torch")
-    return None if torch is None else bool(torch.cuda.is_available())

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from weighbridge.views.torch_forward import TorchForward
+from weighbridge.forward.stacks import Torch
 
 VOCAB, WIDTH, HEADS, LAYERS, SEQUENCES, LENGTH = 96, 64, 4, 3, 4, 24
 HEAD = WIDTH // HEADS
@@ -50,7 +50,7 @@ class Rotary(nn.Module):
         self.register_buffer("frequencies", 10_000.0**-steps, persistent=False)
 
     def angles(self, x: torch.Tensor) -> torch.Tensor:
-        """Give the angles `[tokens, head / 2]`, at least in float32."""
+        """Return the angles `[tokens, head / 2]`, at least in float32."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         positions = torch.arange(x.shape[1], device=x.device).to(dtype)
         return positions[:, None] * self.frequencies.to(dtype)[None, :]
@@ -182,32 +182,32 @@ def seeded(module: TinyGPT) -> TinyGPT:
 
 
 def tokens() -> list[list[int]]:
-    """Give four different sequences of 24 tokens."""
+    """Return four different sequences of 24 tokens."""
     return [[(7 + 31 * row + 5 * n + n * n * (row + 1)) % VOCAB for n in range(LENGTH)] for row in range(SEQUENCES)]
 
 
-def forward(module: TinyGPT, dtype: str = "float32") -> TorchForward:
+def forward(module: TinyGPT, dtype: str = "float32") -> Torch:
     """Wrap a stack with its capture points and inputs."""
-    return TorchForward(module=module, taps=TAPS, tokens=tokens(), dtype=dtype, keep_constants=True)
+    return Torch(module=module, taps=TAPS, tokens=tokens(), dtype=dtype)
 
 
-def reference() -> TorchForward:
-    """Give the plain stack."""
+def reference() -> Torch:
+    """Return the plain stack."""
     return forward(seeded(TinyGPT()))
 
 
-def fused() -> TorchForward:
-    """Give the fused stack in float32."""
+def fused() -> Torch:
+    """Return the fused stack in float32."""
     return forward(seeded(TinyGPT(FusedAttention, FusedNorm)))
 
 
-def fused_bfloat16() -> TorchForward:
-    """Give the fused stack in bfloat16."""
+def fused_bfloat16() -> Torch:
+    """Return the fused stack in bfloat16."""
     return forward(seeded(TinyGPT(FusedAttention, FusedNorm)), "bfloat16")
 
 
-def bias_dropped() -> TorchForward:
-    """Give the fused stack with the q bias of the second layer lost."""
+def bias_dropped() -> Torch:
+    """Return the fused stack with the q bias of the second layer lost."""
     module = seeded(TinyGPT(FusedAttention, FusedNorm))
     nn.init.zeros_(module.layers[1].attn.q.bias)
     return forward(module)
@@ -221,21 +221,40 @@ class Float32Norm(Norm):
         return super().forward(x.float()).to(x.dtype)
 
 
-def hidden_float32() -> TorchForward:
-    """Give a reference whose norms are float32 even in a float64 run."""
+def float32_norms() -> Torch:
+    """Return a reference whose norms go through float32; widened, they do not."""
     return forward(seeded(TinyGPT(Attention, Float32Norm)))
 
 
-def rounded_frequencies() -> TorchForward:
-    """Give a reference that was once cast to bfloat16 and back: its rotary frequencies stay rounded."""
+class KeptNorm(Norm):
+    """A norm that writes what it made into memory of its own, which stays in float32 whatever is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(SEQUENCES, LENGTH, WIDTH), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise, and return what was kept."""
+        kept = self.kept[: x.shape[0]]
+        kept.copy_(super().forward(x))
+        return kept.clone()
+
+
+def kept_in_float32() -> Torch:
+    """Return a reference whose norms write into float32 memory, which cannot be widened."""
+    return forward(seeded(TinyGPT(Attention, KeptNorm)))
+
+
+def rounded_frequencies() -> Torch:
+    """Return a reference that was once cast to bfloat16 and back: its rotary frequencies stay rounded."""
     return forward(seeded(TinyGPT().to(torch.bfloat16).to(torch.float32)))
 
 
-def one_token() -> TorchForward:
-    """Give the plain stack with inputs of one token."""
-    return TorchForward(module=seeded(TinyGPT()), taps=TAPS, tokens=[[1], [2]], keep_constants=True)
+def one_token() -> Torch:
+    """Return the plain stack with inputs of one token."""
+    return Torch(module=seeded(TinyGPT()), taps=TAPS, tokens=[[1], [2]])
 
 
-def stateless_point() -> TorchForward:
-    """Give the plain stack with a point named `q`, which may be before or after the bias."""
-    return TorchForward(module=seeded(TinyGPT()), taps={"q": "layers.0.attn.q"}, tokens=tokens())
+def stateless_point() -> Torch:
+    """Return the plain stack with a point named `q`, which may be before or after the bias."""
+    return Torch(module=seeded(TinyGPT()), taps={"q": "layers.0.attn.q"}, tokens=tokens())

@@ -1,24 +1,21 @@
 """Specimen for forward parity: the tiny GPT of `tiny_gpt.py` computed by a stack that is not PyTorch.
 
-It shows how a foreign stack becomes a `ForwardSubject`: it computes in float32 by NumPy alone and hands over what it
-held at each point. Only the weights come from the other file, which needs torch.
+It shows how a foreign stack becomes a candidate: it computes in float32 by NumPy alone and returns what it held at each
+point. Only the weights come from the other file, which needs torch.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import ml_dtypes
 import numpy as np
 import tiny_gpt
 from numpy.typing import NDArray
 
-from weighbridge.views.forward_subject import Captured, Forward, Tokens
+from weighbridge.forward.stacks import Stack, Tokens
 
 Array = NDArray[np.float32]
-STORAGE = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,19 @@ class Pass:
     """One forward pass under way: the weights, and what was captured so far."""
 
     weights: Mapping[str, Array]
-    held: dict[str, Captured] = field(default_factory=dict)
+    held: dict[str, Array] = field(default_factory=dict)
+
+    def run(self, tokens: Tokens) -> Mapping[str, Array]:
+        """Compute the whole, and return what was captured."""
+        x = self.keep("embed", self.weights["embed.weight"][np.asarray(tokens)])
+        for n in range(tiny_gpt.LAYERS):
+            x = self.block(n, x)
+        self.keep("logits", self.linear("head", self.keep("final_norm.out", self.norm("final_norm", x))))
+        return self.held
 
     def keep(self, point: str, values: Array) -> Array:
-        """Capture a point as float64 `[sequences, tokens, channels]`, and give its values back."""
-        self.held[point] = Captured(values=values.astype(np.float64), dtype=str(values.dtype), device="cpu")
+        """Capture a point `[sequences, tokens, channels]`, and return its values."""
+        self.held[point] = values
         return values
 
     def linear(self, name: str, x: Array) -> Array:
@@ -77,55 +82,22 @@ def rotated(x: Array) -> Array:
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).reshape(x.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class NumpyGPT:
-    """The tiny GPT by NumPy, in float32."""
-
-    state: Mapping[str, Array]
-    points: tuple[str, ...] = tuple(tiny_gpt.TAPS)
-    tokens: Tokens = ()
-    dtype: str = "float32"
-    device: str = "cpu"
-    checkpoint: str = ""
-
-    def prepare(self, dtype: str, storage: str) -> Forward:
-        """Round the weights to `storage`; compute in float32 only."""
-        if dtype != "float32":
-            raise NotImplementedError(dtype)
-        weights = {name: values.astype(STORAGE[storage]).astype(np.float32) for name, values in self.state.items()}
-        return lambda tokens: self._forward(Pass(weights), tokens)
-
-    def weights(self, storage: str) -> Mapping[str, str]:
-        """Digest each weight: sha256 over its shape and its bytes in `storage`."""
-        return {
-            name: hashlib.sha256(
-                repr(list(values.shape)).encode() + values.astype(STORAGE[storage]).tobytes()
-            ).hexdigest()
-            for name, values in self.state.items()
-        }
-
-    def constants(self) -> Mapping[str, NDArray[np.float64]]:
-        """Have none: the rotary angles are computed in every pass."""
-        return {}
-
-    def _forward(self, under_way: Pass, tokens: Tokens) -> Mapping[str, Captured]:
-        x = under_way.keep("embed", under_way.weights["embed.weight"][np.asarray(tokens)])
-        for n in range(tiny_gpt.LAYERS):
-            x = under_way.block(n, x)
-        under_way.keep(
-            "logits", under_way.linear("head", under_way.keep("final_norm.out", under_way.norm("final_norm", x)))
-        )
-        return under_way.held
+def stack(state: Mapping[str, Array]) -> Stack:
+    """Return the NumPy stack with these weights."""
+    return Stack(run=lambda tokens: Pass(state).run(tokens), weights=state, name="NumPy")
 
 
-def numpy_stack() -> NumpyGPT:
-    """Give the NumPy stack with the same weights as every other."""
+def state() -> dict[str, Array]:
+    """Return the weights of every other stack."""
     module = tiny_gpt.seeded(tiny_gpt.TinyGPT())
-    return NumpyGPT({name: tensor.numpy() for name, tensor in module.state_dict().items()})
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-def numpy_bias_dropped() -> NumpyGPT:
-    """Give the NumPy stack with the k bias of the first layer forgotten."""
-    state = dict(numpy_stack().state)
-    del state["layers.0.attn.k.bias"]
-    return NumpyGPT(state)
+def numpy_stack() -> Stack:
+    """Return the NumPy stack with the same weights as every other."""
+    return stack(state())
+
+
+def numpy_bias_dropped() -> Stack:
+    """Return the NumPy stack with the k bias of the first layer forgotten."""
+    return stack({name: array for name, array in state().items() if name != "layers.0.attn.k.bias"})

@@ -1,0 +1,106 @@
+"""Computed constants (rotary frequencies): made again in float64 for the truth, and held against what the model holds.
+
+A constant that is not stored was computed when the model was made, in whatever precision; a model that was cast to
+bfloat16 and back keeps it rounded for good. Parts that hold their `config`, as those of Hugging Face do, make it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from weighbridge.forward.widened import widened
+from weighbridge.limits import Doc
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+DIGITS = {8: "bfloat16", 11: "float16"}  # significant binary digits
+DIGITS_PLAIN = 4  # a value of at most so many digits (0.5, 0.75, 8) tells nothing about rounding
+TELLING = 4  # so many distinct values with more digits do
+FLOAT32 = 2.0**-21  # relative: what a few operations in float32 leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What the computed constants of a model are worth as a truth."""
+
+    of: Annotated[int, Doc("computed floating constants")] = 0
+    rebuilt: Annotated[int, Doc("of them, made again in float64 for the truth")] = 0
+    rounded: Annotated[int, Doc("of them, those that only a lower precision than float32 could have made")] = 0
+    first_rounded: Annotated[str, Doc("the first of those and what it was rounded to, empty where there is none")] = ""
+
+
+@contextmanager
+def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
+    """Put float64 constants in the place of computed ones inside the block, and return what was found."""
+    import torch
+
+    stored = set(module.state_dict())
+    parts = dict(module.named_modules())
+    computed = ((name, held) for name, held in module.named_buffers() if name not in stored)
+    names = [name for name, held in computed if held.is_floating_point() and held.numel()]
+    before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
+    made: dict[str, Any] = {}
+    rounded: list[str] = []
+    for name in names:
+        path, _, own = name.rpartition(".")
+        part = parts[path]
+        if path not in made:
+            made[path] = _made_again(part)
+        again: Any = getattr(made[path], own, None)
+        held = getattr(part, own)
+        fits = isinstance(again, torch.Tensor) and again.shape == held.shape
+        if fits and (lower := _lower(held)) and not _near(held, again):
+            rounded.append(f"{name} to {lower}")
+        elif fits and _near(held, again):
+            before.append((part, own, held))
+            setattr(part, own, again.to(held.device))
+        elif lower := _lower(held):
+            rounded.append(f"{name} to {lower}")
+    try:
+        yield Constants(of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), ""))
+    finally:
+        for part, own, held in before:
+            setattr(part, own, held)
+
+
+def _made_again(part: torch.nn.Module) -> Any:
+    """Return a part like this one, made in float64 from its configuration; None where it cannot be."""
+    config = getattr(part, "config", None)
+    if config is None:
+        return None
+    try:
+        with widened():
+            return type(part)(config)
+    except Exception:  # noqa: BLE001 -- any code may stand behind it; then it is as if there were no configuration
+        return None
+
+
+def _near(held: torch.Tensor, again: torch.Tensor) -> bool:
+    wide = held.double()
+    return bool(((wide - again.to(wide)).abs() <= FLOAT32 * again.to(wide).abs()).all())
+
+
+def _lower(held: torch.Tensor) -> str:
+    """Return the lower precision that every value of a constant has, though they are not round numbers; else empty."""
+    import numpy as np
+
+    values = held.detach().cpu().double().numpy()
+    finite = np.unique(values[np.isfinite(values)])
+    telling = (finite != np.rint(finite)) & (finite != _to_digits(finite, DIGITS_PLAIN))
+    if int(np.count_nonzero(telling)) < TELLING:
+        return ""
+    return next((name for digits, name in DIGITS.items() if np.array_equal(finite, _to_digits(finite, digits))), "")
+
+
+def _to_digits(values: NDArray[np.float64], digits: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    mantissa, exponent = np.frexp(values)
+    near: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
+    return near

@@ -1,0 +1,87 @@
+"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&compile`.
+
+Loaded by transformers from files alone; code that a directory brings along is never run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from weighbridge.errors import SubjectError
+from weighbridge.forward.stacks import has_cuda
+
+KNOWN = ("dtype", "attn_implementation", "device", "compile", "experts_implementation", "decode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """A directory with a configuration and weights, and how to load it."""
+
+    spec: str
+    path: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, spec: str) -> Directory:
+        """Read `hf:DIR?key=value&…`; refuse with `hf-option` or `no-file`."""
+        place, _, asked = spec.removeprefix("hf:").partition("?")
+        options = dict(parse_qsl(asked, keep_blank_values=True))
+        if odd := sorted(set(options) - set(KNOWN)):
+            raise SubjectError("hf-option", f"unknown option {odd[0]!r}", where=spec, remedy=f"use {', '.join(KNOWN)}")
+        if not (Path(place) / "config.json").is_file():
+            remedy = "name a directory as `save_pretrained` writes it"
+            raise SubjectError("no-file", "no config.json there", where=place, remedy=remedy)
+        return cls(spec=spec, path=Path(place), options=options)
+
+    def make(self) -> object | None:
+        """Return the model, loaded; None where it wants CUDA and there is none."""
+        try:
+            import torch
+            from transformers import AutoModelForCausalLM
+        except ImportError as problem:
+            what = f"{problem.name} is not installed"
+            remedy = "pip install torch transformers"
+            raise SubjectError("no-transformers", what, where=self.spec, remedy=remedy) from None
+        from weighbridge.forward.stacks import Torch
+
+        if self.options.get("device", "").startswith("cuda") and not has_cuda():
+            return None
+        named = {
+            key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options
+        }
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                self.path,
+                dtype=self.options.get("dtype", "auto"),
+                local_files_only=True,
+                trust_remote_code=False,
+                **named,
+            )
+        except (OSError, ValueError, ImportError, KeyError) as problem:
+            what = f"transformers cannot load it: {problem}"
+            raise SubjectError(
+                "hf-load", what[:400], where=self.spec, remedy="load it with transformers alone"
+            ) from problem
+        model = model.to(self.options.get("device", "cpu"))
+        if "compile" in self.options:
+            model = torch.compile(model)
+        weights = sorted(self.path.glob("*.safetensors")) or sorted(self.path.glob("*.bin"))
+        return Torch(
+            module=model,
+            dtype=self.options.get("dtype", ""),
+            checkpoint=str(weights[0]) if weights else "",
+            decode=int(self.options.get("decode", "0")),
+        )
+
+    def digest(self, *_others: Path | None) -> Mapping[str, str]:
+        """Digest the files of the directory that a model is made of: name → sha256."""
+        digests = {}
+        for path in sorted(self.path.iterdir()):
+            if path.suffix in (".safetensors", ".bin", ".json"):
+                with path.open("rb") as file:
+                    digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests

@@ -1,0 +1,163 @@
+"""The local test: one float64 pass of the reference, in which each point is compared with a capture and replaced by it.
+
+So an error is that of one step alone: what the reference makes of the captured values before a point, against the
+value that was captured there. Rounding inherited from earlier layers does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.forward.constants import Constants, rebuilt
+from weighbridge.forward.relations import Neighbours, Relation
+from weighbridge.forward.widened import Audit, unwatched, widened
+
+if TYPE_CHECKING:
+    import torch
+
+    from weighbridge.forward.stacks import Tokens, Torch
+    from weighbridge.forward.trace import Trace
+
+SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far values lie from what was made of the values before them, over what is finite on both sides.
+
+    Relative L2 over all, over the worst token and over the worst channel; None where the truth is all zeros.
+    """
+
+    all: float | None
+    token: float | None
+    channel: float | None
+    worst_token: str
+    worst_channel: int
+    absolute: float
+    truth_norm: float
+    elements: int
+    nonfinite: int
+    truth_nonfinite: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two."""
+
+    distance: Distance
+    shape: tuple[int, ...]
+    made_from: tuple[str, ...]
+    relation: Relation | None
+
+
+Steps = Mapping[str, Step]
+
+
+def local_test(
+    reference: Torch, tokens: Tokens, trace: Trace, suspicious: Callable[[str, Distance], bool] = lambda *_: False
+) -> tuple[Steps, Audit, Constants]:
+    """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
+
+    What relates the two is looked for where a point is `suspicious`. A point that the trace does not hold goes on as
+    it was made.
+    """
+    steps: dict[str, Step] = {}
+    near = Neighbours(reference.plain)
+
+    with rebuilt(reference.plain) as constants, widened() as audit:
+
+        def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
+            with unwatched():
+                shape = _full(made, len(tokens))
+                if trace.shape(point) != tuple(made.shape):
+                    steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
+                    return None
+                held = as_float64(trace, point, made)
+                distance = compare(made, held)
+                relation = near.relation(point, made, held) if suspicious(point, distance) else None
+                steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
+                near.note(point, made, held)
+                for tensor in (made, held):  # one of them goes on
+                    audit.is_point(point, tensor)
+                return held
+
+        reference.forward(tokens, visit)
+    return steps, audit, constants
+
+
+def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) -> Mapping[str, Mapping[str, float]]:
+    """Return by trace and point how far captures lie from float64 truth, relative L2, with nothing replaced."""
+    found: dict[str, dict[str, float]] = {name: {} for name in traces}
+
+    def visit(point: str, made: torch.Tensor) -> None:
+        with unwatched():
+            for name, trace in traces.items():
+                shape = trace.shape(point)
+                if shape is not None and shape[1:] == tuple(made.shape[1:]):
+                    error = compare(made, as_float64(trace, point, made)).all
+                    if error is not None:
+                        found[name][point] = error
+
+    with rebuilt(reference.plain), widened():
+        reference.forward(tokens, visit)
+    return found
+
+
+def as_float64(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
+    """Return a point's values of as many sequences as another tensor has, in float64, on its device."""
+    import torch
+
+    values = trace.stored(point, 0, like.shape[0])
+    if values.dtype.name == "bfloat16":
+        raw = torch.from_numpy(values.view("uint16").astype("int32")) << 16
+        return raw.view(torch.float32).to(device=like.device, dtype=torch.float64)
+    return torch.from_numpy(values).to(device=like.device, dtype=torch.float64)
+
+
+def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
+    return tuple(made.shape) if made.shape[0] in (1, sequences) else (sequences, *made.shape[1:])
+
+
+NOTHING = Distance(
+    all=None, token=None, channel=None, worst_token="", worst_channel=0, absolute=0.0, truth_norm=0.0, elements=0,
+    nonfinite=0, truth_nonfinite=0,
+)  # fmt: skip
+
+
+def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
+    """Compare captured values with those made, both float64 `[sequences, tokens, channels]`; NaN equals nothing."""
+    import torch
+
+    finite = torch.isfinite(made) & torch.isfinite(held)
+    whole = bool(finite.all())
+    odd = 0 if whole else int((~finite & ~(made == held)).sum())
+    truth_odd = 0 if whole else int(torch.isnan(made).sum())
+    truth = made if whole else torch.where(finite, made, 0.0)
+    error = held - made if whole else torch.where(finite, held - made, 0.0)
+    largest = max(
+        float(truth.abs().max()) or float(error.abs().max()), 1e-300
+    )  # so that no square overflows or vanishes
+    scaled, wrong = (truth / largest).square(), (error / largest).square()
+    sums: list[tuple[Any, Any]] = [(scaled.sum(axis), wrong.sum(axis)) for axis in (2, (0, 1))]
+    (token_norms, token_errors), (channel_norms, channel_errors) = [(a.sqrt(), b.sqrt()) for a, b in sums]
+    norm, absolute = float(scaled.sum().sqrt()), float(wrong.sum().sqrt())
+    tokens, channels = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
+    at = int(tokens.argmax())
+    return Distance(
+        all=absolute / norm if norm else None,
+        token=float(tokens.max()) if norm else None,
+        channel=float(channels.max()) if norm else None,
+        worst_token=f"sequence {at // made.shape[1]}, token {at % made.shape[1]}",
+        worst_channel=int(channels.argmax()),
+        absolute=absolute * largest,
+        truth_norm=norm * largest,
+        elements=int(finite.sum()) if not whole else made.numel(),
+        nonfinite=odd,
+        truth_nonfinite=truth_odd,
+    )
+
+
+def _relative(errors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    return (errors / norms.clamp(min=float(norms.mean()) * SMALL or 1.0)).flatten()

@@ -1,0 +1,212 @@
+"""Capture points of a PyTorch module: what its modules return, in the order of computing, as rows of channels.
+
+A point's id is the path of a module and the state: `model.layers.3.self_attn.q_proj.out`. An `.in` is the first input
+of a module without parts, where no module returned it: the context before an output projection, the product before
+a down projection. Where a Hugging Face model attends through the library's attention interface, `.query`, `.key` and
+`.value` are what the attention function was given, after the rotation.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weighbridge.errors import SubjectError
+from weighbridge.forward.widened import unwatched
+
+if TYPE_CHECKING:
+    import torch
+
+    # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
+    Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
+
+
+class Rows(NamedTuple):
+    """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
+
+    tensor: torch.Tensor
+    back: Callable[[torch.Tensor], torch.Tensor]
+
+
+def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "maybe") -> Rows | None:
+    """Return a tensor as rows, None where its dimensions say nothing of tokens.
+
+    Sequences and tokens come first, or flattened together, or are shared by all sequences; or, where `heads` come
+    first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last ones of the third dimension.
+    """
+    shape = tuple(tensor.shape)
+    if len(shape) < 2 or not tensor.numel():
+        return None
+    flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
+    if heads != "yes" and (shape[:2] in ((sequences, tokens), (1, tokens)) or flat):
+        lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
+        return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
+    if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
+        turned = tensor[:, :, shape[2] - tokens :].transpose(1, 2)
+        form = tuple(turned.shape)
+        return Rows(turned.reshape(*form[:2], -1), lambda rows: rows.reshape(form).transpose(1, 2))
+    return None
+
+
+class Pass:
+    """One forward pass under way: its sequences and tokens, and what was seen in it already."""
+
+    def __init__(
+        self, visit: Visit, shape: tuple[int, int], wanted: frozenset[str] | None, weights: frozenset[int]
+    ) -> None:
+        import torch
+
+        self.visit, self.shape, self.wanted, self.weights = visit, shape, wanted, weights
+        self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
+        self.calls: dict[str, int] = {}
+
+    def at(self, point: str, tensor: torch.Tensor, heads: str = "maybe") -> torch.Tensor | None:
+        """Visit a point, unless it is no row of tokens, not wanted, or the very tensor of an earlier point."""
+        known = tensor in self.seen if self.seen is not None else point not in self.wanted  # type: ignore[operator]
+        rows = None if known else as_rows(tensor, *self.shape, heads)
+        if rows is None:
+            return None
+        replaced = self.visit(point, rows.tensor)
+        if replaced is not None and point.endswith(".in") and self._own(rows.tensor, tensor):
+            # In place, so that a residual stream which goes on beside this module goes on with the same values.
+            with unwatched():
+                rows.tensor.copy_(replaced)
+            replaced = None
+        result = tensor if replaced is None else rows.back(replaced)
+        if self.seen is not None:
+            self.seen[tensor] = self.seen[result] = True
+        return None if replaced is None else result
+
+    def _own(self, rows: torch.Tensor, tensor: torch.Tensor) -> bool:
+        """Return whether rows are a view of a tensor that this pass has made, and no weight."""
+        storage = tensor.untyped_storage().data_ptr()
+        return rows.untyped_storage().data_ptr() == storage and storage not in self.weights and 0 not in tensor.stride()
+
+    def within(self, point: str, value: Any, at: int = 0) -> Any:
+        """Visit every floating tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
+        if _is_tensor(value):
+            # Behind the first place, heads before tokens are attention's weights, which not every kernel returns.
+            replaced = self.at(point, value, "no" if at else "maybe") if value.is_floating_point() else None
+            return value if replaced is None else replaced
+        if isinstance(value, Mapping):
+            found = {key: self.within(_named(point, key, at), item, at) for at, (key, item) in enumerate(value.items())}
+            for key, item in found.items():
+                if item is not value[key]:
+                    value[key] = item  # type: ignore[index]  # a model's output, made in this pass
+            return value
+        if isinstance(value, (tuple, list)):
+            items = [self.within(_named(point, at, at), item, at) for at, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return value
+
+    def call(self, path: str) -> str:
+        """Return the path of a module, with the number of its call where it is not the first in this pass."""
+        name = self.ahead(path)
+        self.calls[path] = self.calls.get(path, 0) + 1
+        return name
+
+    def ahead(self, path: str) -> str:
+        """Return the path of a module that is about to run, with the number of the call."""
+        number = self.calls.get(path, 0) + 1
+        return path if number == 1 else f"{path}.call{number}"
+
+
+def _named(point: str, key: object, at: int) -> str:
+    root = point == "logits"
+    if root:
+        return "logits" if key == "logits" or (key == 0 and at == 0) else f"{key}.out"
+    return point if at == 0 else f"{point}.{key}"
+
+
+def _is_tensor(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+
+
+@contextmanager
+def visited(
+    module: torch.nn.Module, visit: Visit, *, sequences: int, wanted: frozenset[str] | None = None
+) -> Iterator[None]:
+    """Call `visit` at every point of the forward passes inside the block, or only at those wanted.
+
+    Each call of the whole module is a pass of its own, so that the steps of a generation visit each point once a step.
+    """
+    inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    now: list[Pass] = []
+    weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
+
+    def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        tensors = (one for one in (*args, *kwargs.values()) if _is_tensor(one))
+        given = next((one for one in tensors if not one.is_floating_point()), None)
+        if given is None:
+            remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
+            raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
+        tokens = given.shape[-1] if given.ndim > 1 else given.numel() // sequences
+        now[:] = [Pass(visit, (sequences, tokens), wanted, weights)]
+
+    def leaving(path: str) -> Callable[..., Any]:
+        def hook(_module: object, _given: object, result: Any) -> Any:
+            point = "logits" if not path else f"{now[0].call(path)}.out"
+            return now[0].within(point, result)
+
+        return hook
+
+    def entering(path: str) -> Callable[..., Any]:
+        def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            at = next((n for n, one in enumerate(args) if _is_tensor(one) and one.is_floating_point()), None)
+            key = next((k for k, one in kwargs.items() if _is_tensor(one) and one.is_floating_point()), None)
+            given = args[at] if at is not None else kwargs[key] if key is not None else None
+            replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
+            if replaced is None:
+                return None
+            if at is not None:
+                return (*args[:at], replaced, *args[at + 1 :]), kwargs
+            return args, {**kwargs, str(key): replaced}
+
+        return hook
+
+    with ExitStack() as hooks:
+        hooks.callback(inner.register_forward_pre_hook(begin, with_kwargs=True, prepend=True).remove)
+        for path, part in inner.named_modules():
+            if path and (not list(part.children()) or f"{path}.in" in (wanted or ())):
+                hooks.callback(part.register_forward_pre_hook(entering(path), with_kwargs=True).remove)
+            hooks.callback(part.register_forward_hook(leaving(path)).remove)
+        paths = {part: path for path, part in inner.named_modules()}
+        hooks.enter_context(_attention(paths, now))
+        yield
+
+
+@contextmanager
+def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Iterator[None]:
+    """Visit what the attention functions of transformers are given, where that library is loaded."""
+    library = sys.modules.get("transformers.modeling_utils")
+    functions: Any = getattr(library, "ALL_ATTENTION_FUNCTIONS", None)
+    if functions is None or not hasattr(functions, "get_interface"):
+        yield
+        return
+    plain = functions.get_interface
+
+    def interface(*args: Any, **kwargs: Any) -> Any:
+        function = plain(*args, **kwargs)
+
+        @functools.wraps(function)
+        def attend(module: Any, query: Any, key: Any, value: Any, *more: Any, **named: Any) -> Any:
+            given = {"query": query, "key": key, "value": value}
+            if module in paths:
+                for name, tensor in given.items():
+                    replaced = now[0].at(f"{paths[module]}.{name}.in", tensor, "yes")
+                    if replaced is not None and replaced.shape == tensor.shape:
+                        given[name] = replaced
+            return function(module, *given.values(), *more, **named)
+
+        return attend
+
+    functions.get_interface = interface
+    try:
+        yield
+    finally:
+        del functions.get_interface

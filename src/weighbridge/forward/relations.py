@@ -1,0 +1,104 @@
+"""What relates a captured value to the one that was made there: a bias, a scale, a permutation, another point.
+
+Each relation is fitted, and told with what is left over. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from weighbridge.limits import Doc
+
+if TYPE_CHECKING:
+    import torch
+
+RECENT = 8  # points whose values are kept to be compared with
+LARGE = 1 << 22  # elements: a larger point is not kept
+WIDE = 1 << 14  # channels: more are not sorted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """The relation that leaves least over."""
+
+    name: Annotated[str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual` or `shift`")]
+    to: Annotated[str, Doc("the weight, point or factor that it is told by; empty where there is none")]
+    left: Annotated[float, Doc("what it leaves over", unit="relative L2")]
+
+
+class Neighbours:
+    """The values of the last points, made and captured, and the model's weights."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.recent: deque[tuple[str, torch.Tensor]] = deque(maxlen=RECENT)
+
+    def note(self, point: str, made: torch.Tensor, held: torch.Tensor) -> None:
+        """Keep the values of a point."""
+        if held.numel() <= LARGE:
+            self.recent.append((point, held))
+
+    def relation(self, point: str, made: torch.Tensor, held: torch.Tensor) -> Relation | None:
+        """Return the relation that leaves least over; None where nothing is finite."""
+        import torch
+
+        if made.shape != held.shape or not bool(torch.isfinite(made).all() and torch.isfinite(held).all()):
+            return None
+        fitted = [*self._simple(made, held), *self._others(made, held)]
+        return min(fitted, key=lambda one: one.left, default=None)
+
+    def _simple(self, made: torch.Tensor, held: torch.Tensor) -> Iterator[Relation]:
+        """Yield what one factor, one vector or one order of channels explains."""
+        import torch
+
+        norm = float(held.norm()) or 1.0
+        flat_made, flat_held = made.flatten(0, 1), held.flatten(0, 1)
+        factor = float((held * made).sum() / (made * made).sum().clamp(min=1e-300))
+        yield Relation(name="scale", to=f"{factor:.6g}", left=float((held - factor * made).norm()) / norm)
+        offset = (flat_held - flat_made).mean(0)
+        left = float((flat_held - flat_made - offset).norm()) / norm
+        yield Relation(name="bias", to=self._weight(offset), left=left)
+        gains = (flat_held * flat_made).sum(0) / flat_made.square().sum(0).clamp(min=1e-300)
+        left = float((flat_held - flat_made * gains).norm()) / norm
+        yield Relation(name="channel-scale", to=self._weight(gains) or self._weight(1 / gains), left=left)
+        if 1 < made.shape[2] <= WIDE:
+            # Two orders by one random projection over tokens: equal channels meet wherever they were moved to.
+            chance = torch.randn(flat_made.shape[0], generator=torch.Generator().manual_seed(1), dtype=made.dtype)
+            one, other = ((chance.to(made.device) @ flat).argsort() for flat in (flat_made, flat_held))
+            order = torch.empty_like(one)
+            order[other] = one
+            moved = int((order != torch.arange(len(order), device=order.device)).sum())
+            left = float((flat_held - flat_made[:, order]).norm()) / norm
+            yield Relation(name="permutation", to=f"{moved} channels moved", left=left)
+        for name, step in (("one token early", -1), ("one token late", 1)):
+            left = float((held - made.roll(step, 1)).norm()) / norm
+            yield Relation(name="shift", to=name, left=left)
+
+    def _others(self, made: torch.Tensor, held: torch.Tensor) -> Iterator[Relation]:
+        """Yield what another point explains: it was captured here, or is missing from the sum, or is in it twice."""
+        norm = float(held.norm()) or 1.0
+        for name, other in self.recent:
+            if other.shape != made.shape:
+                continue
+            yield Relation(name="neighbour", to=name, left=float((held - other).norm()) / norm)
+            for sign in (-1, 1):
+                left = float((held - made - sign * other).norm()) / norm
+                yield Relation(name="residual", to=f"{'with' if sign > 0 else 'without'} {name}", left=left)
+
+    def _weight(self, vector: torch.Tensor) -> str:
+        """Return the weight of as many elements that a vector, or its negative, is nearest to; empty where none is."""
+        found = []
+        for name, weight in self.module.named_parameters():
+            if weight.numel() == vector.numel() and weight.ndim == 1:
+                wide = weight.detach().to(vector)
+                for sign in (1, -1):
+                    rest = float((vector - sign * wide).norm()) / max(float(vector.norm()), 1e-300)
+                    found.append((rest, f"{name}" if sign > 0 else f"-{name}"))
+        near = min(found, default=(1.0, ""))
+        return near[1] if near[0] < NEAR else ""
+
+
+NEAR = 0.1  # of its norm: a weight that lies farther is not named

@@ -1,0 +1,293 @@
+"""What can run a model forward: a PyTorch module, or any other stack by one function; each writes a trace.
+
+A factory may return an `nn.Module` as it is. `Torch` says more of it, `Stack` is for what is not PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from weighbridge.errors import SubjectError
+from weighbridge.forward.points import visited
+from weighbridge.forward.trace import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from weighbridge.forward.points import Visit
+
+Tokens: TypeAlias = Sequence[Sequence[int]]  # [sequences, tokens]
+
+TAP = re.compile(r"(?P<path>[\w.]*?)(?::(?P<side>in|out))?(?:\[(?P<start>\d+):(?P<stop>\d+)\])?")
+DRAWN = (4, 24)  # sequences and tokens, where nobody gives any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A stack that is not PyTorch.
+
+    run: maps tokens `[sequences, tokens]` to what it held at each point, in the order of computing, as arrays
+        `[sequences, tokens, channels]` in the dtype in which it held them.
+    dtype: what it computes in: `float32`, `bfloat16` or `float16`.
+    weights: its weights by the names that the reference has for them; left out, they are not compared.
+    """
+
+    run: Callable[[Tokens], Mapping[str, NDArray[Any]]]
+    dtype: str = "float32"
+    tokens: Tokens = ()
+    device: str = "cpu"
+    observed: str = ""
+    weights: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    checkpoint: str = ""
+    name: str = "a stack of its own"
+
+    def digests(self, dtype: str) -> Mapping[str, str]:
+        """Return the digest of each weight in a dtype."""
+        import numpy as np
+
+        from weighbridge.comparison.casts import numpy_dtype
+        from weighbridge.forward.trace import STORED
+
+        kind = numpy_dtype(STORED[dtype])
+        found = {}
+        for name, array in self.weights.items():
+            floating = array.dtype.kind not in "iub"
+            found[name] = weight_digest(array.shape, np.ascontiguousarray(array.astype(kind) if floating else array))
+        return found
+
+    def capture(self, tokens: Tokens, path: Path, _wanted: frozenset[str] | None = None) -> Trace:
+        """Run it forward, and write a trace."""
+        import numpy as np
+
+        with TraceWriter(path) as writer:
+            for point, values in self.run(tokens).items():
+                array = np.ascontiguousarray(values)
+                writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
+            return _closed(writer, self, tokens, self.observed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torch:
+    """A PyTorch module with its inputs. The module is never changed.
+
+    module: in evaluation it maps token ids `[sequences, tokens]` (int64) to anything; what its modules return is read.
+    tokens: several sequences of several tokens; left out, four are drawn from the vocabulary by a fixed rule.
+    dtype: what it computes in; left out, the dtype of most of its weights. Weights in another are cast in a copy.
+    call: how to call the module, where `module(input_ids=ids)` or `module(ids)` does not do.
+    taps: id → place, where points shall have names of their own, and these alone count: `path` is what a module
+        returns, `path:in` its first input, `path[0:64]` some channels of it.
+    decode: so many tokens at the end are computed one by one, from the cache, as in a generation.
+    """
+
+    module: torch.nn.Module
+    tokens: Tokens = ()
+    dtype: str = ""
+    checkpoint: str = ""
+    call: Callable[[torch.nn.Module, torch.Tensor], object] | None = None
+    taps: Mapping[str, str] = field(default_factory=dict)
+    decode: int = 0
+    name: str = ""
+
+    @property
+    def plain(self) -> Any:
+        """Return the module itself, not what `torch.compile` wrapped around it."""
+        return getattr(self.module, "_orig_mod", self.module)
+
+    @property
+    def device(self) -> str:
+        """Return where its weights are."""
+        first = next(itertools.chain(self.module.parameters(), self.module.buffers()), None)
+        return str(first.device) if first is not None else "cpu"
+
+    def prepared(self, dtype: str = "") -> Torch:
+        """Return it ready to compute in a dtype: itself, or a copy whose stored weights are cast.
+
+        Computed constants stay as they are, and so do the parts that a Hugging Face model keeps in float32.
+        """
+        import torch
+
+        wanted = dtype or self.dtype
+        if not wanted or all(t.dtype is getattr(torch, wanted) for _, t in self._cast_names()):
+            return replace(self, dtype=wanted or self._dtype())
+        other = replace(self, dtype=wanted, module=copy.deepcopy(self.plain))
+        for _, tensor in other._cast_names():  # noqa: SLF001 -- one of its own kind
+            tensor.data = tensor.data.to(getattr(torch, wanted))
+        return other
+
+    def digests(self, dtype: str) -> Mapping[str, str]:
+        """Return the digest of each weight in a dtype."""
+        import torch
+
+        kind = getattr(torch, dtype)
+        found = {}
+        for name, tensor in self.plain.state_dict().items():
+            if isinstance(tensor, torch.Tensor):
+                kept = tensor.to(kind) if tensor.is_floating_point() else tensor
+                found[name] = weight_digest(tensor.shape, _bytes(kept))
+        return found
+
+    def capture(self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None) -> Trace:
+        """Run it forward, and write a trace of all points, or of those wanted."""
+        devices: set[str] = set()
+        held: list[tuple[str, torch.Tensor]] = []
+        compiled = self.module is not self.plain
+
+        def write(point: str, rows: torch.Tensor) -> None:
+            devices.add(rows.device.type)
+            writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
+
+        def keep(point: str, rows: torch.Tensor) -> None:  # to write a file would break the graph
+            held.append((point, rows.detach().clone()))
+
+        if compiled and wanted is None:
+            wanted = self.points(tokens)
+        with TraceWriter(path) as writer:
+            self.forward(tokens, keep if compiled else write, wanted)
+            for point, rows in held:
+                write(point, rows)
+            return _closed(writer, self, tokens, "+".join(sorted(devices)))
+
+    def points(self, tokens: Tokens) -> frozenset[str]:
+        """Return the ids of its points, in a pass of its own."""
+        found: list[str] = []
+        replace(self, module=self.plain).forward(tokens, lambda point, _rows: found.append(point))
+        return frozenset(found)
+
+    def forward(self, tokens: Tokens, visit: Visit, wanted: frozenset[str] | None = None) -> None:
+        """Run it forward, and call `visit` at each point with its rows."""
+        import torch
+
+        named = _taps(self.taps)
+        if named:
+            visit, wanted = _by_taps(named, visit), frozenset(named)
+        ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
+        seeing = visited(self.module, visit, sequences=len(tokens), wanted=wanted)
+        with torch.no_grad(), _evaluating(self.plain), seeing:
+            if self.decode:
+                _generate(self.module, ids, self.decode)
+            else:
+                (self.call or _call)(self.module, ids)
+
+    def drawn(self) -> Tokens:
+        """Return token ids by a fixed rule, below the size of the vocabulary."""
+        import torch
+
+        config = getattr(self.plain, "config", None)
+        first = next((m.num_embeddings for m in self.plain.modules() if isinstance(m, torch.nn.Embedding)), 0)
+        size = int(getattr(config, "vocab_size", 0) or first)
+        if size < 3:
+            raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
+        rows, length = DRAWN
+        # 1 is left out: it is the padding of many vocabularies, and so is 0.
+        return [[2 + (7919 * (row * length + n) + 31 * n * n + 104729 * row) % (size - 2) for n in range(length)]
+                for row in range(rows)]  # fmt: skip
+
+    def _dtype(self) -> str:
+        sizes: dict[str, int] = {}
+        for _, tensor in self._cast_names():
+            name = str(tensor.dtype).removeprefix("torch.")
+            sizes[name] = sizes.get(name, 0) + tensor.numel()
+        return max(sizes, key=lambda name: sizes[name], default="float32")
+
+    def _cast_names(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the stored floating tensors that a cast concerns."""
+        kept = [*(getattr(self.plain, "_keep_in_fp32_modules", None) or ()),
+                *(getattr(self.plain, "_keep_in_fp32_modules_strict", None) or ())]  # fmt: skip
+        stored = set(self.plain.state_dict())
+        for name, tensor in itertools.chain(self.plain.named_parameters(), self.plain.named_buffers()):
+            if name in stored and tensor.is_floating_point() and not any(part in name.split(".") for part in kept):
+                yield name, tensor
+
+
+def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
+    accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
+    more = {"use_cache": False} if "use_cache" in accepted else {}
+    return module(input_ids=ids, **more) if "input_ids" in accepted else module(ids)
+
+
+def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int) -> None:
+    """Compute the first tokens at once and the last ones step by step, as a Hugging Face model generates."""
+    if not 0 < steps < ids.shape[1]:
+        what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
+        raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
+    cache, given = None, ids.shape[1] - steps
+    for part in (ids[:, :given], *(ids[:, at : at + 1] for at in range(given, ids.shape[1]))):
+        cache = module(input_ids=part, past_key_values=cache, use_cache=True).past_key_values
+
+
+def has_cuda() -> bool | None:
+    """Ask PyTorch whether there is a CUDA device here; None where it is not loaded, so that nobody asked for it."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else bool(torch.cuda.is_available())
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    before = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in before:
+            part.training = True
+
+
+def _taps(taps: Mapping[str, str]) -> dict[str, list[tuple[str, slice]]]:
+    """Return the taps by the point that each lies in."""
+    found: dict[str, list[tuple[str, slice]]] = {}
+    for name, text in taps.items():
+        match = TAP.fullmatch(text)
+        if match is None:
+            remedy = "write path, path:in or path:out"
+            raise SubjectError("tap", f"{text[:80]!r} names no place in a module", remedy=remedy)
+        channels = slice(int(match["start"]), int(match["stop"])) if match["start"] else slice(None)
+        point = f"{match['path']}.{match['side'] or 'out'}" if match["path"] else "logits"
+        found.setdefault(point, []).append((name, channels))
+    return found
+
+
+def _by_taps(named: Mapping[str, Sequence[tuple[str, slice]]], visit: Visit) -> Visit:
+    def at(point: str, rows: torch.Tensor) -> torch.Tensor | None:
+        for name, channels in named[point]:
+            found = visit(name, rows[..., channels])
+            if found is not None:
+                rows = rows.clone()
+                rows[..., channels] = found
+        return rows
+
+    return at
+
+
+def _bytes(tensor: torch.Tensor) -> Any:
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str) -> Trace:
+    facts = Facts(
+        stack=stack.name or _stack_of(stack),
+        device=Device(requested=stack.device, observed=observed),
+        dtype=stack.dtype,
+        tokens=tuple(tuple(int(token) for token in row) for row in tokens),
+        order=tuple(writer.parts),
+        weights=stack.digests(stack.dtype),
+    )
+    writer.close(facts)
+    return open_trace(writer.path)
+
+
+def _stack_of(stack: Stack | Torch) -> str:
+    import torch
+
+    return f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"

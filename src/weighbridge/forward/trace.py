@@ -1,0 +1,313 @@
+"""A trace: what a forward pass held at its capture points, in one safetensors file that any stack can write.
+
+One tensor `[sequences, tokens, channels]` for each point, and one metadata key with the facts as canonical JSON: with
+several keys the library writes them in another order each time. Points match by their exact ids. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.comparison.casts import numpy_dtype
+from weighbridge.errors import SubjectError
+from weighbridge.formats import safetensors_file
+from weighbridge.formats.strict_json import strict_json
+from weighbridge.formats.tensor import Tensor
+from weighbridge.limits import Doc, LimitsError, plain, read
+from weighbridge.storage.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KEY = "weighbridge.trace"
+FORMAT = "trace/v0"
+ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
+STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
+HELD_AS = {stored: name for name, stored in STORED.items()}
+RESERVED = 1 << 16  # bytes for a header that is written last; a longer one moves what lies behind it
+COPIED = 8 << 20
+
+WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word says
+STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
+POINT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+
+Tokens = tuple[tuple[int, ...], ...]
+
+
+def check_point(name: str, where: str = "") -> None:
+    """Refuse with `point-id` a bare word other than `embed` and `logits`, and an id that ends in q, k or v."""
+    if POINT.fullmatch(name) and (name in WHOLE or ("." in name and name.rpartition(".")[2] not in STATELESS)):
+        return
+    remedy = "name what was captured, as in L0.attn.q.matmul or L0.attn.q.post_bias; bare are only embed and logits"
+    what = f"the capture point {name[:60]!r} does not say its state"
+    raise SubjectError("point-id", what, where=where, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Where a stack was asked to compute, and where it did."""
+
+    requested: Annotated[str, Doc("what was asked for: `cpu`, `cuda:0`")]
+    observed: Annotated[str, Doc("where the captured values lay: `cpu`, `cuda`; empty where it cannot tell")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a trace says of its run besides the tensors."""
+
+    format: Annotated[str, Doc("version of the format", choices=(FORMAT,))] = FORMAT
+    stack: Annotated[str, Doc("what computed it, with its version: `transformers 5.2.0`")]
+    device: Annotated[Device, Doc("where it was asked to compute, and where it did")]
+    dtype: Annotated[str, Doc("what it computes in", choices=tuple(ROUNDOFF))]
+    tokens: Annotated[
+        tuple[tuple[Annotated[int, Doc(ge=0)], ...], ...], Doc("token ids `[sequences, tokens]`, equally many in each")
+    ]
+    order: Annotated[tuple[str, ...], Doc("the ids of the points in the order of computing")]
+    weights: Annotated[
+        Mapping[str, str],
+        Doc("sha256 of each weight's shape, as JSON without spaces, and its little-endian bytes in `dtype`, by name"),
+    ] = field(default_factory=dict, hash=False)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A trace file, opened: its facts, and where each point's values lie.
+
+    `damage` lays a value over the last channel of the last token of the first sequence at one point.
+    """
+
+    facts: Facts
+    file: MappedFile
+    tensors: Mapping[str, Tensor]
+    damage: tuple[str, float] | None = None
+
+    def cut(self, first: int) -> Trace:
+        """Return the first sequences alone."""
+        return replace(self, facts=replace(self.facts, tokens=self.facts.tokens[:first]))
+
+    def shape(self, point: str) -> tuple[int, ...] | None:
+        """Return the shape of a point's values, None where it was not captured."""
+        if point not in self.tensors:
+            return None
+        rows, *rest = self.tensors[point].shape
+        return (min(rows, len(self.facts.tokens)), *rest)
+
+    def held_as(self, point: str) -> str:
+        """Return the dtype in which the stack held a point."""
+        return HELD_AS[self.tensors[point].dtype]
+
+    def itemsize(self, point: str) -> int:
+        """Return the bytes of one of its elements."""
+        return {"F64": 8, "I64": 8, "F32": 4, "I32": 4}.get(self.tensors[point].dtype, 2)
+
+    def stored(self, point: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
+        import numpy as np
+
+        tensor = self.tensors[point]
+        dtype = numpy_dtype(tensor.dtype)
+        assert dtype is not None
+        rows, *rest = self.shape(point) or ()
+        start, stop = min(start, rows), min(rows if stop is None else stop, rows)
+        size = math.prod(rest) * dtype.itemsize
+        window = self.file.read(tensor.offset + start * size, tensor.offset + stop * size)
+        values: NDArray[Any] = np.frombuffer(window, dtype=dtype).reshape(stop - start, *rest).copy()
+        self.file.release(tensor.offset + start * size, tensor.offset + stop * size)
+        if self.damage is not None and self.damage[0] == point and start == 0:
+            values[0, -1, -1] = self.damage[1]
+        return values
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Open a trace file; refuse with `safetensors-…` or `trace-…` what is no trace or contradicts itself."""
+    file = MappedFile(path)
+    reading = safetensors_file.read(file)
+    metadata = dict(reading.metadata)
+    if set(metadata) != {KEY}:
+        remedy = "write one metadata key with the facts as JSON; `weighbridge trace pack` does"
+        found = ", ".join(sorted(metadata)[:3]) or "none"
+        raise SubjectError("trace-facts", f"a trace has the metadata key {KEY!r} alone, this file has {found}",
+                           where=file.name, remedy=remedy)  # fmt: skip
+    data = strict_json(memoryview(str(metadata[KEY]).encode()), "trace-facts", file)
+    try:
+        facts = read(Facts, data)
+    except LimitsError as problem:
+        first = problem.problems[0]
+        at = ".".join(map(str, first.path)) or "the facts"
+        raise SubjectError("trace-facts", f"{at}: {first.what}", where=file.name, remedy="see spec/trace.md") from None
+    trace = Trace(facts=facts, file=file, tensors=reading.tensors)
+    _check(trace)
+    return trace
+
+
+def is_trace(path: str) -> bool:
+    """Return whether a path names a file that begins as safetensors do; a factory's name does not."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(9)[8:] == b"{"
+    except OSError:
+        return False
+
+
+def _check(trace: Trace) -> None:
+    """Refuse a trace whose points, shapes or dtypes contradict its facts."""
+    facts, where = trace.facts, trace.file.name
+
+    def refuse(code: str, what: str, remedy: str) -> None:
+        raise SubjectError(f"trace-{code}", what, where=where, remedy=remedy)
+
+    if not facts.order:
+        refuse("empty", "the trace holds no point", "capture at least the logits")
+    lengths = {len(row) for row in facts.tokens}
+    if len(lengths) != 1 or 0 in lengths:
+        refuse("tokens", "`tokens` is not a list of equally long lists of token ids", "write the inputs of the run")
+    for name in facts.order:
+        check_point(name, where)
+    if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
+        odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
+        refuse("order", f"`order` and the tensors do not name the same points: {odd[0]}", "list each tensor once")
+    form = (len(facts.tokens), *lengths)
+    for name, tensor in trace.tensors.items():
+        if tensor.dtype not in HELD_AS:
+            refuse("dtype", f"{name} is {tensor.dtype}", f"write one of {', '.join(HELD_AS)}")
+        if len(tensor.shape) != 3 or tensor.shape[:2] not in (form, (1, form[1])) or not tensor.nbytes:
+            what = f"{name} has shape {list(tensor.shape)}, not [{form[0]} sequences, {form[1]} tokens, channels]"
+            refuse("shape", what, "write sequences, tokens and channels, in that order")
+
+
+def apart(one: Trace, other: Trace, point: str) -> float:
+    """Return how far a point of one trace lies from another's, relative L2 in float64; 0 where all bits are equal."""
+    import numpy as np
+
+    error = norm = 0.0
+    for at in range((one.shape(point) or (0,))[0]):
+        mine, theirs = one.stored(point, at, at + 1), other.stored(point, at, at + 1)
+        if mine.tobytes() != theirs.tobytes():
+            error += float(np.square(theirs.astype(np.float64) - mine.astype(np.float64)).sum())
+        norm += float(np.square(mine.astype(np.float64)).sum())
+    return math.sqrt(error / norm) if norm else math.sqrt(error)
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Part:
+    """Some tokens of a point, as they came: where they lie, and their shape."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class TraceWriter:
+    """Write a trace as it comes, in constant memory; the steps of a generation are joined along tokens."""
+
+    path: Path
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    _file: BinaryIO = field(init=False)
+    _end: int = RESERVED
+
+    def __post_init__(self) -> None:
+        self._file = self.path.open("w+b")
+        self._file.seek(RESERVED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._file.close()
+
+    def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
+        """Append values `[sequences, tokens, channels]` of a point, given as contiguous bytes."""
+        check_point(point)
+        if len(shape) != 3 or dtype not in STORED or self.dtypes.setdefault(point, dtype) != dtype:
+            what = f"{point} holds {dtype} {list(shape)}, not one dtype of {', '.join(STORED)} in three dimensions"
+            raise SubjectError("point-shape", what, remedy="capture sequences, tokens and channels, in that order")
+        self.parts.setdefault(point, []).append(Part(offset=self._end, shape=shape))
+        self._end += self._file.write(data)
+
+    def close(self, facts: Facts) -> None:
+        """Write the header; the file is a trace from then on."""
+        if any(len(parts) > 1 for parts in self.parts.values()):
+            self._join()
+        entries = {}
+        for name, (part,) in self.parts.items():
+            size = _size(self.dtypes[name], part.shape)
+            span = [part.offset - RESERVED, part.offset - RESERVED + size]
+            entries[name] = {"dtype": STORED[self.dtypes[name]], "shape": list(part.shape), "data_offsets": span}
+        header = header_of(facts, entries)
+        if len(header) > RESERVED - 8:
+            self._move(len(header) + 8 - RESERVED)
+            start = len(header) + 8
+        else:
+            start = RESERVED
+        self._file.seek(0)
+        self._file.write(struct.pack("<Q", start - 8) + header.ljust(start - 8))
+        self._file.close()
+
+    def _join(self) -> None:
+        """Lay the parts of each point side by side along tokens, in a second file that takes this one's place."""
+        other = TraceWriter(self.path.with_suffix(".joined"))
+        for name, parts in self.parts.items():
+            rows, _, channels = parts[0].shape
+            if any((part.shape[0], part.shape[2]) != (rows, channels) for part in parts):
+                what = f"{name} has another number of sequences or channels from step to step"
+                raise SubjectError("point-shape", what, remedy="capture the same point in every step")
+            offset = other._end
+            for row in range(rows):
+                for part in parts:
+                    size = _size(self.dtypes[name], part.shape[1:])
+                    self._file.seek(part.offset + row * size)
+                    other._end += other._file.write(self._file.read(size))
+            joined = (rows, sum(part.shape[1] for part in parts), channels)
+            other.parts[name] = [Part(offset=offset, shape=joined)]
+        self._file.close()
+        other.path.replace(self.path)
+        self._file, self._end, self.parts = other._file, other._end, other.parts
+
+    def _move(self, by: int) -> None:
+        """Make room for a long header: move all that lies behind it, from the end on."""
+        at = self._end
+        while at > RESERVED:
+            start = max(RESERVED, at - COPIED)
+            self._file.seek(start)
+            data = self._file.read(at - start)
+            self._file.seek(start + by)
+            self._file.write(data)
+            at = start
+
+
+def _size(dtype: str, shape: Sequence[int]) -> int:
+    kind = numpy_dtype(STORED[dtype])
+    assert kind is not None
+    return math.prod(shape) * kind.itemsize
+
+
+def header_of(facts: Facts, entries: Mapping[str, Any]) -> bytes:
+    """Return a safetensors header with the facts as its one metadata key."""
+    said = dumps(plain(facts)).decode().rstrip("\n")
+    return json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+
+
+def weight_digest(shape: Sequence[int], data: Any) -> str:
+    """Return the digest of one weight: sha256 of its shape as JSON and its bytes."""
+    import hashlib
+
+    digest = hashlib.sha256(json.dumps(list(shape), separators=(",", ":")).encode())
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def inputs_digest(tokens: Tokens) -> str:
+    """Return the digest of the token ids."""
+    return sha256(dumps([list(row) for row in tokens]))

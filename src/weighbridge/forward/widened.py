@@ -1,0 +1,106 @@
+"""Float64 without rewriting a model: every operation is widened as it runs, and what did not become float64 is counted.
+
+No float64 copy of the model is made: a weight is widened where an operation reads it. A module cast by `.double()`
+often still computes norms, softmax and rotary angles in float32; a truth so made is wrong by more than what it judges.
+Only operations of PyTorch in this thread are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+COMPLEX = {"complex64": "complex128"}
+
+
+@dataclass(slots=True)
+class Audit:
+    """What a widened pass did: operations on floating tensors, those below float64, and from which points values came.
+
+    `sources` holds, for the storage of a tensor, the points that it was made from, since each was last replaced.
+    """
+
+    operations: int = 0
+    lower: int = 0
+    first: str = ""
+    sources: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    def made_from(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """Return the points that a tensor was made from, sorted."""
+        return tuple(sorted(self.sources.get(tensor.untyped_storage().data_ptr(), ())))
+
+    def is_point(self, point: str, tensor: torch.Tensor) -> None:
+        """Note that what is made of this tensor from now on is made from this point."""
+        self.sources[tensor.untyped_storage().data_ptr()] = frozenset((point,))
+
+
+@contextmanager
+def widened() -> Iterator[Audit]:
+    """Compute every operation inside the block in float64: its arguments, the dtypes that it asks for, its factories.
+
+    An operation that writes into a tensor below float64 that was there before is not widened, but counted as lower. A
+    view stays one of the same memory, so that what is written through it is not lost; what reads it is widened.
+    """
+    import torch
+    from torch.utils import _pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    low = {getattr(torch, name): torch.float64 for name in LOWER if hasattr(torch, name)}
+    low |= {getattr(torch, name): getattr(torch, wide) for name, wide in COMPLEX.items()}
+    audit = Audit()
+
+    def wide(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.to(low[leaf.dtype]) if leaf.dtype in low else leaf
+        return low.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
+        if not in_place and not func.is_view:
+            args, kwargs = _pytree.tree_map(wide, (args, kwargs))
+        result = func(*args, **(kwargs or {}))
+        made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        _audit(audit, func, made, given, in_place)
+        return result
+
+    mode: Any = type("Widened", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mode():
+            yield audit
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.Tensor], in_place: bool) -> None:
+    """Count an operation, and note from which points its results were made."""
+    floating = [leaf for leaf in made if leaf.is_floating_point() or leaf.is_complex()]
+    names = [str(leaf.dtype).removeprefix("torch.") for leaf in floating]
+    below = [name for name in names if name not in ("float64", "complex128") and not func.is_view]
+    audit.operations += bool(floating)
+    if below or in_place:
+        audit.lower += 1
+        audit.first = audit.first or f"{func} in {(below or [str(given[0].dtype).removeprefix('torch.')])[0]}"
+    storages = {leaf.untyped_storage().data_ptr() for leaf in given}
+    sources = frozenset().union(*(audit.sources.get(pointer, frozenset()) for pointer in storages))
+    for leaf in made:
+        pointer = leaf.untyped_storage().data_ptr()
+        # A view shares its storage with what it was made of; new storage may lie where an older one was freed.
+        audit.sources[pointer] = sources | (audit.sources.get(pointer, frozenset()) if pointer in storages else sources)
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Leave what is done inside the block out of every mode: neither widened nor counted."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        yield

@@ -1,0 +1,184 @@
+"""Look at a model's forward pass, whatever computes it: a Python factory, a Hugging Face directory, or a trace.
+
+A factory is named `module:function` or `path/to/file.py:function` by the person at the keyboard. Nothing here runs one
+before it is needed, or names one by itself. `hf:DIR` needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from weighbridge.errors import SubjectError
+from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
+from weighbridge.forward.trace import ROUNDOFF, Trace, apart, is_trace, open_trace
+from weighbridge.model import Origin, Unmeasured
+from weighbridge.storage.local_files import is_file
+from weighbridge.views.factory import Factory
+
+NO_CUDA = Unmeasured(
+    code="no-cuda",
+    why="the model computes on CUDA and this host has none",
+    remedy="run it on a host with a CUDA device, or write `requires: {cuda: true}`",
+)
+
+
+def open_model(spec: str) -> ModelView:
+    """Open a trace file, `hf:DIR`, or a factory, which runs when it is first needed."""
+    if is_trace(spec):
+        return ModelView(spec=spec, trace=open_trace(spec))
+    if spec.startswith("hf:"):
+        from weighbridge.forward.hugging_face import Directory
+
+        return ModelView(spec=spec, source=Directory.named(spec))
+    return ModelView(spec=spec, source=Factory.named(spec))
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Runs:
+    """What a model was asked for already, shared by all views of it: the stack that was made, and its traces."""
+
+    folder: Path | None = None
+    made: Stack | Torch | Unmeasured | None = None
+    checkpoint: str = ""
+    prepared: dict[str, Any] = field(default_factory=dict)
+    traces: dict[Any, Trace] = field(default_factory=dict)
+    noise: dict[Any, Mapping[str, float]] = field(default_factory=dict)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a trace to be written; it is gone when no view is left."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="weighbridge-trace-"))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        return self.folder / name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelView:
+    """A model seen at its capture points. Runs are kept as traces, so that a cut or damaged view costs no second run.
+
+    `first` is how many of its sequences are looked at, all where it is None; `damage` lays a value over one point.
+    """
+
+    spec: str
+    source: Any = None
+    trace: Trace | None = None
+    first: int | None = None
+    damage: tuple[str, float] | None = None
+    runs: Runs = field(default_factory=Runs)
+
+    def stack(self) -> Stack | Torch | Unmeasured:
+        """Return what the factory made, once; Unmeasured `no-cuda` where it needs CUDA and there is none."""
+        if self.runs.made is None:
+            self.runs.made = self._made()
+            self.runs.checkpoint = getattr(self.runs.made, "checkpoint", "")
+        return self.runs.made
+
+    def told(self) -> tuple[str, Tokens] | Unmeasured:
+        """Return what it computes in and its inputs, as it says itself."""
+        if self.trace is not None:
+            return self.trace.facts.dtype, self.trace.facts.tokens
+        stack = self.stack()
+        return stack if isinstance(stack, Unmeasured) else (stack.dtype or self.prepared("").dtype, stack.tokens)
+
+    def prepared(self, dtype: str) -> Any:
+        """Return the stack, ready to compute in a dtype, or in its own."""
+        if dtype not in self.runs.prepared:
+            stack = self.stack()
+            assert not isinstance(stack, Unmeasured)
+            self.runs.prepared[dtype] = stack.prepared(dtype) if isinstance(stack, Torch) else stack
+        return self.runs.prepared[dtype]
+
+    def capture(self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None) -> Trace:
+        """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them."""
+        trace = self.trace or self._captured(tokens, dtype, points, "first")
+        return replace(trace if self.first is None else trace.cut(self.first), damage=self.damage)
+
+    def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
+        """Return by point how far a second run lies from the first, relative L2; None where only a trace is there."""
+        key = (tuple(map(tuple, tokens)), dtype)
+        if self.trace is None and key not in self.runs.noise:
+            first = self._captured(tokens, dtype, points, "first")
+            again = self._captured(tokens, dtype, points, "again")
+            self.runs.noise[key] = {name: apart(first, again, name) for name in again.tensors if name in first.tensors}
+            self.runs.traces.pop((*key, "again"))
+            self.runs.path(f"{len(self.runs.traces)}-again.trace").unlink()
+        return self.runs.noise.get(key)
+
+    def _captured(self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str) -> Trace:
+        key = (tuple(map(tuple, tokens)), dtype, which)
+        if key not in self.runs.traces:
+            path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
+            try:
+                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points)
+            except (SubjectError, KeyboardInterrupt):
+                raise
+            except BaseException as problem:
+                what = f"the forward pass in {dtype} raised {type(problem).__name__}"
+                remedy = "run the model alone in that dtype; --debug shows the traceback"
+                raise SubjectError("forward-raised", what, where=self.spec, remedy=remedy) from problem
+        return self.runs.traces[key]
+
+    def release(self) -> None:
+        """Let go of the model, whose runs are kept; it is made again where it is asked for again."""
+        self.runs.prepared.clear()
+        if not isinstance(self.runs.made, Unmeasured):
+            self.runs.made = None
+
+    def cut(self, first: int) -> ModelView:
+        """Return a view of the first sequences alone."""
+        return replace(self, first=first)
+
+    def overlaid(self, point: str, value: float) -> ModelView:
+        """Lay a value over the last channel of the last token of the first sequence at a point."""
+        return replace(self, damage=(point, value))
+
+    @property
+    def origin(self) -> Origin:
+        """Return LIVE once the weights are known to come from a file that can be digested, SYNTHETIC otherwise."""
+        if self.trace is not None:
+            return Origin.LIVE if self.trace.facts.weights else Origin.SYNTHETIC
+        return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
+
+    def digest(self) -> Mapping[str, str]:
+        """Digest the trace, or the factory's source file and, once it has run, the checkpoint that it read: sha256."""
+        if self.trace is None:
+            digests: Mapping[str, str] = self.source.digest(self._checkpoint())
+            return digests
+        with Path(self.spec).open("rb") as file:
+            return {Path(self.spec).name: hashlib.file_digest(file, "sha256").hexdigest()}
+
+    def _checkpoint(self) -> Path | None:
+        named = self.runs.checkpoint
+        return Path(named) if named and is_file(Path(named)) else None
+
+    def _made(self) -> Any:
+        made = self.source.make()
+        if made is None:
+            return NO_CUDA
+        if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
+            made = Torch(module=made)
+        if not isinstance(made, (Stack, Torch)) or not _typed(made):
+            odd = (
+                "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            )
+            what = f"the factory returned {type(made).__name__}, {odd}"
+            remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
+            raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
+        if made.dtype and made.dtype not in ROUNDOFF:
+            what = f"a candidate in {made.dtype} cannot be told from a float64 truth"
+            return Unmeasured(code="dtype-unsupported", why=what, remedy=f"compute in one of {', '.join(ROUNDOFF)}")
+        return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
+
+
+def _typed(made: Stack | Torch) -> bool:
+    rows: Any = made.tokens
+    listed = isinstance(rows, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in rows)
+    whole = listed and all(type(token) is int and token >= 0 for row in rows for token in row)
+    return whole and all(isinstance(one, str) for one in (made.dtype, made.device, made.checkpoint, made.name))
