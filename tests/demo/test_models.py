@@ -56,7 +56,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_numpy_backend_gives_pytorchs_logits_and_every_capture_point(imported: Path) -> None:
     candidate = models.numpy_backend().run(models.tokens())
-    trusted = models.reference().capture(models.tokens(), imported / "reference.trace")
+    trusted = models.reference().prepared().capture(models.tokens(), imported / "reference.trace")
     assert set(candidate) == set(trusted.facts.order) == set(models.taps())
     for name in trusted.facts.order:
         np.testing.assert_allclose(candidate[name], trusted.stored(name), rtol=0, atol=1e-5, err_msg=name)
