@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -22,10 +23,10 @@ from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
 from weighbridge.limits import Doc, LimitsError, plain, read
+from weighbridge.storage.local_files import is_file
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 KEY = "weighbridge.trace"
@@ -33,8 +34,10 @@ FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
 HELD_AS = {stored: name for name, stored in STORED.items()}
+DIGEST, HEX = r"[0-9a-f]{64}", "64 hexadecimal digits"
 RESERVED = 1 << 16  # bytes for a header that is written last; a longer one moves what lies behind it
 COPIED = 8 << 20
+ALIGNED = 8  # bytes at a multiple of which the values begin
 
 WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word says
 STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
@@ -69,13 +72,25 @@ class Facts:
     device: Annotated[Device, Doc("where it was asked to compute, and where it did")]
     dtype: Annotated[str, Doc("what it computes in", choices=tuple(ROUNDOFF))]
     tokens: Annotated[
-        tuple[tuple[Annotated[int, Doc(ge=0)], ...], ...], Doc("token ids `[sequences, tokens]`, equally many in each")
+        tuple[tuple[Annotated[int, Doc(ge=0, le=2**31 - 1)], ...], ...],
+        Doc("token ids `[sequences, tokens]`, equally many in each"),
     ]
     order: Annotated[tuple[str, ...], Doc("the ids of the points in the order of computing")]
     weights: Annotated[
-        Mapping[str, str],
+        Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
         Doc("sha256 of each weight's shape, as JSON without spaces, and its little-endian bytes in `dtype`, by name"),
-    ] = field(default_factory=dict, hash=False)  # fmt: skip
+    ] = field(default_factory=dict, hash=False)
+    files: Annotated[
+        Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
+        Doc("sha256 of each file that the model was made from, its checkpoint among them; without it no trace is live"),
+    ] = field(default_factory=dict, hash=False)
+    noise: Annotated[
+        Mapping[str, Annotated[float, Doc(ge=0)] | None] | None,
+        Doc(
+            "how far a second run lay from this one at each point that differed, relative L2; null there where it was not "
+            "finite, and null where it ran once"
+        ),
+    ] = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +123,18 @@ class Trace:
     def itemsize(self, point: str) -> int:
         """Return the bytes of one of its elements."""
         return {"F64": 8, "I64": 8, "F32": 4, "I32": 4}.get(self.tensors[point].dtype, 2)
+
+    def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
+        """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
+        import numpy as np
+
+        tensor = self.tensors[point]
+        dtype = numpy_dtype(tensor.dtype)
+        assert dtype is not None
+        rows, tokens, channels = self.shape(point) or (0, 0, 0)
+        width = channels * dtype.itemsize
+        for window in self.file.windows(tensor.offset, tensor.offset + rows * tokens * width, step * width):
+            yield np.frombuffer(window, dtype=dtype).reshape(-1, channels)
 
     def stored(self, point: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
@@ -145,12 +172,14 @@ def open_trace(path: str | Path) -> Trace:
         at = ".".join(map(str, first.path)) or "the facts"
         raise SubjectError("trace-facts", f"{at}: {first.what}", where=file.name, remedy="see spec/trace.md") from None
     trace = Trace(facts=facts, file=file, tensors=reading.tensors)
-    _check(trace)
+    check(trace)
     return trace
 
 
 def is_trace(path: str) -> bool:
     """Return whether a path names a file that begins as safetensors do; a factory's name does not."""
+    if not is_file(path):  # to open a FIFO would wait
+        return False
     try:
         with Path(path).open("rb") as file:
             return file.read(9)[8:] == b"{"
@@ -158,7 +187,18 @@ def is_trace(path: str) -> bool:
         return False
 
 
-def _check(trace: Trace) -> None:
+def names_itself_trace(path: str) -> bool:
+    """Return whether a path names a safetensors file whose metadata has the key of a trace."""
+    if not is_trace(path):
+        return False
+    with Path(path).open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if KEY.encode() not in file.read(min(length, safetensors_file.MAX_HEADER)):
+            return False
+    return KEY in safetensors_file.read(MappedFile(path)).metadata
+
+
+def check(trace: Trace) -> None:
     """Refuse a trace whose points, shapes or dtypes contradict its facts."""
     facts, where = trace.facts, trace.file.name
 
@@ -182,19 +222,6 @@ def _check(trace: Trace) -> None:
         if len(tensor.shape) != 3 or tensor.shape[:2] not in (form, (1, form[1])) or not tensor.nbytes:
             what = f"{name} has shape {list(tensor.shape)}, not [{form[0]} sequences, {form[1]} tokens, channels]"
             refuse("shape", what, "write sequences, tokens and channels, in that order")
-
-
-def apart(one: Trace, other: Trace, point: str) -> float:
-    """Return how far a point of one trace lies from another's, relative L2 in float64; 0 where all bits are equal."""
-    import numpy as np
-
-    error = norm = 0.0
-    for at in range((one.shape(point) or (0,))[0]):
-        mine, theirs = one.stored(point, at, at + 1), other.stored(point, at, at + 1)
-        if mine.tobytes() != theirs.tobytes():
-            error += float(np.square(theirs.astype(np.float64) - mine.astype(np.float64)).sum())
-        norm += float(np.square(mine.astype(np.float64)).sum())
-    return math.sqrt(error / norm) if norm else math.sqrt(error)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -282,6 +309,25 @@ class TraceWriter:
             at = start
 
 
+def save(trace: Trace, facts: Facts, path: Path) -> None:
+    """Write a trace again, with other facts about the same values, which are copied in order."""
+    entries, at = {}, 0
+    for name in facts.order:
+        tensor = trace.tensors[name]
+        span = [at, at + tensor.nbytes]
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": span}
+        at += tensor.nbytes
+    header = header_of(facts, entries)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for name in facts.order:
+            tensor = trace.tensors[name]
+            for window in trace.file.windows(tensor.offset, tensor.offset + tensor.nbytes, COPIED):
+                file.write(window)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _size(dtype: str, shape: Sequence[int]) -> int:
     kind = numpy_dtype(STORED[dtype])
     assert kind is not None
@@ -291,7 +337,8 @@ def _size(dtype: str, shape: Sequence[int]) -> int:
 def header_of(facts: Facts, entries: Mapping[str, Any]) -> bytes:
     """Return a safetensors header with the facts as its one metadata key."""
     said = dumps(plain(facts)).decode().rstrip("\n")
-    return json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+    text = json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % ALIGNED)
 
 
 def weight_digest(shape: Sequence[int], data: Any) -> str:
