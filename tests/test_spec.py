@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
@@ -24,6 +23,7 @@ from weighbridge.quantities.base import Form
 from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
 from weighbridge.verifiers import model_config
+from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"

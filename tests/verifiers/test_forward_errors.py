@@ -12,8 +12,6 @@ torch = pytest.importorskip("torch")
 
 from tests.verifiers.stacks import gpt, measured, named, rows, shown  # noqa: E402
 from torch import nn  # noqa: E402
-from weighbridge.views.forward_subject import ModelView  # noqa: E402
-from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
@@ -23,6 +21,8 @@ from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasu
 from weighbridge.verifiers import forward_errors  # noqa: E402
 from weighbridge.verifiers.forward_errors import ROUNDOFF, VERIFIER, measure  # noqa: E402
 from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402
+from weighbridge.views.forward_subject import ModelView  # noqa: E402
+from weighbridge.views.torch_forward import TorchForward  # noqa: E402
 
 # --- The reference ----------------------------------------------------------------------------------------------------
 

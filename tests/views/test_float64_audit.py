@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from weighbridge.views.torch_forward import Float64Audit, float64_audit, rounded
 
 FREQUENCIES = 10_000.0 ** -(np.arange(0, 16, 2) / 16)

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from weighbridge.errors import SubjectError
+from weighbridge.model import Origin
 from weighbridge.views.forward_subject import (
     NO_CUDA,
     Captured,
@@ -18,9 +21,6 @@ from weighbridge.views.forward_subject import (
     check_point,
     open_model,
 )
-
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
 
 STACK = """
 import numpy as np

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from weighbridge.views.forward_subject import Captured, ForwardSubject  # noqa: E402
-from weighbridge.views.torch_forward import Tap, TorchForward, tap  # noqa: E402
 
 from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.views.forward_subject import Captured, ForwardSubject  # noqa: E402
+from weighbridge.views.torch_forward import Tap, TorchForward, tap  # noqa: E402
 
 TOKENS = [[0, 1, 2], [3, 2, 1]]
 

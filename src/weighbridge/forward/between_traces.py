@@ -7,7 +7,7 @@ square, or what is not finite, is computed again in float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +80,7 @@ def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray
     rows, tokens, channels = one.shape(point) or (0, 0, 0)
     step = max(1, AT_ONCE // channels)
     windows = (side.windows(point, step) for side in (one, other))
-    for at, mine, theirs in zip(range(0, rows * tokens, step), *windows, strict=True):
-        yield at, mine, theirs
+    yield from zip(range(0, rows * tokens, step), *windows, strict=True)
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ class _Sums:
         self.equal += int(np.count_nonzero(alike)) if alike is not None else 0
         squares = self._narrow(mine, theirs)
         by_token = squares and [values @ np.ones(values.shape[1], values.dtype) for values in squares]
-        if not squares or not by_token or not _exact(*map(np.sum, by_token), mine, theirs):
+        if not squares or not by_token or not _exact(by_token, mine, theirs):
             squares = self._wide(mine, theirs, alike)
             by_token = [values.sum(1) for values in squares]
         for side, values in enumerate(squares):
@@ -136,10 +135,11 @@ class _Sums:
             return np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
 
 
-def _exact(norm: float, error: float, mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
+def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
     """Return whether float32 could square all that counts: nothing overflowed, nothing vanished."""
     import numpy as np
 
+    norm, error = (float(part.sum()) for part in by_token)
     if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
         return False
     return bool(norm or not mine.any()) and bool(error or np.array_equal(mine, theirs))

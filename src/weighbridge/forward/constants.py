@@ -43,9 +43,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
     stored = set(module.state_dict())
     parts = dict(module.named_modules())
     names = [
-        name
-        for name, held in module.named_buffers()
-        if name not in stored and held.is_floating_point() and held.numel()
+        name for name, held in module.named_buffers() if name not in stored and held.is_floating_point() and held.numel()
     ]
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
     made: dict[str, Any] = {}
@@ -66,7 +64,9 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
         elif lower := _lower(held):
             rounded.append(f"{name} to {lower}")
     try:
-        yield Constants(of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), ""))
+        yield Constants(
+            of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), "")
+        )
     finally:
         for part, own, held in before:
             setattr(part, own, held)

@@ -50,22 +50,14 @@ class Directory:
 
         if self.options.get("device", "").startswith("cuda") and not has_cuda():
             return None
-        named = {
-            key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options
-        }
+        named = {key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options}
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                self.path,
-                dtype=self.options.get("dtype", "auto"),
-                local_files_only=True,
-                trust_remote_code=False,
-                **named,
+                self.path, dtype=self.options.get("dtype", "auto"), local_files_only=True, trust_remote_code=False, **named
             )
         except (OSError, ValueError, ImportError, KeyError) as problem:
             what = f"transformers cannot load it: {problem}"
-            raise SubjectError(
-                "hf-load", what[:400], where=self.spec, remedy="load it with transformers alone"
-            ) from problem
+            raise SubjectError("hf-load", what[:400], where=self.spec, remedy="load it with transformers alone") from problem
         model = model.to(self.options.get("device", "cpu"))
         if "compile" in self.options:
             model = torch.compile(model)

@@ -77,7 +77,9 @@ def local_test(
                 held = as_float64(trace, point, made)
                 distance = compare(made, held)
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
-                steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
+                steps[point] = Step(
+                    distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation
+                )
                 near.note(point, made, held)
                 for tensor in (made, held):  # one of them goes on
                     audit.is_point(point, tensor)

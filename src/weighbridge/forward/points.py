@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
 
 
+
 class Rows(NamedTuple):
     """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
 
@@ -135,9 +136,7 @@ def visited(
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        given = next(
-            (one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None
-        )
+        given = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)
         if given is None:
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)

@@ -168,11 +168,7 @@ class Torch:
         if named:
             visit, wanted = _by_taps(named, visit), frozenset(named)
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
-        with (
-            torch.no_grad(),
-            _evaluating(self.plain),
-            visited(self.module, visit, sequences=len(tokens), wanted=wanted),
-        ):
+        with torch.no_grad(), _evaluating(self.plain), visited(self.module, visit, sequences=len(tokens), wanted=wanted):
             if self.decode:
                 _generate(self.module, ids, self.decode)
             else:
@@ -296,3 +292,5 @@ def _stack_of(stack: Stack | Torch) -> str:
     import torch
 
     return f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
+
+

@@ -87,8 +87,8 @@ class Facts:
     noise: Annotated[
         Mapping[str, Annotated[float, Doc(ge=0)] | None] | None,
         Doc(
-            "how far a second run lay from this one at each point that differed, relative L2; null there where it was not "
-            "finite, and null where it ran once"
+            "how far a second run lay from this one at each point that differed, relative L2, null where that was not "
+            "finite; left out where it ran once"
         ),
     ] = field(default=None, hash=False)
 
