@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from weighbridge.canonical import loads
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
 from weighbridge.errors import SubjectError, UsageError
 from weighbridge.exit_code import ExitCode
-from weighbridge.limits import LimitsError, plain, read
+from weighbridge.limits import plain
 from weighbridge.model import Json, Origin, Unmeasured
 from weighbridge.printable import printable, quoted
 from weighbridge.report.lines import capped
@@ -121,12 +122,13 @@ def _tokens(path: str) -> list[list[int]]:
 def _beside(out: Path) -> Iterator[Path]:
     """Yield a path in a folder beside `out`, whose file takes its place at the end; nothing stays where that fails."""
     if not is_folder(out.absolute().parent) or is_folder(out):
-        raise UsageError(
-            "out", "no file can be written there", where=str(out), remedy="name a file in a folder that exists"
-        )
+        remedy = "name a file in a folder that exists"
+        raise UsageError("out", "no file can be written there", where=str(out), remedy=remedy)
     with tempfile.TemporaryDirectory(prefix=".weighbridge-", dir=out.absolute().parent) as folder:
         path = Path(folder) / "written"
         yield path
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
         path.replace(out)
 
 
@@ -149,7 +151,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
     from weighbridge.forward.trace import open_trace
 
     trace = open_trace(file)
-    points = {
+    points: dict[str, Any] = {
         name: {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())} for name in trace.facts.order
     }
     if as_json:
@@ -164,7 +166,8 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
 
 def _facts_told(facts: Facts) -> Mapping[str, str]:
     again = "not said" if facts.noise is None else f"{len(facts.noise)} points differ" if facts.noise else "equal bits"
-    live = facts.weights and facts.files and facts.device.observed
+    needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
+    lacking = " and no ".join(name for name, said in needed.items() if not said)
     return {
         "stack": printable(facts.stack),
         "device": _device(facts),
@@ -174,19 +177,13 @@ def _facts_told(facts: Facts) -> Mapping[str, str]:
         "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
         "files": ", ".join(printable(name) for name in facts.files) or "none named",
         "second run": again,
-        "origin": "live where it is bound by hand"
-        if live
-        else "synthetic: weights, files and observed device make it live",
+        "origin": f"synthetic: it names no {lacking}" if lacking else "live where it is bound by hand",
     }
 
 
 def _device(facts: Facts) -> str:
-    seen = printable(facts.device.observed)
-    return (
-        f"{seen} (asked for {printable(facts.device.requested)})"
-        if seen
-        else f"{printable(facts.device.requested)}, not observed"
-    )
+    requested, observed = printable(facts.device.requested), printable(facts.device.observed)
+    return f"{observed} (asked for {requested})" if observed else f"{requested}, not observed"
 
 
 # --- Pack -------------------------------------------------------------------------------------------------------------
@@ -207,16 +204,12 @@ def pack(folder: Path, out: Path) -> None:
 
     Exit 0: written; 2: usage; 4: the folder contradicts itself.
     """
-    from weighbridge.forward.trace import Facts, TraceWriter, open_trace
+    from weighbridge.forward.trace import TraceWriter, facts_of, open_trace
 
     if not is_folder(folder):
         raise UsageError("pack-folder", "there is no such folder", where=str(folder), remedy="name one with facts.json")
-    try:
-        facts = read(Facts, loads(read_regular_file(folder / "facts.json", MAX_TEXT, SubjectError), where="facts.json"))
-    except LimitsError as problem:
-        raise SubjectError(
-            "trace-facts", str(problem)[:400], where=str(folder / "facts.json"), remedy="see spec/trace.md"
-        ) from None
+    told = folder / "facts.json"
+    facts = facts_of(loads(read_regular_file(told, MAX_TEXT, SubjectError), where=str(told)), str(told))
     parts = _parts(folder, facts)
     with _beside(out) as path:
         writer = TraceWriter(path)
@@ -224,7 +217,7 @@ def pack(folder: Path, out: Path) -> None:
             for one in paths:
                 _write(writer, point, one)
         writer.close(facts)
-        open_trace(path)
+        open_trace(path, name=str(folder))
     tell([f"{out}: {len(facts.order)} points in {facts.dtype} on {_device(facts)}"])
 
 
@@ -243,9 +236,8 @@ def _parts(folder: Path, facts: Facts) -> Mapping[str, list[Path]]:
         numbers = [number for number, _ in sorted(steps)]
         if numbers not in ([-1], list(range(len(steps)))) or not steps:
             what = f"{quoted(name)} has {'no file' if not steps else f'the steps {numbers[:8]}'}"
-            raise SubjectError(
-                "trace-steps", what, where=str(folder), remedy="write POINT.npy, or POINT.step-000.npy, -001, …"
-            )
+            remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
+            raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
     return {name: [path for _, path in sorted(steps)] for name, steps in parts.items()}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,9 +153,9 @@ class Trace:
         return values
 
 
-def open_trace(path: str | Path) -> Trace:
-    """Open a trace file; refuse with `safetensors-…` or `trace-…` what is no trace or contradicts itself."""
-    file = MappedFile(path)
+def open_trace(path: str | Path, name: str = "") -> Trace:
+    """Open a trace file, called `name` in messages; refuse with `safetensors-…` or `trace-…` what is none."""
+    file = MappedFile(path, name)
     reading = safetensors_file.read(file)
     metadata = dict(reading.metadata)
     if set(metadata) != {KEY}:
@@ -165,15 +164,19 @@ def open_trace(path: str | Path) -> Trace:
         raise SubjectError("trace-facts", f"a trace has the metadata key {KEY!r} alone, this file has {found}",
                            where=file.name, remedy=remedy)  # fmt: skip
     data = strict_json(memoryview(str(metadata[KEY]).encode()), "trace-facts", file)
+    trace = Trace(facts=facts_of(data, file.name), file=file, tensors=reading.tensors)
+    check(trace)
+    return trace
+
+
+def facts_of(data: object, where: str) -> Facts:
+    """Return facts from plain data; refuse with `trace-facts` the first thing that is wrong."""
     try:
-        facts = read(Facts, data)
+        return read(Facts, data)
     except LimitsError as problem:
         first = problem.problems[0]
         at = ".".join(map(str, first.path)) or "the facts"
-        raise SubjectError("trace-facts", f"{at}: {first.what}", where=file.name, remedy="see spec/trace.md") from None
-    trace = Trace(facts=facts, file=file, tensors=reading.tensors)
-    check(trace)
-    return trace
+        raise SubjectError("trace-facts", f"{at}: {first.what}", where=where, remedy="see spec/trace.md") from None
 
 
 def is_trace(path: str) -> bool:
@@ -324,8 +327,6 @@ def save(trace: Trace, facts: Facts, path: Path) -> None:
             tensor = trace.tensors[name]
             for window in trace.file.windows(tensor.offset, tensor.offset + tensor.nbytes, COPIED):
                 file.write(window)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _size(dtype: str, shape: Sequence[int]) -> int:
