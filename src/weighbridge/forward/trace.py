@@ -165,7 +165,7 @@ def open_trace(path: str | Path, name: str = "") -> Trace:
                            where=file.name, remedy=remedy)  # fmt: skip
     data = strict_json(memoryview(str(metadata[KEY]).encode()), "trace-facts", file)
     trace = Trace(facts=facts_of(data, file.name), file=file, tensors=reading.tensors)
-    check(trace)
+    _check(trace)
     return trace
 
 
@@ -201,7 +201,7 @@ def names_itself_trace(path: str) -> bool:
     return KEY in safetensors_file.read(MappedFile(path)).metadata
 
 
-def check(trace: Trace) -> None:
+def _check(trace: Trace) -> None:
     """Refuse a trace whose points, shapes or dtypes contradict its facts."""
     facts, where = trace.facts, trace.file.name
 
