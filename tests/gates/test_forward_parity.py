@@ -149,7 +149,8 @@ def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [{"ratio": 1.0}, {"ratio": 10.5}, {"floor_u": 0.0}, {"min_tokens": 1}, {"min_sequences": 1}, {"dtype": "fp32"},
-     {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3}, {"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}],
+     {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3},
+     {"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}],
 )  # fmt: skip
 def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
     with pytest.raises(LimitsError):
@@ -162,6 +163,7 @@ def test_every_bound_that_tightens_is_tried_just_beyond_it() -> None:
     assert len(bounds) == 10
 
 
-def test_the_defaults_are_the_published_ones() -> None:
+def test_the_defaults_are_the_published_ones_and_can_be_written_down() -> None:
     given = read(Limits, {})
+    assert read(Limits, plain(given)) == given
     assert (given.ratio, given.floor_u, given.tail_ratio, given.tail_floor_u) == (2.5, 1.25, 3.0, 8.0)
