@@ -218,6 +218,8 @@ def _check(trace: Trace) -> None:
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
         odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
         refuse("order", f"`order` and the tensors do not name the same points: {odd[0]}", "list each tensor once")
+    if strange := sorted(set(facts.noise or ()) - set(facts.order)):
+        refuse("order", f"`noise` names {strange[0]!r}, which `order` does not", "name points of this trace alone")
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
