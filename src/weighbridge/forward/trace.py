@@ -22,6 +22,7 @@ from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
 from weighbridge.limits import Doc, LimitsError, plain, read
+from weighbridge.printable import quoted
 from weighbridge.storage.local_files import is_file
 from weighbridge.storage.mapped_file import MappedFile
 
@@ -40,7 +41,7 @@ ALIGNED = 8  # bytes at a multiple of which the values begin
 
 WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word says
 STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
-POINT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+POINT = re.compile(r"(?!.{201})[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 Tokens = tuple[tuple[int, ...], ...]
 
@@ -217,9 +218,9 @@ def _check(trace: Trace) -> None:
         check_point(name, where)
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
         odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
-        refuse("order", f"`order` and the tensors do not name the same points: {odd[0]}", "list each tensor once")
+        refuse("order", f"`order` and the tensors do not name the same points: {quoted(odd[0])}", "list each tensor once")
     if strange := sorted(set(facts.noise or ()) - set(facts.order)):
-        refuse("order", f"`noise` names {strange[0]!r}, which `order` does not", "name points of this trace alone")
+        refuse("order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone")
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
