@@ -75,6 +75,9 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, deb
     given = _tokens(tokens) if tokens else None
     with _beside(out) as path:
         view = replace(open_model(model), runs=Runs(folder=path.parent))
+        if view.trace is not None:
+            remedy = "name a factory or hf:DIR; `weighbridge trace check` shows a trace"
+            raise UsageError("already-a-trace", "a trace is captured already", where=model, remedy=remedy)
         told = view.told()
         if isinstance(told, Unmeasured):
             tell([f"BLOCKED  {told.code} {told.why}", f"  {told.remedy}"], err=True)

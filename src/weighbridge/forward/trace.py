@@ -255,6 +255,10 @@ class TraceWriter:
         self._file = self.path.open("w+b")
         self._file.seek(RESERVED)
 
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # a pass that raised leaves it open
+            self._file.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -308,6 +312,7 @@ class TraceWriter:
         self._file.close()
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts
+        del other._file  # which its end would close
 
     def _move(self, by: int) -> None:
         """Make room for a long header: move all that lies behind it, from the end on."""
