@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-from compare import MIB, Peer
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.compare import MIB, Peer  # noqa: E402 -- it is run as a script, from anywhere
 
 TOKENS, CHANNELS = 1024, 4096
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -66,6 +67,14 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 def judged(cli: Cli, candidate: object, *more: object) -> Ended:
     return cli(*PARITY, "--subject", f"candidate={candidate}", *more)
+
+
+def specimen(name: str) -> Any:
+    sys.path.insert(0, str(MODELS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(MODELS))
 
 
 # --- A trace as a candidate -------------------------------------------------------------------------------------------
@@ -138,7 +147,8 @@ def test_a_trace_of_other_inputs_is_blocked_and_one_sequence_shows_nothing(cli: 
     captured = cli("trace", "capture", f"{GPT}:fused", tmp_path / "one.trace", "--tokens", tmp_path / "one.json")
     assert captured.code == 0, captured.err
     (tmp_path / "untold.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(MODELS)!r})\nimport tiny_gpt\nfrom weighbridge.forward.stacks import Torch\n"
+        f"import sys\nsys.path.insert(0, {str(MODELS)!r})\nimport tiny_gpt\n"
+        "from weighbridge.forward.stacks import Torch\n"
         "def reference(): return Torch(module=tiny_gpt.seeded(tiny_gpt.TinyGPT()), taps=tiny_gpt.TAPS)\n"
     )
     reference = f"reference={tmp_path / 'untold.py'}:reference"
@@ -189,11 +199,7 @@ def test_a_trace_is_live_only_with_weights_files_and_an_observed_device(cli: Cli
         f"    model.load_state_dict(torch.load({str(tmp_path / 'w.pt')!r}))\n"
         f"    return replace(tiny_gpt.forward(model), checkpoint={str(tmp_path / 'w.pt')!r})\n"
     )
-    sys.path.insert(0, str(MODELS))
-    try:
-        import tiny_gpt
-    finally:
-        sys.path.remove(str(MODELS))
+    tiny_gpt = specimen("tiny_gpt")
     torch.save(tiny_gpt.seeded(tiny_gpt.TinyGPT()).state_dict(), tmp_path / "w.pt")
     out = tmp_path / "a.trace"
     assert cli("trace", "capture", f"{tmp_path / 'mine.py'}:candidate", out).code == 0
@@ -211,13 +217,7 @@ def test_a_trace_is_live_only_with_weights_files_and_an_observed_device(cli: Cli
 def held() -> tuple[dict[str, Any], list[list[int]], dict[str, Any]]:
     """Return what the tiny GPT by NumPy held, its tokens and its weights."""
     pytest.importorskip("torch")
-    sys.path.insert(0, str(MODELS))
-    try:
-        import tiny_gpt
-        import tiny_gpt_numpy
-    finally:
-        sys.path.remove(str(MODELS))
-    stack = tiny_gpt_numpy.numpy_stack()
+    tiny_gpt, stack = specimen("tiny_gpt"), specimen("tiny_gpt_numpy").numpy_stack()
     return dict(stack.run(tiny_gpt.tokens())), tiny_gpt.tokens(), dict(stack.weights)
 
 
@@ -253,7 +253,7 @@ def test_the_writer_in_cpp_compiles_and_its_trace_is_judged(cli: Cli, tmp_path: 
         np.ascontiguousarray(values).tofile(tmp_path / f"{n}.raw")
         words.append(f"{name}:{values.shape[-1]}:{tmp_path / f'{n}.raw'}")
     out = tmp_path / "cpp.trace"
-    said = [out, 'an "engine" in C++', "float32", "4", "24", tmp_path / "ids.txt"]
+    said: list[str | Path] = [out, 'an "engine" in C++', "float32", "4", "24", tmp_path / "ids.txt"]
     subprocess.run([program, *said, *words], check=True)
     assert {name: open_trace(out).stored(name).tobytes() for name in points} == {
         name: values.tobytes() for name, values in points.items()
@@ -264,7 +264,9 @@ def test_the_writer_in_cpp_compiles_and_its_trace_is_judged(cli: Cli, tmp_path: 
     assert (ended.code, "so no weight was compared" in ended.out) == (3, True), ended.out
     ended = cli("verify", contract(tmp_path, limits='other_weights: ["*"]'), *subject)
     assert (ended.code, "42 of 42 points within their limit" in ended.out) == (0, True), ended.out
-    done = subprocess.run([program, *said, words[0], words[0].replace(":64:", ":63:")], check=False, capture_output=True)
+    done = subprocess.run(
+        [program, *said, words[0], words[0].replace(":64:", ":63:")], check=False, capture_output=True
+    )
     assert (done.returncode, b"has 24576 bytes" in done.stderr) == (1, True)
 
 
@@ -329,7 +331,9 @@ def test_a_capture_takes_a_dtype_and_tokens(cli: Cli, tmp_path: Path) -> None:
     assert said["points"]["logits"] == {"dtype": "bfloat16", "shape": [2, 3, 96]}
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "[[]]", "[[1, 2], [3]]", "[[1, -2]]", '[["1"]]', "[[1.5]]", "[[true]]", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "[[]]", "[[1, 2], [3]]", "[[1, -2]]", '[["1"]]', "[[1.5]]", "[[true]]", "[1]"]
+)
 def test_tokens_that_are_none_are_refused(cli: Cli, tmp_path: Path, text: str) -> None:
     (tmp_path / "ids.json").write_text(text)
     ended = cli("trace", "capture", f"{GPT}:fused", tmp_path / "a.trace", "--tokens", tmp_path / "ids.json")
@@ -337,21 +341,21 @@ def test_tokens_that_are_none_are_refused(cli: Cli, tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize(
-    ("model", "out", "code", "told"),
+    ("words", "code", "told"),
     [
-        (f"{GPT}:none", "a.trace", 4, "no-factory"),
-        ("hf:nowhere", "a.trace", 4, "no-file"),
-        (f"{GPT}:fused", "no/such/a.trace", 2, "name a file in a folder that exists"),
-        (f"{GPT}:fused", ".", 2, "name a file in a folder that exists"),
+        ((f"{GPT}:none", "a.trace"), 4, "no-factory"),
+        (("hf:nowhere", "a.trace"), 4, "no-file"),
+        ((f"{GPT}:fused", "no/such/a.trace"), 2, "name a file in a folder that exists"),
+        ((f"{GPT}:fused", "."), 2, "name a file in a folder that exists"),
     ],
 )
 def test_what_cannot_be_captured_leaves_nothing(
-    cli: Cli, tmp_path: Path, model: str, out: str, code: int, told: str
+    cli: Cli, tmp_path: Path, words: tuple[str, str], code: int, told: str
 ) -> None:
     pytest.importorskip("torch")
     place = tmp_path / "here"
     place.mkdir()
-    ended = cli("trace", "capture", model, place / out)
+    ended = cli("trace", "capture", words[0], place / words[1])
     assert (ended.code, told in ended.err) == (code, True), ended.err
     assert list(place.iterdir()) == []
 

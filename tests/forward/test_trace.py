@@ -16,8 +16,16 @@ from tests.forward.traces import TOKENS, entry, facts, trace, written
 
 from weighbridge.errors import SubjectError
 from weighbridge.forward.trace import (
-    KEY, RESERVED, Device, Facts, TraceWriter, is_trace, names_itself_trace, open_trace, save,
-)  # fmt: skip
+    KEY,
+    RESERVED,
+    Device,
+    Facts,
+    TraceWriter,
+    is_trace,
+    names_itself_trace,
+    open_trace,
+    save,
+)
 from weighbridge.glossary import glossary
 from weighbridge.limits import plain
 

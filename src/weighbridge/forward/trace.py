@@ -218,9 +218,13 @@ def _check(trace: Trace) -> None:
         check_point(name, where)
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
         odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
-        refuse("order", f"`order` and the tensors do not name the same points: {quoted(odd[0])}", "list each tensor once")
+        refuse(
+            "order", f"`order` and the tensors do not name the same points: {quoted(odd[0])}", "list each tensor once"
+        )
     if strange := sorted(set(facts.noise or ()) - set(facts.order)):
-        refuse("order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone")
+        refuse(
+            "order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone"
+        )
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
