@@ -9,6 +9,7 @@ that of the same command on tiny files. Goals: 0.8 GB/s in bfloat16, 1.5 GB/s in
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import sys
@@ -19,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.compare import MIB, Peer  # noqa: E402 -- it is run as a script, from anywhere
+from benchmarks.compare import MIB, Peer
 
 TOKENS, CHANNELS = 1024, 4096
 
@@ -72,7 +73,12 @@ def main() -> None:
             tiny = [Path(folder) / name for name in ("tiny", "tiny2")]
             for path, many, tokens, flipped in ((large[0], points, TOKENS, 0), (large[1], points, TOKENS, 3),
                                                 (tiny[0], 1, 2, 0), (tiny[1], 1, 2, 3)):  # fmt: skip
-                write(path, dtype, many, tokens, flipped)
+                # Elsewhere: the greatest memory of a command is at least that of the process which started it.
+                writer = multiprocessing.get_context("spawn").Process(
+                    target=write, args=(path, dtype, many, tokens, flipped)
+                )
+                writer.start()
+                writer.join()
             peers = {name: Peer([*shell, *words, *tiny], [*shell, *words, *large])
                      for name, words in (("plain NumPy", plain), ("weighbridge compare", ours))}  # fmt: skip
             for _ in range(chosen.rounds):

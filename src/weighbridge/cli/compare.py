@@ -19,7 +19,6 @@ from click.core import ParameterSource
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, rate, tell
-from weighbridge.cli.trace import compare as compare_traces
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.forward.trace import names_itself_trace
@@ -99,6 +98,8 @@ def command(
     # Nothing here multiplies large matrices, and idle threads of NumPy's BLAS spin beside the two that compare.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if _are_traces((source, *imports)):
+        from weighbridge.cli.trace import compare as compare_traces
+
         asked = click.get_current_context().get_parameter_source
         if idle := [name for name in OF_CHECKPOINTS if asked(name) is not ParameterSource.DEFAULT]:
             raise UsageError("mixed-pair", f"--{idle[0]} is for checkpoints; traces are compared bit by bit")

@@ -53,7 +53,7 @@ def command() -> None:
 @command.command(
     "capture",
     short_help="Run a model forward and write a trace.",
-    epilog="\b\nExample: weighbridge trace capture mine.py:candidate gpu.trace --dtype bfloat16",
+    epilog="\b\nExample: weighbridge trace capture hf:qwen gpu.trace --dtype bfloat16",
 )
 @click.argument("model")
 @OUT
