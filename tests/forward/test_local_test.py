@@ -74,7 +74,7 @@ TOKENS = [[1, 2, 3], [4, 5, 6]]
 def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path) -> None:
     reference, broken = Torch(module=Chain(), dtype="float32"), Chain()
     with torch.no_grad():
-        broken.two.bias += 1
+        broken.two.bias.add_(1)
     trace = Torch(module=broken, dtype="float32").capture(TOKENS, tmp_path / "a.trace")
     steps, audit, _ = local_test(reference, TOKENS, trace)
     errors = {name: step.distance.all or 0.0 for name, step in steps.items()}

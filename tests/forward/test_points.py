@@ -152,9 +152,10 @@ def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_what_is_stored_is_cast_and_what_is_computed_is_not() -> None:
     cast = Torch(module=Small()).prepared("bfloat16")
-    assert (cast.dtype, cast.module.embed.weight.dtype) == ("bfloat16", torch.bfloat16)
-    assert cast.module.table.dtype is torch.float32
-    assert torch.equal(cast.module.table, Small().table)
+    module: Any = cast.module
+    assert (cast.dtype, module.embed.weight.dtype) == ("bfloat16", torch.bfloat16)
+    assert module.table.dtype is torch.float32
+    assert torch.equal(module.table, Small().table)
 
 
 def test_equal_weights_have_equal_digests_whatever_their_dtype() -> None:

@@ -128,10 +128,10 @@ class _Sums:
         """Return both squared in float64, without what is not finite in both."""
         import numpy as np
 
-        first, second = mine.astype(np.float64), theirs.astype(np.float64)
-        finite = np.isfinite(first) & np.isfinite(second)
-        self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
         with np.errstate(all="ignore"):
+            first, second = mine.astype(np.float64), theirs.astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
             return np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
 
 

@@ -187,8 +187,11 @@ class ModelView:
             return NO_CUDA
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
-        if not isinstance(made, (Stack, Torch)):
-            what = f"the factory returned {type(made).__name__}, which cannot be run forward"
+        if not isinstance(made, (Stack, Torch)) or not _typed(made):
+            odd = (
+                "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            )
+            what = f"the factory returned {type(made).__name__}, {odd}"
             remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
             raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
         if made.dtype and made.dtype not in ROUNDOFF:
@@ -207,3 +210,10 @@ def _told_noise(trace: Trace) -> Mapping[str, float] | None:
     if said is None:
         return None
     return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in trace.facts.order}
+
+
+def _typed(made: Stack | Torch) -> bool:
+    rows: Any = made.tokens
+    listed = isinstance(rows, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in rows)
+    whole = listed and all(type(token) is int and token >= 0 for row in rows for token in row)
+    return whole and all(isinstance(one, str) for one in (made.dtype, made.device, made.checkpoint, made.name))
