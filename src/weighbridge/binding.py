@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.errors import SubjectError, UsageError
+from weighbridge.errors import UsageError
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import EXECUTED, Contract, GateDecl, Origin, SubjectDecl, SubjectKind
@@ -34,6 +34,11 @@ class Bound:
     by_hand: bool
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
     units: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def looked_at_as(self) -> SubjectKind:
+        """Return the kind whose verifiers look at it: a trace stands for the model that it was captured of."""
+        return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
 
     def open(self) -> Any:
         """Open the view of this subject.
@@ -59,7 +64,9 @@ class Bound:
 
                 return open_model(self.target)
             case SubjectKind.TRACE:
-                raise SubjectError("no-trace-view", "traces cannot be read yet", where=self.target)
+                from weighbridge.views.model_view import open_recorded
+
+                return open_recorded(self.target)
 
 
 def origin(bound: Bound, view: Any) -> Origin:

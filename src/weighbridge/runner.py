@@ -152,7 +152,7 @@ class Session:
         alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
         for item in items:
             bound = self._bound(item)
-            verifier = VERIFIERS.get((item.quantity, tuple(one.kind for one in bound)))
+            verifier = VERIFIERS.get((item.quantity, tuple(one.looked_at_as for one in bound)))
             if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
                 shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
                 alike.setdefault(shared, {})[item.key] = verifier, bound
@@ -191,7 +191,7 @@ class Session:
             )
 
     def _measured(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
-        kinds: tuple[SubjectKind, ...] = tuple(one.kind for one in bound)
+        kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
         verifier = VERIFIERS.get((item.quantity, kinds))
         if verifier is None:
             return Faulted(

@@ -17,11 +17,12 @@ SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
     "status why", "ledger check", "ledger reconcile", "evidence verify", "evidence show", "evidence rejudge",
     "amend draft", "new kind", "new verifier",
+    "trace capture", "trace check", "trace pack",
 )  # fmt: skip
 
 
 def test_every_verb_is_told_in_one_whole_line(cli: Cli) -> None:
-    for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",)):
+    for words in ((), ("ledger",), ("evidence",), ("amend",), ("status",), ("trace",)):
         listed = cli(*words, "--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
         assert listed
         assert all(line.endswith(".") and not line.endswith("...") for line in listed), listed

@@ -77,7 +77,8 @@ class Kind(Generic[L]):
 
     `falsifiers` are those that no limit implies; what a limit bounds is broken by the fault that the limit names.
     `check` returns what is wrong with limits that are each in order alone. `cut` returns a smaller part of a long
-    measurement, for trials, with limits that look no farther.
+    measurement, for trials, with limits that look no farther. `recordable` are the roles of a model that a
+    trace may fill.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Kind(Generic[L]):
     limits: type[L]
     measure: type = NoOptions
     codes: Mapping[str, Outcome]
+    recordable: tuple[str, ...] = ()
     judge: Callable[[Evidence, L], Verdict]
     falsifiers: tuple[Falsifier[L], ...] = ()
     check: Callable[[L, Any], Sequence[str]] = field(default=lambda _limits, _measure: ())

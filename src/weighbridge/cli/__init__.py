@@ -18,7 +18,7 @@ from weighbridge.printable import printable
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
-    "doctor", "demo", "new",
+    "doctor", "demo", "new", "trace",
 )  # fmt: skip
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.forward.trace import names_itself_trace
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging import DEFAULT, all_requests
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from weighbridge.scheduling.engines import Engine
     from weighbridge.views.checkpoint import CheckpointView
 
+OF_CHECKPOINTS = ("policy", "mapping", "headers", "may_differ", "tensors", "address")
 GATE, CONFIGURATION = "compare", "compare-configuration"
 PAUSE_S = 0.2  # between two lines of progress
 
@@ -50,7 +53,7 @@ class Policy:
 
 @click.command(
     "compare",
-    short_help="Compare a checkpoint with its source, tensor by tensor.",
+    short_help="Compare a checkpoint with its source, or two traces.",
     epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
 )
 @click.argument("source")
@@ -87,12 +90,20 @@ def command(
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
+    Two traces are compared point by point, bit for bit.
     Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.
 
     Exit 0: as the policy says; 1: different; 3: could not be compared; 4: unreadable.
     """
-    # Nothing here multiplies matrices, and the idle threads of NumPy's BLAS spin beside the two that compare.
+    # Nothing here multiplies large matrices, and idle threads of NumPy's BLAS spin beside the two that compare.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if _are_traces((source, *imports)):
+        from weighbridge.cli.trace import compare as compare_traces
+
+        asked = click.get_current_context().get_parameter_source
+        if idle := [name for name in OF_CHECKPOINTS if asked(name) is not ParameterSource.DEFAULT]:
+            raise UsageError("mixed-pair", f"--{idle[0]} is for checkpoints; traces are compared bit by bit")
+        sys.exit(compare_traces(source, imports, everything=everything, as_json=as_json))
     given = _given(policy) if policy is not None else None
     look: Fields = ({"headers": True} if headers else {}) | (_mapping(mapping) if mapping is not None else {})
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
@@ -118,6 +129,15 @@ def command(
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code([finding for *_, evaluation in answers for finding in comparison.counted(evaluation)])
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
+
+
+def _are_traces(paths: Sequence[str]) -> bool:
+    """Return whether all are traces; refuse traces beside checkpoints."""
+    found = [names_itself_trace(path) for path in paths]
+    if any(found) and not all(found):
+        what = f"{paths[found.index(True)]} is a trace and {paths[found.index(False)]} is not"
+        raise UsageError("mixed-pair", what, remedy="compare traces with traces, and checkpoints with checkpoints")
+    return all(found)
 
 
 def _given(text: str) -> Policy:

@@ -113,14 +113,19 @@ def _roles(
         elif isinstance(subject, str) and subject not in subjects:
             what = f"there is no subject {show(subject)}{nearest(subject, subjects)}"
             yield layered.found(place, "unknown-subject", what)
-        elif isinstance(subject, str) and given in tuple(SubjectKind) and given != needed:
+        elif isinstance(subject, str) and given in tuple(SubjectKind) and not _fits(kind, role, given):
             what = f"{show(subject)} is a {given}, the role {role!r} takes a {needed}"
-            yield layered.found(place, "subject-kind", what)
+            remedy = "a trace has no code to run in float64; bind the model here" if kind.recordable else ""
+            yield layered.found(place, "subject-kind", what, remedy if given == SubjectKind.TRACE else "")
     if roles.keys() <= kind.roles.keys():  # else the unknown one is probably the one that is missing
         for role in free:
             what = f"nothing fills the role {show(role)} of {kind.name}"
             remedy = f"add {role}: NAME, for a subject of kind {kind.roles[role]}"
             yield layered.found(path, "missing-role", what, remedy)
+
+
+def _fits(kind: Kind[Any], role: str, given: str) -> bool:
+    return given == kind.roles[role] or (given == SubjectKind.TRACE and role in kind.recordable)
 
 
 def _limits(layered: Layered, path: Path, kind: Kind[Any], gate: Mapping[str, Any]) -> Iterator[Found]:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
@@ -22,6 +22,8 @@ from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
 from weighbridge.limits import Doc, LimitsError, plain, read
+from weighbridge.printable import quoted
+from weighbridge.storage.local_files import is_file
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ FORMAT = "trace/v0"
 ROUNDOFF: Mapping[str, float] = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 STORED = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16", "int64": "I64", "int32": "I32"}
 HELD_AS = {stored: name for name, stored in STORED.items()}
+DIGEST, HEX = r"[0-9a-f]{64}", "64 hexadecimal digits"
 RESERVED = 1 << 16  # bytes for a header that is written last; a longer one moves what lies behind it
 COPIED = 8 << 20
+ALIGNED = 8  # bytes at a multiple of which the values begin
 
 WHOLE = frozenset({"embed", "logits"})  # the two points whose state one word says
 STATELESS = frozenset({"q", "k", "v", "qkv"})  # before the bias, after it, or after the rotation?
-POINT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+POINT = re.compile(r"(?!.{201})[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 Tokens = tuple[tuple[int, ...], ...]
 
@@ -68,13 +72,25 @@ class Facts:
     device: Annotated[Device, Doc("where it was asked to compute, and where it did")]
     dtype: Annotated[str, Doc("what it computes in", choices=tuple(ROUNDOFF))]
     tokens: Annotated[
-        tuple[tuple[Annotated[int, Doc(ge=0)], ...], ...], Doc("token ids `[sequences, tokens]`, equally many in each")
+        tuple[tuple[Annotated[int, Doc(ge=0, le=2**31 - 1)], ...], ...],
+        Doc("token ids `[sequences, tokens]`, equally many in each"),
     ]
     order: Annotated[tuple[str, ...], Doc("the ids of the points in the order of computing")]
     weights: Annotated[
-        Mapping[str, str],
+        Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
         Doc("sha256 of each weight's shape, as JSON without spaces, and its little-endian bytes in `dtype`, by name"),
-    ] = field(default_factory=dict, hash=False)  # fmt: skip
+    ] = field(default_factory=dict, hash=False)
+    files: Annotated[
+        Mapping[str, Annotated[str, Doc(pattern=DIGEST, form=HEX)]],
+        Doc("sha256 of each file that the model was made from, its checkpoint among them; without it no trace is live"),
+    ] = field(default_factory=dict, hash=False)
+    noise: Annotated[
+        Mapping[str, Annotated[float, Doc(ge=0)] | None] | None,
+        Doc(
+            "how far a second run lay from this one at each point that differed, relative L2, null where that was not "
+            "finite; left out where it ran once"
+        ),
+    ] = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +124,18 @@ class Trace:
         """Return the bytes of one of its elements."""
         return {"F64": 8, "I64": 8, "F32": 4, "I32": 4}.get(self.tensors[point].dtype, 2)
 
+    def windows(self, point: str, step: int) -> Iterator[NDArray[Any]]:
+        """Yield its values `[tokens, channels]` as they are stored, not copied, some tokens at a time."""
+        import numpy as np
+
+        tensor = self.tensors[point]
+        dtype = numpy_dtype(tensor.dtype)
+        assert dtype is not None
+        rows, tokens, channels = self.shape(point) or (0, 0, 0)
+        width = channels * dtype.itemsize
+        for window in self.file.windows(tensor.offset, tensor.offset + rows * tokens * width, step * width):
+            yield np.frombuffer(window, dtype=dtype).reshape(-1, channels)
+
     def stored(self, point: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Return the values of some of its sequences as they are stored, copied: `[sequences, tokens, channels]`."""
         import numpy as np
@@ -126,9 +154,9 @@ class Trace:
         return values
 
 
-def open_trace(path: str | Path) -> Trace:
-    """Open a trace file; refuse with `safetensors-…` or `trace-…` what is no trace or contradicts itself."""
-    file = MappedFile(path)
+def open_trace(path: str | Path, name: str = "") -> Trace:
+    """Open a trace file, called `name` in messages; refuse with `safetensors-…` or `trace-…` what is none."""
+    file = MappedFile(path, name)
     reading = safetensors_file.read(file)
     metadata = dict(reading.metadata)
     if set(metadata) != {KEY}:
@@ -137,24 +165,41 @@ def open_trace(path: str | Path) -> Trace:
         raise SubjectError("trace-facts", f"a trace has the metadata key {KEY!r} alone, this file has {found}",
                            where=file.name, remedy=remedy)  # fmt: skip
     data = strict_json(memoryview(str(metadata[KEY]).encode()), "trace-facts", file)
-    try:
-        facts = read(Facts, data)
-    except LimitsError as problem:
-        first = problem.problems[0]
-        at = ".".join(map(str, first.path)) or "the facts"
-        raise SubjectError("trace-facts", f"{at}: {first.what}", where=file.name, remedy="see spec/trace.md") from None
-    trace = Trace(facts=facts, file=file, tensors=reading.tensors)
+    trace = Trace(facts=facts_of(data, file.name), file=file, tensors=reading.tensors)
     _check(trace)
     return trace
 
 
+def facts_of(data: object, where: str) -> Facts:
+    """Return facts from plain data; refuse with `trace-facts` the first thing that is wrong."""
+    try:
+        return read(Facts, data)
+    except LimitsError as problem:
+        first = problem.problems[0]
+        at = ".".join(map(str, first.path)) or "the facts"
+        raise SubjectError("trace-facts", f"{at}: {first.what}", where=where, remedy="see spec/trace.md") from None
+
+
 def is_trace(path: str) -> bool:
     """Return whether a path names a file that begins as safetensors do; a factory's name does not."""
+    if not is_file(path):  # to open a FIFO would wait
+        return False
     try:
         with Path(path).open("rb") as file:
             return file.read(9)[8:] == b"{"
     except OSError:
         return False
+
+
+def names_itself_trace(path: str) -> bool:
+    """Return whether a path names a safetensors file whose metadata has the key of a trace."""
+    if not is_trace(path):
+        return False
+    with Path(path).open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if KEY.encode() not in file.read(min(length, safetensors_file.MAX_HEADER)):
+            return False
+    return KEY in safetensors_file.read(MappedFile(path)).metadata
 
 
 def _check(trace: Trace) -> None:
@@ -173,7 +218,13 @@ def _check(trace: Trace) -> None:
         check_point(name, where)
     if len(set(facts.order)) != len(facts.order) or set(facts.order) != set(trace.tensors):
         odd = sorted(set(facts.order) ^ set(trace.tensors)) or ["a name that stands there twice"]
-        refuse("order", f"`order` and the tensors do not name the same points: {odd[0]}", "list each tensor once")
+        refuse(
+            "order", f"`order` and the tensors do not name the same points: {quoted(odd[0])}", "list each tensor once"
+        )
+    if strange := sorted(set(facts.noise or ()) - set(facts.order)):
+        refuse(
+            "order", f"`noise` names {quoted(strange[0])}, which `order` does not", "name points of this trace alone"
+        )
     form = (len(facts.tokens), *lengths)
     for name, tensor in trace.tensors.items():
         if tensor.dtype not in HELD_AS:
@@ -181,19 +232,6 @@ def _check(trace: Trace) -> None:
         if len(tensor.shape) != 3 or tensor.shape[:2] not in (form, (1, form[1])) or not tensor.nbytes:
             what = f"{name} has shape {list(tensor.shape)}, not [{form[0]} sequences, {form[1]} tokens, channels]"
             refuse("shape", what, "write sequences, tokens and channels, in that order")
-
-
-def apart(one: Trace, other: Trace, point: str) -> float:
-    """Return how far a point of one trace lies from another's, relative L2 in float64; 0 where all bits are equal."""
-    import numpy as np
-
-    error = norm = 0.0
-    for at in range((one.shape(point) or (0,))[0]):
-        mine, theirs = one.stored(point, at, at + 1), other.stored(point, at, at + 1)
-        if mine.tobytes() != theirs.tobytes():
-            error += float(np.square(theirs.astype(np.float64) - mine.astype(np.float64)).sum())
-        norm += float(np.square(mine.astype(np.float64)).sum())
-    return math.sqrt(error / norm) if norm else math.sqrt(error)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -220,6 +258,10 @@ class TraceWriter:
     def __post_init__(self) -> None:
         self._file = self.path.open("w+b")
         self._file.seek(RESERVED)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # a pass that raised leaves it open
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -274,6 +316,7 @@ class TraceWriter:
         self._file.close()
         other.path.replace(self.path)
         self._file, self._end, self.parts = other._file, other._end, other.parts
+        del other._file  # which its end would close
 
     def _move(self, by: int) -> None:
         """Make room for a long header: move all that lies behind it, from the end on."""
@@ -287,6 +330,23 @@ class TraceWriter:
             at = start
 
 
+def save(trace: Trace, facts: Facts, path: Path) -> None:
+    """Write a trace again, with other facts about the same values, which are copied in order."""
+    entries, at = {}, 0
+    for name in facts.order:
+        tensor = trace.tensors[name]
+        span = [at, at + tensor.nbytes]
+        entries[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": span}
+        at += tensor.nbytes
+    header = header_of(facts, entries)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        for name in facts.order:
+            tensor = trace.tensors[name]
+            for window in trace.file.windows(tensor.offset, tensor.offset + tensor.nbytes, COPIED):
+                file.write(window)
+
+
 def _size(dtype: str, shape: Sequence[int]) -> int:
     kind = numpy_dtype(STORED[dtype])
     assert kind is not None
@@ -296,7 +356,8 @@ def _size(dtype: str, shape: Sequence[int]) -> int:
 def header_of(facts: Facts, entries: Mapping[str, Any]) -> bytes:
     """Return a safetensors header with the facts as its one metadata key."""
     said = dumps(plain(facts)).decode().rstrip("\n")
-    return json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+    text = json.dumps({"__metadata__": {KEY: said}, **entries}, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % ALIGNED)
 
 
 def weight_digest(shape: Sequence[int], data: Any) -> str:

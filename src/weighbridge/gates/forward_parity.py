@@ -302,6 +302,7 @@ KIND = Kind(
     name="forward-parity",
     version=3,
     roles={"reference": SubjectKind.MODEL, "candidate": SubjectKind.MODEL},
+    recordable=("candidate",),
     needs={"points": Need("forward_errors", of=("reference", "candidate"))},
     limits=Limits,
     codes=CODES,

@@ -7,6 +7,7 @@ before it is needed, or names one by itself. `hf:DIR` needs none.
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import tempfile
 import weakref
@@ -16,12 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError
+from weighbridge.forward.between_traces import apart
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
-from weighbridge.forward.trace import ROUNDOFF, Trace, apart, is_trace, open_trace
+from weighbridge.forward.trace import ROUNDOFF, Trace, is_trace, open_trace
 from weighbridge.model import Origin, Unmeasured
 from weighbridge.storage.local_files import is_file
 from weighbridge.views.factory import Factory
 
+NO_CODE = Unmeasured(
+    code="no-code",
+    why="a trace holds values, and no code that could be run again in float64",
+    remedy="bind the model itself as the reference; a trace may stand for the candidate",
+)
 NO_CUDA = Unmeasured(
     code="no-cuda",
     why="the model computes on CUDA and this host has none",
@@ -29,10 +36,15 @@ NO_CUDA = Unmeasured(
 )
 
 
+def open_recorded(spec: str) -> ModelView:
+    """Open a trace file and nothing else, so that nothing can run."""
+    return ModelView(spec=spec, trace=open_trace(spec))
+
+
 def open_model(spec: str) -> ModelView:
     """Open a trace file, `hf:DIR`, or a factory, which runs when it is first needed."""
     if is_trace(spec):
-        return ModelView(spec=spec, trace=open_trace(spec))
+        return open_recorded(spec)
     if spec.startswith("hf:"):
         from weighbridge.forward.hugging_face import Directory
 
@@ -74,7 +86,9 @@ class ModelView:
     runs: Runs = field(default_factory=Runs)
 
     def stack(self) -> Stack | Torch | Unmeasured:
-        """Return what the factory made, once; Unmeasured `no-cuda` where it needs CUDA and there is none."""
+        """Return what the factory made, once; Unmeasured `no-code` for a trace, `no-cuda` where CUDA is lacking."""
+        if self.trace is not None:
+            return NO_CODE
         if self.runs.made is None:
             self.runs.made = self._made()
             self.runs.checkpoint = getattr(self.runs.made, "checkpoint", "")
@@ -101,12 +115,17 @@ class ModelView:
         return replace(trace if self.first is None else trace.cut(self.first), damage=self.damage)
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
-        """Return by point how far a second run lies from the first, relative L2; None where only a trace is there."""
+        """Return by point how far a second run lies from the first, relative L2; None where it ran once.
+
+        A point that is not finite in one run alone lies infinitely far.
+        """
+        if self.trace is not None:
+            return _told_noise(self.trace)
         key = (tuple(map(tuple, tokens)), dtype)
-        if self.trace is None and key not in self.runs.noise:
+        if key not in self.runs.noise:
             first = self._captured(tokens, dtype, points, "first")
             again = self._captured(tokens, dtype, points, "again")
-            self.runs.noise[key] = {name: apart(first, again, name) for name in again.tensors if name in first.tensors}
+            self.runs.noise[key] = {name: _noise(first, again, name) for name in again.tensors if name in first.tensors}
             self.runs.traces.pop((*key, "again"))
             self.runs.path(f"{len(self.runs.traces)}-again.trace").unlink()
         return self.runs.noise.get(key)
@@ -141,9 +160,13 @@ class ModelView:
 
     @property
     def origin(self) -> Origin:
-        """Return LIVE once the weights are known to come from a file that can be digested, SYNTHETIC otherwise."""
+        """Return LIVE once the weights are known to come from a file that can be digested, SYNTHETIC otherwise.
+
+        A trace must say that of itself, and where its values lay.
+        """
         if self.trace is not None:
-            return Origin.LIVE if self.trace.facts.weights else Origin.SYNTHETIC
+            facts = self.trace.facts
+            return Origin.LIVE if facts.weights and facts.files and facts.device.observed else Origin.SYNTHETIC
         return Origin.LIVE if self._checkpoint() is not None else Origin.SYNTHETIC
 
     def digest(self) -> Mapping[str, str]:
@@ -175,6 +198,18 @@ class ModelView:
             what = f"a candidate in {made.dtype} cannot be told from a float64 truth"
             return Unmeasured(code="dtype-unsupported", why=what, remedy=f"compute in one of {', '.join(ROUNDOFF)}")
         return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
+
+
+def _noise(first: Trace, again: Trace, point: str) -> float:
+    found = apart(first, again, point)
+    return found.all if found is not None and not found.nonfinite else math.inf
+
+
+def _told_noise(trace: Trace) -> Mapping[str, float] | None:
+    said = trace.facts.noise
+    if said is None:
+        return None
+    return {name: math.inf if (found := said.get(name, 0.0)) is None else found for name in trace.facts.order}
 
 
 def _typed(made: Stack | Torch) -> bool:

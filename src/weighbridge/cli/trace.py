@@ -1,0 +1,326 @@
+"""`weighbridge trace`: write what a model holds at its capture points into a file, look at one, or pack one."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weighbridge.canonical import loads
+from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
+from weighbridge.errors import SubjectError, UsageError
+from weighbridge.exit_code import ExitCode
+from weighbridge.limits import plain
+from weighbridge.model import Json, Origin, Unmeasured
+from weighbridge.printable import printable, quoted
+from weighbridge.report.lines import capped
+from weighbridge.storage.local_files import is_folder, read_regular_file
+
+if TYPE_CHECKING:
+    from weighbridge.forward.between_traces import Apart
+    from weighbridge.forward.trace import Facts, Trace
+
+OUT = click.argument("out", type=click.Path(path_type=Path))
+DTYPES = ("float32", "bfloat16", "float16")
+POINTS_SHOWN = 20
+MAX_TEXT = 64 << 20
+PART = re.compile(r"(?P<point>.+?)(?:\.step-(?P<step>\d{3,6}))?\.npy")
+
+
+@click.group(
+    "trace",
+    short_help="Capture a forward pass into a file, check one, or pack one.",
+    epilog="\b\nExample: weighbridge trace capture hf:models/qwen gpu.trace",
+)
+def command() -> None:
+    """Capture, check or pack a trace: what a forward pass held at each capture point.
+
+    `verify` takes a trace wherever it takes a candidate; `compare` compares two.
+    """
+
+
+# --- Capture ----------------------------------------------------------------------------------------------------------
+
+
+@command.command(
+    "capture",
+    short_help="Run a model forward and write a trace.",
+    epilog="\b\nExample: weighbridge trace capture hf:qwen gpu.trace --dtype bfloat16",
+)
+@click.argument("model")
+@OUT
+@click.option("--tokens", metavar="FILE", help="A JSON file of token ids, a list of equally long lists.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="What to compute in.  [default: as the model says]")
+@debug
+def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, debug: bool) -> None:
+    """Run MODEL forward twice and write what the first run held to OUT.
+
+    MODEL is module:function, path/to/file.py:function or hf:DIR, as in verify. How far the second run lies from the
+    first is written beside.
+
+    Exit 0: written; 2: usage; 3: this host cannot run it; 4: the model broke.
+    """
+    from weighbridge.forward.stacks import Stack
+    from weighbridge.forward.trace import save
+    from weighbridge.views.model_view import Runs, open_model
+
+    given = _tokens(tokens) if tokens else None
+    with _beside(out) as path:
+        view = replace(open_model(model), runs=Runs(folder=path.parent))
+        if view.trace is not None:
+            remedy = "name a factory or hf:DIR; `weighbridge trace check` shows a trace"
+            raise UsageError("already-a-trace", "a trace is captured already", where=model, remedy=remedy)
+        told = view.told()
+        if isinstance(told, Unmeasured):
+            tell([f"BLOCKED  {told.code} {told.why}", f"  {told.remedy}"], err=True)
+            sys.exit(ExitCode.BLOCKED)
+        stack: Any = view.stack()
+        if dtype and isinstance(stack, Stack) and dtype != stack.dtype:
+            raise UsageError("dtype-fixed", f"this stack computes in {stack.dtype}", remedy="leave --dtype out")
+        inputs = given or told[1] or (() if isinstance(stack, Stack) else stack.drawn())
+        if not inputs:
+            raise UsageError("no-inputs", "the model gives no tokens", where=model, remedy="name a file by --tokens")
+        progress()(f"running {printable(model)} twice")
+        try:
+            trace, noise = _run_twice(view, inputs, dtype or told[0])
+        finally:
+            end_progress()
+        files = view.digest() if view.origin is Origin.LIVE else {}
+        save(trace, replace(trace.facts, noise=noise, files=files), path)
+    again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
+    tell([f"{out}: {len(trace.facts.order)} points in {trace.facts.dtype} on {_device(trace.facts)}; {again}"])
+
+
+def _run_twice(view: Any, inputs: Sequence[Sequence[int]], dtype: str) -> tuple[Trace, dict[str, float | None]]:
+    """Return the first run, and how far the second lies from it at each point that differs."""
+    import math
+
+    trace = view.capture(inputs, dtype)
+    found = view.noise(inputs, dtype, None)
+    return trace, {name: far if math.isfinite(far) else None for name, far in found.items() if far}
+
+
+def _tokens(path: str) -> list[list[int]]:
+    data = loads(read_regular_file(Path(path), MAX_TEXT, UsageError), where=path)
+    rows = data if isinstance(data, list) else []
+    whole = all(isinstance(row, list) and all(type(one) is int and 0 <= one < 2**31 for one in row) for row in rows)
+    if not whole or len({len(row) for row in rows}) != 1 or not rows[0]:
+        what = "no list of equally long lists of token ids"
+        raise UsageError("no-inputs", what, where=path, remedy="write [[12, 7, 99], [5, 6, 7]]")
+    return rows
+
+
+@contextmanager
+def _beside(out: Path) -> Iterator[Path]:
+    """Yield a path in a folder beside `out`, whose file takes its place at the end; nothing stays where that fails."""
+    if not is_folder(out.absolute().parent) or is_folder(out):
+        remedy = "name a file in a folder that exists"
+        raise UsageError("out", "no file can be written there", where=str(out), remedy=remedy)
+    with tempfile.TemporaryDirectory(prefix=".weighbridge-", dir=out.absolute().parent) as folder:
+        path = Path(folder) / "written"
+        yield path
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        path.replace(out)
+
+
+# --- Check ------------------------------------------------------------------------------------------------------------
+
+
+@command.command(
+    "check",
+    short_help="Check that a file is a trace, and show it.",
+    epilog="\b\nExample: weighbridge trace check gpu.trace",
+)
+@click.argument("file")
+@click.option("--all", "everything", is_flag=True, help="List every point.")
+@as_json
+def check_file(file: str, *, everything: bool, as_json: bool) -> None:
+    """Check that FILE is a trace, and show its facts, points, shapes and dtypes. Judges no value.
+
+    Exit 0: a trace; 4: not one, or it contradicts itself.
+    """
+    from weighbridge.forward.trace import open_trace
+
+    trace = open_trace(file)
+    points: dict[str, Any] = {
+        name: {"dtype": trace.held_as(name), "shape": list(trace.shape(name) or ())} for name in trace.facts.order
+    }
+    if as_json:
+        print_json({"file": file, "facts": plain(trace.facts), "points": points})
+        return
+    tell([click.style(printable(f"{file}: trace"), bold=True)])
+    tell(f"  {name:<10} {said}" for name, said in _facts_told(trace.facts).items())
+    width = max(map(len, points))
+    lines = [f"  {name:<{width}}  {one['dtype']:<8}  {one['shape']}" for name, one in points.items()]
+    tell(lines if everything else capped(lines, POINTS_SHOWN))
+
+
+def _facts_told(facts: Facts) -> Mapping[str, str]:
+    again = "not said" if facts.noise is None else f"{len(facts.noise)} points differ" if facts.noise else "equal bits"
+    needed = {"weights": facts.weights, "files": facts.files, "observed device": facts.device.observed}
+    lacking = " and no ".join(name for name, said in needed.items() if not said)
+    return {
+        "stack": printable(facts.stack),
+        "device": _device(facts),
+        "dtype": facts.dtype,
+        "inputs": f"{len(facts.tokens)} sequences of {len(facts.tokens[0])} tokens",
+        "points": str(len(facts.order)),
+        "weights": f"{len(facts.weights)} digests" if facts.weights else "no digests, so they cannot be compared",
+        "files": ", ".join(printable(name) for name in facts.files) or "none named",
+        "second run": again,
+        "origin": f"synthetic: it names no {lacking}" if lacking else "live where it is bound by hand",
+    }
+
+
+def _device(facts: Facts) -> str:
+    requested, observed = printable(facts.device.requested), printable(facts.device.observed)
+    return f"{observed} (asked for {requested})" if observed else f"{requested}, not observed"
+
+
+# --- Pack -------------------------------------------------------------------------------------------------------------
+
+
+@command.command(
+    "pack",
+    short_help="Pack NumPy arrays and a file of facts into a trace.",
+    epilog="\b\nExample: weighbridge trace pack dumped/ engine.trace",
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@OUT
+def pack(folder: Path, out: Path) -> None:
+    """Pack FOLDER into the trace OUT: facts.json, and POINT.npy for each point that its `order` names.
+
+    An array is [sequences, tokens, channels]; one of uint16 holds bfloat16. POINT.step-000.npy and those after it are
+    joined along tokens, as the steps of a generation.
+
+    Exit 0: written; 2: usage; 4: the folder contradicts itself.
+    """
+    from weighbridge.forward.trace import TraceWriter, facts_of, open_trace
+
+    if not is_folder(folder):
+        raise UsageError("pack-folder", "there is no such folder", where=str(folder), remedy="name one with facts.json")
+    told = folder / "facts.json"
+    facts = facts_of(loads(read_regular_file(told, MAX_TEXT, SubjectError), where=str(told)), str(told))
+    parts = _parts(folder, facts)
+    with _beside(out) as path:
+        writer = TraceWriter(path)
+        for point, paths in parts.items():
+            for one in paths:
+                _write(writer, point, one)
+        writer.close(facts)
+        open_trace(path, name=str(folder))
+    tell([f"{out}: {len(facts.order)} points in {facts.dtype} on {_device(facts)}"])
+
+
+def _parts(folder: Path, facts: Facts) -> Mapping[str, list[Path]]:
+    """Return the files of each point in the order of computing; refuse what is left over, missing or out of step."""
+    parts: dict[str, list[tuple[int, Path]]] = {name: [] for name in facts.order}
+    for path in sorted(folder.iterdir()):
+        found = PART.fullmatch(path.name)
+        if found is None:
+            continue
+        if found["point"] not in parts:
+            what = f"{quoted(path.name)} is of no point that `order` names"
+            raise SubjectError("trace-order", what, where=str(folder), remedy="name it in facts.json, or remove it")
+        parts[found["point"]].append((-1 if found["step"] is None else int(found["step"]), path))
+    for name, steps in parts.items():
+        numbers = [number for number, _ in sorted(steps)]
+        if numbers not in ([-1], list(range(len(steps)))) or not steps:
+            what = f"{quoted(name)} has {'no file' if not steps else f'the steps {numbers[:8]}'}"
+            remedy = "write POINT.npy, or POINT.step-000.npy, POINT.step-001.npy, …"
+            raise SubjectError("trace-steps", what, where=str(folder), remedy=remedy)
+    return {name: [path for _, path in sorted(steps)] for name, steps in parts.items()}
+
+
+def _write(writer: Any, point: str, path: Path) -> None:
+    """Write one array as it is stored."""
+    from weighbridge.formats import npy_file
+    from weighbridge.forward.trace import HELD_AS
+    from weighbridge.storage.mapped_file import MappedFile
+
+    file = MappedFile(path)
+    (array,) = npy_file.read(file).tensors.values()
+    dtype = HELD_AS.get(array.dtype, "bfloat16" if array.dtype == "U16" else array.dtype)
+    if array.strides is not None:
+        what = "the array lies in memory channels first (Fortran order)"
+        raise SubjectError("trace-shape", what, where=str(path), remedy="save numpy.ascontiguousarray of it")
+    writer.write(point, file.read(array.offset, array.offset + array.nbytes), array.shape, dtype)
+
+
+# --- Compare ----------------------------------------------------------------------------------------------------------
+
+
+def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:
+    """Compare traces with one, point by point, and print it; return whether all bits are equal."""
+    from weighbridge.forward.trace import open_trace
+
+    first = open_trace(source)
+    answers = [_compared(first, open_trace(path), path) for path in others]
+    if as_json:
+        print_json([{"source": source, "import": path, **one} for path, one in zip(others, answers, strict=True)])
+    else:
+        for path, answer in zip(others, answers, strict=True):
+            tell([click.style(printable(f"{source} -> {path}"), bold=True) + "   traces, bit by bit"])
+            tell(_lines(answer, everything=everything))
+    return ExitCode.PASSED if all(answer["same"] for answer in answers) else ExitCode.FAILED
+
+
+def _compared(one: Trace, other: Trace, path: str) -> dict[str, Any]:
+    from weighbridge.forward.between_traces import apart
+
+    if one.facts.tokens != other.facts.tokens:
+        what = "the two traces are of other token sequences"
+        raise SubjectError("inputs-differ", what, where=path, remedy="capture both with the same --tokens")
+    order = tuple(dict.fromkeys((*one.facts.order, *other.facts.order)))
+    points = {name: _point(one, other, name, apart(one, other, name)) for name in order}
+    both = set(one.facts.weights) & set(other.facts.weights)
+    weights = sum(one.facts.weights[name] != other.facts.weights[name] for name in both)
+    first = next((name for name in order if not points[name]["same"]), None)
+    return {"same": first is None, "first": first, "points": points,
+            "weights": {"on_both_sides": len(both), "differing": weights}}  # fmt: skip
+
+
+def _point(one: Trace, other: Trace, name: str, found: Apart | None) -> dict[str, Json]:
+    """Return what is told of one point."""
+    if found is None:
+        shapes = [list(shape) if (shape := side.shape(name)) else None for side in (one, other)]
+        return {"same": False, "shapes": shapes}
+    return {
+        "same": found.same, "relative_l2": found.all, "token": found.token, "worst_token": found.worst_token,
+        "channel": found.channel, "worst_channel": found.worst_channel, "equal_share": found.equal_share,
+        "nonfinite": found.nonfinite, "dtypes": [side.held_as(name) for side in (one, other)],
+    }  # fmt: skip
+
+
+def _lines(answer: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
+    points, weights = answer["points"], answer["weights"]
+    same = sum(one["same"] for one in points.values())
+    yield f"  {'SAME' if answer['same'] else 'DIFFERENT'}: {same} of {len(points)} points have equal bits"
+    if answer["first"]:
+        yield f"  the first in order of computing that differs is {printable(answer['first'])}"
+    if weights["on_both_sides"]:
+        yield f"  {weights['differing']} of {weights['on_both_sides']} weights differ"
+    told = [_told(name, one) for name, one in points.items() if everything or not one["same"]]
+    yield from told if everything else capped(told, POINTS_SHOWN)
+
+
+def _told(name: str, one: Mapping[str, Any]) -> str:
+    if "shapes" in one:
+        here, there = (shape if shape is not None else "not there" for shape in one["shapes"])
+        return f"    {name}: {here} -> {there}"
+    if one["same"]:
+        return f"    {name}: equal bits"
+    odd = f"; {one['nonfinite']} NaN or infinite on one side" if one["nonfinite"] else ""
+    return (
+        f"    {name}: relative L2 {one['relative_l2']:.3g}; {one['token']:.3g} at {one['worst_token']}; "
+        f"{one['channel']:.3g} in channel {one['worst_channel']}; {one['equal_share']:.1%} of the elements equal{odd}"
+    )

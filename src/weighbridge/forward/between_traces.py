@@ -1,0 +1,160 @@
+"""How far the captures of one trace lie from those of another, point by point, in constant memory. Needs no torch.
+
+Sums are taken in float32 while the values stay in a core's cache, and in float64 across what does; what float32 cannot
+square, or what is not finite, is computed again in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.forward.trace import Trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+    Sums = NDArray[np.float64]
+
+AT_ONCE = 1 << 16  # elements whose float32 of both sides stay in a core's cache
+SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much, as in the local test
+TOO_SMALL = 1e-30  # of a sum of squares: below it, float32 may have lost some
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """How far a point of one trace lies from another's, relative L2; over the elements that are finite in both."""
+
+    all: float
+    token: float
+    channel: float
+    worst_token: str
+    worst_channel: int
+    equal_share: float
+    nonfinite: int
+
+    @property
+    def same(self) -> bool:
+        """Return whether all bits are equal."""
+        return self.equal_share == 1.0
+
+
+def apart(one: Trace, other: Trace, point: str) -> Apart | None:
+    """Return how far a point of the second trace lies from the first's; None where it has not one shape in both."""
+    import numpy as np
+
+    shape = one.shape(point)
+    if shape is None or other.shape(point) != shape:
+        return None
+    rows, tokens, channels = shape
+    sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
+    for at, mine, theirs in _blocks(one, other, point):
+        sums.add(at, mine, theirs)
+    (token_norms, token_errors), (channel_norms, channel_errors) = np.sqrt(sums.tokens), np.sqrt(sums.channels)
+    norm, error = (math.sqrt(float(part.sum())) for part in sums.tokens)
+    by_token, by_channel = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
+    worst = int(by_token.argmax())
+    return Apart(
+        all=error / norm if norm else error,
+        token=float(by_token[worst]),
+        channel=float(by_channel.max()),
+        worst_token=f"sequence {worst // tokens}, token {worst % tokens}",
+        worst_channel=int(by_channel.argmax()),
+        equal_share=sums.equal / (rows * tokens * channels),
+        nonfinite=sums.nonfinite,
+    )
+
+
+def _relative(errors: Sums, norms: Sums) -> Sums:
+    import numpy as np
+
+    return errors / np.maximum(norms, float(norms.mean()) * SMALL or 1.0)
+
+
+def _blocks(one: Trace, other: Trace, point: str) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+    """Yield where each block of tokens begins, and its values as both sides store them: `[tokens, channels]`."""
+    rows, tokens, channels = one.shape(point) or (0, 0, 0)
+    step = max(1, AT_ONCE // channels)
+    windows = (side.windows(point, step) for side in (one, other))
+    yield from zip(range(0, rows * tokens, step), *windows, strict=True)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums of squares of the first side and of the difference, by token and by channel, and what was counted."""
+
+    tokens: Sums
+    channels: Sums
+    equal: int = 0
+    nonfinite: int = 0
+    held: NDArray[np.uint32] | None = None
+
+    def add(self, at: int, mine: NDArray[Any], theirs: NDArray[Any]) -> None:
+        """Add a block of tokens."""
+        import numpy as np
+
+        words = f"u{mine.itemsize}"
+        alike = mine.view(words) == theirs.view(words) if mine.dtype == theirs.dtype else None
+        self.equal += int(np.count_nonzero(alike)) if alike is not None else 0
+        squares = self._narrow(mine, theirs)
+        by_token = squares and [values @ np.ones(values.shape[1], values.dtype) for values in squares]
+        if not squares or not by_token or not _exact(by_token, mine, theirs):
+            squares = self._wide(mine, theirs, alike)
+            by_token = [values.sum(1) for values in squares]
+        for side, values in enumerate(squares):
+            self.tokens[side, at : at + len(mine)] += by_token[side]
+            self.channels[side] += np.ones(len(values), values.dtype) @ values
+
+    def _narrow(self, mine: NDArray[Any], theirs: NDArray[Any]) -> tuple[Floats, Floats] | None:
+        """Return the first side and the difference, squared in float32; None where their dtypes are no such."""
+        import numpy as np
+
+        if mine.dtype != theirs.dtype or mine.dtype.name not in ("float32", "bfloat16", "float16"):
+            return None
+        if self.held is None or self.held[0].shape != mine.shape:
+            self.held = np.empty((2, *mine.shape), np.uint32)
+        norm, error = (words.view(np.float32) for words in self.held)
+        first, second = (_as_float32(side, words) for side, words in zip((mine, theirs), self.held, strict=True))
+        with np.errstate(all="ignore"):
+            np.subtract(second, first, out=error)
+            np.multiply(first, first, out=norm)
+            return norm, np.multiply(error, error, out=error)
+
+    def _wide(self, mine: NDArray[Any], theirs: NDArray[Any], alike: Any) -> tuple[Floats, Floats]:
+        """Return both squared in float64, without what is not finite in both."""
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            first, second = mine.astype(np.float64), theirs.astype(np.float64)
+            finite = np.isfinite(first) & np.isfinite(second)
+            self.nonfinite += int(np.count_nonzero(~finite if alike is None else ~finite & ~alike))
+            return np.where(finite, first, 0) ** 2, np.where(finite, second - first, 0) ** 2
+
+
+def _exact(by_token: Sequence[Floats], mine: NDArray[Any], theirs: NDArray[Any]) -> bool:
+    """Return whether float32 could square all that counts: nothing overflowed, nothing vanished."""
+    import numpy as np
+
+    norm, error = (float(part.sum()) for part in by_token)
+    if not all(math.isfinite(total) and (total > TOO_SMALL or total == 0) for total in (norm, error)):
+        return False
+    return bool(norm or not mine.any()) and bool(error or np.array_equal(mine, theirs))
+
+
+def _as_float32(values: NDArray[Any], words: NDArray[np.uint32]) -> Floats:
+    """Return values in float32, where they are others in memory that is there already."""
+    import numpy as np
+
+    if values.dtype.name == "float32":
+        return values
+    found = words.view(np.float32)
+    if values.dtype.name == "bfloat16":
+        words[...] = values.view(np.uint16)
+        words <<= 16
+    else:
+        found[...] = values
+    return found

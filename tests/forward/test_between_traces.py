@@ -1,0 +1,122 @@
+"""Two traces compared: the figures are those of plain float64, whatever the dtype, and no bit is overlooked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.forward.traces import trace
+
+from weighbridge.forward import between_traces
+from weighbridge.forward.between_traces import SMALL, Apart, apart
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+Array = np.ndarray[Any, Any]
+
+
+def between(folder: Path, one: Array, other: Array) -> Apart:
+    found = apart(trace(folder / "a.trace", {"logits": one}), trace(folder / "b.trace", {"logits": other}), "logits")
+    assert found is not None
+    return found
+
+
+def plainly(one: Array, other: Array) -> tuple[float, float, float]:
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    found = []
+    for axis in ((0, 1, 2), 2, (0, 1)):
+        error, norm = (np.sqrt((values**2).sum(axis)) for values in (second - first, first))
+        found.append(float((error / np.maximum(norm, SMALL * norm.mean())).max()))
+    return found[0], found[1], found[2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2, 5, 3), (3, 70, 1500), (1, 2, 70_000)])
+def test_the_figures_are_those_of_float64(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    chance = np.random.default_rng(1)
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    one = chance.standard_normal(shape).astype(kind)
+    other = (one.astype(np.float64) * (1 + 1e-2 * chance.standard_normal(shape))).astype(kind)
+    found = between(tmp_path, one, other)
+    assert (found.all, found.token, found.channel) == pytest.approx(plainly(one, other), rel=1e-4)
+    words = f"u{one.itemsize}"
+    assert found.equal_share == pytest.approx((one.view(words) == other.view(words)).mean())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_what_float32_cannot_square_is_measured_in_float64(tmp_path: Path, dtype: str, scale: float) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    one = (scale * np.random.default_rng(2).standard_normal((2, 5, 40))).astype(kind)
+    other = (1.5 * one.astype(np.float64)).astype(kind)
+    assert between(tmp_path, one, other).all == pytest.approx(plainly(one, other)[0], rel=1e-4)
+
+
+def test_the_worst_token_and_channel_are_named(tmp_path: Path) -> None:
+    one = np.ones((2, 5, 40), "f4")
+    other = one.copy()
+    other[1, 3, 7] = 2
+    found = between(tmp_path, one, other)
+    assert (found.worst_token, found.worst_channel) == ("sequence 1, token 3", 7)
+    assert found.equal_share == 399 / 400
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+def test_what_is_not_finite_is_counted_unless_its_bits_are_equal(
+    tmp_path: Path, value: float, sides: tuple[int, ...]
+) -> None:
+    pair = [np.ones((2, 5, 40), "f4") for _ in range(2)]
+    for side in sides:
+        pair[side][0, 0, 0] = value
+    found = between(tmp_path, *pair)
+    assert (found.nonfinite, found.same, found.all) == ((0, True, 0.0) if len(sides) == 2 else (1, False, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(0.0, -0.0), (0.0, 1e-45), (1e-45, 0.0), (1.0, np.nextafter(np.float32(1), np.float32(2)))]
+)
+def test_one_bit_is_seen_even_where_its_square_vanishes(tmp_path: Path, one: float, other: float) -> None:
+    found = between(tmp_path, np.full((1, 2, 3), one, "f4"), np.full((1, 2, 3), other, "f4"))
+    assert not found.same
+    assert (found.all > 0) == (one != other)
+
+
+def test_another_dtype_has_no_equal_bits_and_another_shape_no_distance(tmp_path: Path) -> None:
+    one = np.ones((2, 5, 4), "f4")
+    assert between(tmp_path, one, one.astype("f2")).equal_share == 0
+    assert between(tmp_path, one, one.astype("f2")).all == 0
+    first, second = (trace(tmp_path / str(n), {"logits": np.ones((2, 5, n), "f4")}) for n in (3, 4))
+    assert apart(first, second, "logits") is None
+    assert apart(first, second, "embed") is None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 2 * 50 * 1500 - 1), bit=st.integers(0, 15))
+def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, at: int, bit: int) -> None:
+    words = np.random.default_rng(3).integers(0x3F00, 0x4000, (2, 50, 1500), "u2")
+    other = words.copy()
+    other.reshape(-1)[at] ^= np.uint16(1 << bit)
+    found = between(tmp_path, words.view(ml_dtypes.bfloat16), other.view(ml_dtypes.bfloat16))
+    assert found.equal_share == 1 - 1 / words.size
+    assert found.nonfinite or (found.worst_token, found.worst_channel) == (
+        f"sequence {at // 75_000}, token {at // 1500 % 50}", at % 1500,
+    )  # fmt: skip
+
+
+def test_blocks_are_small_whatever_the_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    real = between_traces._Sums.add
+
+    def noted(self: Any, at: int, mine: Array, theirs: Array) -> None:
+        asked.append(mine.size)
+        real(self, at, mine, theirs)
+
+    monkeypatch.setattr(between_traces._Sums, "add", noted)
+    between(tmp_path, np.ones((4, 300, 600), "f4"), np.ones((4, 300, 600), "f4"))
+    assert max(asked) <= between_traces.AT_ONCE
+    assert sum(asked) == 4 * 300 * 600
