@@ -75,6 +75,11 @@ def local_test(
                     steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
                     return None
                 held = as_float64(trace, point, made)
+                if not made.is_floating_point():
+                    distance, held = _choices(near.scores(point), made, held), held.to(made.dtype)
+                    steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=None)
+                    audit.is_point(point, held)
+                    return held
                 distance = compare(made, held)
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
                 steps[point] = Step(
@@ -96,7 +101,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
     def visit(point: str, made: torch.Tensor) -> None:
         with unwatched():
             for name, trace in traces.items():
-                shape = trace.shape(point)
+                shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
                     error = compare(made, as_float64(trace, point, made)).all
                     if error is not None:
@@ -105,6 +110,14 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
     with rebuilt(reference.plain), widened():
         reference.forward(tokens, visit)
     return found
+
+
+def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor) -> Distance:
+    """Compare choices by their scores, where there are any: a tie may fall either way."""
+    wide = made.double()
+    if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
+        return compare(wide, held)
+    return compare(*(scores.gather(2, chosen.long()) for chosen in (wide, held)))
 
 
 def as_float64(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
     Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
 
+INTEGERS = ("torch.int64", "torch.int32")
 
 
 class Rows(NamedTuple):
@@ -77,6 +78,8 @@ class Pass:
                 rows.tensor.copy_(replaced)
             replaced = None
         result = tensor if replaced is None else rows.back(replaced)
+        if tensor.is_contiguous():  # what follows may ask for a view
+            result = result.contiguous()
         if self.seen is not None:
             self.seen[tensor] = self.seen[result] = True
         return None if replaced is None else result
@@ -87,10 +90,14 @@ class Pass:
         return rows.untyped_storage().data_ptr() == storage and storage not in self.weights and 0 not in tensor.stride()
 
     def within(self, point: str, value: Any, at: int = 0) -> Any:
-        """Visit every floating tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
+        """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them.
+
+        Integers are visited as well: which experts a router chose.
+        """
         if _is_tensor(value):
             # Behind the first place, heads before tokens are attention's weights, which not every kernel returns.
-            replaced = self.at(point, value, "no" if at else "maybe") if value.is_floating_point() else None
+            telling = value.is_floating_point() or str(value.dtype) in INTEGERS
+            replaced = self.at(point, value, "no" if at else "maybe") if telling else None
             return value if replaced is None else replaced
         if isinstance(value, Mapping):
             found = {key: self.within(_named(point, key, at), item, at) for at, (key, item) in enumerate(value.items())}

@@ -68,7 +68,10 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         outcome=_outcome(trusted, found),
     )
     rows = []
-    for at, point in enumerate(dict.fromkeys((*ours, *found.facts.order))):
+    # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
+    casts = {*ours} ^ {*trusted.facts.order}
+    both = (name for name in (*ours, *found.facts.order) if name not in casts or (name in found.tensors) is (name in ours))
+    for at, point in enumerate(dict.fromkeys(both)):
         mine, other = ours.get(point), theirs.get(point)
         error = other.distance if other is not None else NOTHING
         captured = point in found.tensors
