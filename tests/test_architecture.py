@@ -33,7 +33,7 @@ HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safet
 
 MEASURING = {
     *("views", "verifiers", "run_logs", "comparison", "scheduling", "formats", "model_config"),
-    *("storage", "runner", "recorder"),
+    *("storage", "runner", "recorder", "forward"),
 }
 LOCAL_FILES = "storage/local_files"  # the one module of its room that judging again may read with
 
@@ -159,10 +159,14 @@ ALLOWED = {
     "model_config": {"storage", "formats", "views", "quantities"},
     "comparison": {"formats", "storage", "model_config", "views", "quantities"},
     "scheduling": {"formats", "storage", "views"},
-    "views": {"storage", "formats", "run_logs"},
-    "verifiers": {"storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "views", "quantities"},
+    "forward": {"storage", "formats", "comparison"},
+    "views": {"storage", "formats", "run_logs", "forward"},
+    "verifiers": {
+        *("storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "forward", "views"),
+        "quantities",
+    },
     "recorder": set(),
-    "demo": {"views", "recorder"},
+    "demo": {"forward", "recorder"},
 }
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from weighbridge.clauses.local_errors import Limits
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.seal import LOG_TAIL
 from weighbridge.exit_code import ExitCode
+from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
-from weighbridge.limits import fields
+from weighbridge.limits import fields, read
 from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import model_defaults, model_keys
 from weighbridge.quantities import QUANTITIES
@@ -23,7 +25,6 @@ from weighbridge.quantities.base import Form
 from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
 from weighbridge.verifiers import model_config
-from weighbridge.views.forward_subject import Captured, ForwardSubject
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -205,11 +206,18 @@ def test_what_a_recorder_writes_is_what_the_page_lists(tmp_path: Path) -> None:
     assert {"wrap", "restart", "exhausted", "recorder-failure"} <= set(events)
 
 
-def test_every_member_of_a_forward_subject_is_on_its_page() -> None:
-    members = {name for name in vars(ForwardSubject) if not name.startswith("_")}
-    listed = {re.split(r"\W", word)[0] for word in first_column(page("forward-subject"))}
-    assert listed == members
-    assert f"`Captured({', '.join(item.name for item in dataclasses.fields(Captured))})`" in page("forward-subject")
+def test_every_field_of_a_stack_is_on_the_page_of_forward_subjects() -> None:
+    whole = page("forward-subject")
+    for stack, start, end in ((Torch, "**`Torch`**", "**`Stack`**"), (Stack, "**`Stack`**", "```python")):
+        rows = re.findall(r"^\| (`.*?) \|", whole.partition(start)[2].partition(end)[0], re.MULTILINE)
+        listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert listed == {item.name for item in dataclasses.fields(stack)}
+
+
+def test_the_limits_of_forward_parity_are_those_on_the_page() -> None:
+    given, text = read(Limits, {}), " ".join(page("forward-subject").split())
+    assert f"{given.ratio} × that of a trusted run in the same dtype, or {given.floor_u} u" in text
+    assert f"over the worst token or channel {given.tail_ratio:g} × or {given.tail_floor_u:g} u" in text
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

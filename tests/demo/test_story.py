@@ -65,8 +65,8 @@ def test_two_backends_agree_and_a_dropped_bias_is_named_where_it_first_shows(tol
     part = step(told, "weighbridge verify builtin:forward-parity --subject reference=models.py:reference "
                       "--subject candidate=models.py:numpy_backend_without_a_bias")  # fmt: skip
     first = part.partition("FAIL     GATE-PARITY-001")[2].splitlines()[1]
-    assert first.startswith("    L1.attn.q.post_bias: relative L2 error ")
-    assert "points are over their limit; the first in order of computing is L1.attn.q.post_bias" in part
+    assert first.startswith("    L1.attn.q.post_bias: local error ")
+    assert "first point: L1.attn.q.post_bias; last in order before it: L1.attn_norm.out" in part
 
 
 @pytest.mark.skipif(CUDA, reason="this host has CUDA, so the gate can look")

@@ -149,7 +149,8 @@ def test_every_pass_is_shown_able_to_fail(points: int, limits: Any) -> None:
 @pytest.mark.parametrize(
     "limits",
     [{"ratio": 1.0}, {"ratio": 10.5}, {"floor_u": 0.0}, {"min_tokens": 1}, {"min_sequences": 1}, {"dtype": "fp32"},
-     {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3}, {"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}],
+     {"max_limit": 0.6}, {"min_points": 0}, {"required": ["a b"]}, {"tolerance": 1e-3},
+     {"tail_ratio": 1.0}, {"noise_ratio": 1.1}, {"points": []}],
 )  # fmt: skip
 def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
     with pytest.raises(LimitsError):

@@ -26,7 +26,7 @@ from weighbridge.model import Outcome, TrialResult
 FREE = [name for name, kind in KINDS.items() if not isinstance(kind.judge, ClauseJudge)]
 SILENT: Mapping[str, int] = {
     "byte-identity": 0, "config-agreement": 0, "corpus-wrap-around": 1, "device-refusal": 3, "dtype-preservation": 4,
-    "forward-parity": 7, "label-plausibility": 17, "no-silent-cpu-fallback": 12, "step-metrics": 18,
+    "forward-parity": 0, "label-plausibility": 17, "no-silent-cpu-fallback": 12, "step-metrics": 18,
     "tensor-coverage": 0, "value-preservation": 19,
 }  # fmt: skip
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weighbridge.clauses.local_errors import Limits
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.gates.forward_parity import Limits, judge
+from weighbridge.gates.forward_parity import judge
 from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
@@ -65,6 +66,10 @@ def rows(found: Measurement) -> Mapping[str, ForwardError]:
     return {row.point: row for row in rows_of(found, ForwardError)}
 
 
-def weighed(candidate: object, dtype: str = "float32") -> Verdict:
+REFERENCE = named("reference")  # its runs are kept, so that each is made once for all tests
+
+
+def weighed(candidate: object, dtype: str = "float32", **limits: Any) -> Verdict:
+    """Judge a candidate; what a test changed in its weights stands for a bug in its operations, unless it says so."""
     view = candidate if isinstance(candidate, ModelView) else shown(gpt.forward(candidate, dtype))
-    return judge({"points": measured(named("reference"), view)}, Limits())
+    return judge({"points": measured(REFERENCE, view)}, Limits(**{"other_weights": ("*",), **limits}))

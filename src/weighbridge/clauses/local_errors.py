@@ -17,7 +17,7 @@ from weighbridge.clauses.kind import Evidence, rows_of, with_rows
 from weighbridge.limits import Doc
 from weighbridge.quantities.forward import ForwardError, LocalError
 
-POINT = r"[A-Za-z][A-Za-z0-9_.*?]*"
+POINT = r"[A-Za-z*?][A-Za-z0-9_.*?]*"
 
 
 def among(name: str, globs: Sequence[str]) -> bool:

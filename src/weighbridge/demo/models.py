@@ -7,20 +7,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import torch
 from gguf import GGUFReader
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from weighbridge.demo.gpt import GPT, SHAPE, standard_library
-from weighbridge.views.forward_subject import Captured, Forward, Tokens
-from weighbridge.views.torch_forward import TorchForward
+from weighbridge.forward.stacks import Stack, Tokens, Torch
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "model.safetensors"
@@ -56,32 +56,37 @@ def taps() -> dict[str, str]:
     return points | {"final_norm.out": "norm", "logits": "head"}
 
 
-def reference() -> TorchForward:
+def reference() -> Torch:
     """Return the trusted side: the PyTorch model on the CPU, with the weights of the source checkpoint."""
     return _torch("cpu")
 
 
-def on_cuda() -> TorchForward:
-    """Return the same model on a CUDA device."""
-    return _torch("cuda")
+def on_cuda() -> Torch | None:
+    """Return the same model on a CUDA device, None where there is none."""
+    return _torch("cuda") if torch.cuda.is_available() else None
 
 
-def numpy_backend() -> NumpyForward:
+def numpy_backend() -> Stack:
     """Return the candidate: NumPy, with the weights of the GGUF import."""
-    return NumpyForward(weights_=read_gguf(IMPORT))
+    return _numpy()
 
 
-def numpy_backend_without_a_bias() -> NumpyForward:
+def numpy_backend_without_a_bias() -> Stack:
     """Return the candidate with a bug: layer 1 forgets the bias of its queries."""
-    weights = read_gguf(IMPORT)
-    weights["blocks.1.attn.q.bias"] = np.zeros_like(weights["blocks.1.attn.q.bias"])
-    return NumpyForward(weights_=weights)
+    return _numpy(forgets="blocks.1.attn.q.bias")
 
 
-def _torch(device: str) -> TorchForward:
+def _torch(device: str) -> Torch:
     model = GPT()
     model.load_state_dict(load_file(SOURCE))
-    return TorchForward(module=model, taps=taps(), tokens=tokens(), device=device, checkpoint=str(SOURCE))
+    return Torch(module=model.to(device), taps=taps(), tokens=tokens(), checkpoint=str(SOURCE))
+
+
+def _numpy(forgets: str = "") -> Stack:
+    weights = read_gguf(IMPORT)
+    used = {name: np.zeros_like(array) if name == forgets else array for name, array in weights.items()}
+    run = NumpyGPT(weights=used).run
+    return Stack(run=run, weights=weights, checkpoint=str(IMPORT), name=f"NumPy {np.__version__}")
 
 
 def read_gguf(path: Path) -> dict[str, Array]:
@@ -96,42 +101,21 @@ def _widened(tensor: Any) -> Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumpyForward:
+class NumpyGPT:
     """The GPT in NumPy: another stack, which shares no kernel with PyTorch, reading another file."""
 
-    weights_: Mapping[str, Array]
-    points: Sequence[str] = tuple(taps())
-    tokens: Tokens = ()
-    dtype: str = "float32"
-    device: str = "cpu"
-    checkpoint: str = str(IMPORT)
+    weights: Mapping[str, Array]
 
-    def prepare(self, dtype: str, storage: str) -> Forward:
-        """Compute in float32 from weights that the import stores as BF16; nothing else is offered."""
-        if dtype != "float32":
-            raise NotImplementedError(f"the NumPy backend computes in float32, not in {dtype}")
-        return self._forward
-
-    def weights(self, storage: str) -> Mapping[str, str]:
-        """Return nothing: the checkpoints themselves are compared by their own gate."""
-        return {}
-
-    def constants(self) -> Mapping[str, NDArray[np.float64]]:
-        """Return the constants that are computed; there are none."""
-        return {}
-
-    def _forward(self, tokens: Tokens) -> Mapping[str, Captured]:
+    def run(self, tokens: Tokens) -> Mapping[str, Array]:
+        """Return what it holds at each point `[sequences, tokens, channels]`, in the order of computing."""
         ids = np.array([list(row) for row in tokens])
         held: dict[str, Array] = {}
-        x = self.weights_["token.weight"][ids] + self.weights_["position.weight"][: ids.shape[1]]
+        x = self.weights["token.weight"][ids] + self.weights["position.weight"][: ids.shape[1]]
         for layer in range(SHAPE.layers):
             x = self._block(x, f"L{layer}", f"blocks.{layer}", held)
         held["final_norm.out"] = self._norm(x, "norm")
-        held["logits"] = held["final_norm.out"] @ self.weights_["head.weight"].T
-        return {
-            name: Captured(values=value.astype(np.float64), dtype="float32", device="cpu")
-            for name, value in held.items()
-        }
+        held["logits"] = held["final_norm.out"] @ self.weights["head.weight"].T
+        return held
 
     def _block(self, x: Array, here: str, block: str, held: dict[str, Array]) -> Array:
         normed = held[f"{here}.attn_norm.out"] = self._norm(x, f"{block}.attn_norm")
@@ -148,13 +132,13 @@ class NumpyForward:
         return total
 
     def _linear(self, x: Array, name: str) -> Array:
-        out: Array = x @ self.weights_[f"{name}.weight"].T + self.weights_[f"{name}.bias"]
+        out: Array = x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
         return out
 
     def _norm(self, x: Array, name: str) -> Array:
         centred = x - x.mean(-1, keepdims=True)
         scale = np.sqrt(np.square(centred).mean(-1, keepdims=True) + np.float32(1e-5))
-        out: Array = centred / scale * self.weights_[f"{name}.weight"] + self.weights_[f"{name}.bias"]
+        out: Array = centred / scale * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return out
 
 

@@ -42,9 +42,8 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
 
     stored = set(module.state_dict())
     parts = dict(module.named_modules())
-    names = [
-        name for name, held in module.named_buffers() if name not in stored and held.is_floating_point() and held.numel()
-    ]
+    computed = ((name, held) for name, held in module.named_buffers() if name not in stored)
+    names = [name for name, held in computed if held.is_floating_point() and held.numel()]
     before: list[tuple[torch.nn.Module, str, torch.Tensor]] = []
     made: dict[str, Any] = {}
     rounded: list[str] = []
@@ -53,7 +52,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
         part = parts[path]
         if path not in made:
             made[path] = _made_again(part)
-        again = getattr(made[path], own, None)
+        again: Any = getattr(made[path], own, None)
         held = getattr(part, own)
         fits = isinstance(again, torch.Tensor) and again.shape == held.shape
         if fits and (lower := _lower(held)) and not _near(held, again):
@@ -64,9 +63,7 @@ def rebuilt(module: torch.nn.Module) -> Iterator[Constants]:
         elif lower := _lower(held):
             rounded.append(f"{name} to {lower}")
     try:
-        yield Constants(
-            of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), "")
-        )
+        yield Constants(of=len(names), rebuilt=len(before), rounded=len(rounded), first_rounded=next(iter(rounded), ""))
     finally:
         for part, own, held in before:
             setattr(part, own, held)

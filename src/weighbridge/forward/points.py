@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 INTEGERS = ("torch.int64", "torch.int32")
 
-
 class Rows(NamedTuple):
     """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
 
@@ -112,7 +111,13 @@ class Pass:
 
     def call(self, path: str) -> str:
         """Return the path of a module, with the number of its call where it is not the first in this pass."""
-        self.calls[path] = number = self.calls.get(path, 0) + 1
+        name = self.ahead(path)
+        self.calls[path] = self.calls.get(path, 0) + 1
+        return name
+
+    def ahead(self, path: str) -> str:
+        """Return the path of a module that is about to run, with the number of the call."""
+        number = self.calls.get(path, 0) + 1
         return path if number == 1 else f"{path}.call{number}"
 
 
@@ -137,13 +142,13 @@ def visited(
 
     Each call of the whole module is a pass of its own, so that the steps of a generation visit each point once a step.
     """
-    compiled = hasattr(module, "_orig_mod")
-    inner: Any = module._orig_mod if compiled else module
+    inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     now: list[Pass] = []
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        given = next((one for one in (*args, *kwargs.values()) if _is_tensor(one) and not one.is_floating_point()), None)
+        tensors = (one for one in (*args, *kwargs.values()) if _is_tensor(one))
+        given = next((one for one in tensors if not one.is_floating_point()), None)
         if given is None:
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
@@ -162,7 +167,7 @@ def visited(
             at = next((n for n, one in enumerate(args) if _is_tensor(one) and one.is_floating_point()), None)
             key = next((k for k, one in kwargs.items() if _is_tensor(one) and one.is_floating_point()), None)
             given = args[at] if at is not None else kwargs[key] if key is not None else None
-            replaced = None if given is None else now[0].at(f"{path}.in", given)
+            replaced = None if given is None else now[0].at(f"{now[0].ahead(path)}.in", given)
             if replaced is None:
                 return None
             if at is not None:

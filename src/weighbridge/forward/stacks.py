@@ -69,11 +69,11 @@ class Stack:
         """Run it forward, and write a trace."""
         import numpy as np
 
-        writer = TraceWriter(path)
-        for point, values in self.run(tokens).items():
-            array = np.ascontiguousarray(values)
-            writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
-        return _closed(writer, self, tokens, self.observed)
+        with TraceWriter(path) as writer:
+            for point, values in self.run(tokens).items():
+                array = np.ascontiguousarray(values)
+                writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
+            return _closed(writer, self, tokens, self.observed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,10 @@ class Torch:
         wanted = dtype or self.dtype
         if not wanted or all(t.dtype is getattr(torch, wanted) for _, t in self._cast_names()):
             return replace(self, dtype=wanted or self._dtype())
-        return replace(self, dtype=wanted, module=copy.deepcopy(self.plain))._cast(getattr(torch, wanted))
+        other = replace(self, dtype=wanted, module=copy.deepcopy(self.plain))
+        for _, tensor in other._cast_names():  # noqa: SLF001 -- one of its own kind
+            tensor.data = tensor.data.to(getattr(torch, wanted))
+        return other
 
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""
@@ -135,24 +138,24 @@ class Torch:
 
     def capture(self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None) -> Trace:
         """Run it forward, and write a trace of all points, or of those wanted."""
-        writer, devices = TraceWriter(path), set()
+        devices: set[str] = set()
         held: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
 
-        def keep(point: str, rows: torch.Tensor) -> None:
-            if compiled:  # to write a file would break the graph
-                held.append((point, rows.detach().clone()))
-                return
+        def write(point: str, rows: torch.Tensor) -> None:
             devices.add(rows.device.type)
             writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
 
+        def keep(point: str, rows: torch.Tensor) -> None:  # to write a file would break the graph
+            held.append((point, rows.detach().clone()))
+
         if compiled and wanted is None:
             wanted = self.points(tokens)
-        self.forward(tokens, keep, wanted)
-        for point, rows in held:
-            devices.add(rows.device.type)
-            writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
-        return _closed(writer, self, tokens, "+".join(sorted(devices)))
+        with TraceWriter(path) as writer:
+            self.forward(tokens, keep if compiled else write, wanted)
+            for point, rows in held:
+                write(point, rows)
+            return _closed(writer, self, tokens, "+".join(sorted(devices)))
 
     def points(self, tokens: Tokens) -> frozenset[str]:
         """Return the ids of its points, in a pass of its own."""
@@ -168,7 +171,8 @@ class Torch:
         if named:
             visit, wanted = _by_taps(named, visit), frozenset(named)
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
-        with torch.no_grad(), _evaluating(self.plain), visited(self.module, visit, sequences=len(tokens), wanted=wanted):
+        seeing = visited(self.module, visit, sequences=len(tokens), wanted=wanted)
+        with torch.no_grad(), _evaluating(self.plain), seeing:
             if self.decode:
                 _generate(self.module, ids, self.decode)
             else:
@@ -204,11 +208,6 @@ class Torch:
             if name in stored and tensor.is_floating_point() and not any(part in name.split(".") for part in kept):
                 yield name, tensor
 
-    def _cast(self, dtype: torch.dtype) -> Torch:
-        for _, tensor in self._cast_names():
-            tensor.data = tensor.data.to(dtype)
-        return self
-
 
 def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
     accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
@@ -221,8 +220,8 @@ def _generate(module: torch.nn.Module, ids: torch.Tensor, steps: int) -> None:
     if not 0 < steps < ids.shape[1]:
         what = f"{steps} of {ids.shape[1]} tokens cannot be decoded after others"
         raise SubjectError("decode-steps", what, remedy="decode fewer tokens than a sequence has")
-    cache = None
-    for part in (ids[:, :-steps], *ids[:, -steps:].split(1, dim=1)):
+    cache, given = None, ids.shape[1] - steps
+    for part in (ids[:, :given], *(ids[:, at : at + 1] for at in range(given, ids.shape[1]))):
         cache = module(input_ids=part, past_key_values=cache, use_cache=True).past_key_values
 
 
@@ -292,5 +291,3 @@ def _stack_of(stack: Stack | Torch) -> str:
     import torch
 
     return f"torch {torch.__version__}, {type(getattr(stack, 'plain', stack)).__name__}"
-
-

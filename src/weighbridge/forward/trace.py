@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.comparison.casts import numpy_dtype
@@ -25,7 +25,6 @@ from weighbridge.limits import Doc, LimitsError, plain, read
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 KEY = "weighbridge.trace"
@@ -221,6 +220,12 @@ class TraceWriter:
     def __post_init__(self) -> None:
         self._file = self.path.open("w+b")
         self._file.seek(RESERVED)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._file.close()
 
     def write(self, point: str, data: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Append values `[sequences, tokens, channels]` of a point, given as contiguous bytes."""

@@ -63,7 +63,7 @@ def widened() -> Iterator[Audit]:
 
     def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])
+        in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if not in_place and not func.is_view:
             args, kwargs = _pytree.tree_map(wide, (args, kwargs))
         result = IN_FLOAT64.get(func._schema.name, func)(*args, **(kwargs or {}))

@@ -75,7 +75,7 @@ class Relation:
     """What relates the captured values to those made there, with the least left over."""
 
     name: Annotated[
-        str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual` or `shift`; empty where none")
+        str, Doc("`scale`, `bias`, `channel-scale`, `permutation`, `neighbour`, `residual`, `shift`; empty where none")
     ]
     to: Annotated[str, Doc("the weight, point or factor that it is told by; empty where there is none")]
     left: Annotated[float | None, Doc("what it leaves over", unit="relative L2")]
@@ -119,7 +119,7 @@ class ForwardError:
     worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]
     candidate_end_to_end: Annotated[
         float | None,
-        Doc("distance from a float64 pass in which nothing is replaced, first sequence", unit="relative L2", typical=5e-7),
+        Doc("distance from a pass in which nothing is replaced, first sequence", unit="relative L2", typical=5e-7),
     ]
     trusted_end_to_end: Annotated[
         float | None, Doc("the same of the trusted run", unit="relative L2", typical=5e-7)

@@ -115,7 +115,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 def _runs(
     reference: ModelView, candidate: ModelView
 ) -> tuple[Torch, Trace, Trace, Mapping[str, float] | None] | Unmeasured:
-    """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and how it repeats itself."""
+    """Run both; return the reference in the candidate's dtype, its trace, the candidate's, and its noise."""
     stack, told = reference.stack(), candidate.told()
     if isinstance(stack, Unmeasured):
         return stack
@@ -179,8 +179,9 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     leads: list[float] = []
     for at in range(shape[0]):
         ours, theirs = (side.stored(point, at, at + 1)[0].astype(np.float64) for side in (trusted, found))
-        one, other = (side - np.logaddexp.reduce(side, axis=-1, keepdims=True) for side in (ours, theirs))
-        divergences += (np.exp(one) * (one - other)).sum(-1).tolist()
+        with np.errstate(invalid="ignore"):  # NaN comes to no divergence
+            one, other = (side - np.logaddexp.reduce(side, axis=-1, keepdims=True) for side in (ours, theirs))
+            divergences += (np.exp(one) * (one - other)).sum(-1).tolist()
         flipped = ours.argmax(-1) != theirs.argmax(-1)
         best = np.partition(ours[flipped], -2, axis=-1)[:, -2:]
         leads += (best[:, 1] - best[:, 0]).tolist()

@@ -1,0 +1,118 @@
+"""The local test: errors of one step, over all, the worst token and channel; NaN equals nothing; relations are found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from weighbridge.forward.local_test import compare, end_to_end, local_test  # noqa: E402
+from weighbridge.forward.relations import Neighbours  # noqa: E402
+from weighbridge.forward.stacks import Torch  # noqa: E402
+
+MADE = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(2, 3, 4) + 0.01
+
+
+def test_an_error_is_measured_over_all_the_worst_token_and_the_worst_channel() -> None:
+    held = MADE.clone()
+    held[1, 2, 3] += 0.5
+    found = compare(MADE, held)
+    assert found.all == pytest.approx(0.5 / MADE.norm())
+    assert found.token == pytest.approx(0.5 / MADE[1, 2].norm())
+    assert found.channel == pytest.approx(0.5 / MADE[:, :, 3].norm())
+    assert (found.worst_token, found.worst_channel, found.elements) == ("sequence 1, token 2", 3, 24)
+    assert (found.absolute, found.truth_norm) == pytest.approx((0.5, float(MADE.norm())))
+
+
+@pytest.mark.parametrize(
+    ("made", "held", "odd"),
+    [(1.0, math.nan, 1), (math.nan, math.nan, 1), (math.nan, 1.0, 1), (math.inf, math.inf, 0), (-math.inf, math.inf, 1)],
+)  # fmt: skip
+def test_what_is_not_finite_is_counted_unless_both_are_the_same_infinity(made: float, held: float, odd: int) -> None:
+    one, other = MADE.clone(), MADE.clone()
+    one[0, 0, 0], other[0, 0, 0] = made, held
+    found = compare(one, other)
+    assert (found.nonfinite, found.truth_nonfinite, found.elements) == (odd, int(math.isnan(made)), 23)
+    assert found.all == 0.0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_no_square_overflows_or_vanishes(scale: float) -> None:
+    found = compare(MADE * scale, MADE * scale * 1.01)
+    assert (found.all, found.token) == pytest.approx((0.01, 0.01))
+
+
+def test_a_truth_of_zeros_has_no_relative_error_but_an_absolute_one() -> None:
+    found = compare(MADE * 0, MADE)
+    assert (found.all, found.token, found.channel, found.truth_norm) == (None, None, None, 0.0)
+    assert found.absolute == pytest.approx(float(MADE.norm()))
+
+
+class Chain(nn.Module):
+    """Three products, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(16, 8)
+        self.one, self.two, self.three = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, ids: Any) -> Any:
+        return self.three(self.two(self.one(self.embed(ids))))
+
+
+TOKENS = [[1, 2, 3], [4, 5, 6]]
+
+
+def test_an_error_counts_at_the_step_that_made_it_and_only_there(tmp_path: Path) -> None:
+    reference, broken = Torch(module=Chain(), dtype="float32"), Chain()
+    with torch.no_grad():
+        broken.two.bias += 1
+    trace = Torch(module=broken, dtype="float32").capture(TOKENS, tmp_path / "a.trace")
+    steps, audit, _ = local_test(reference, TOKENS, trace)
+    errors = {name: step.distance.all or 0.0 for name, step in steps.items()}
+    assert errors["two.out"] > 0.5
+    assert max(error for name, error in errors.items() if name != "two.out") < 1e-6
+    assert [steps[name].made_from for name in ("one.out", "two.out", "three.out")] == [
+        ("embed.out",), ("one.out",), ("two.out",)
+    ]  # fmt: skip
+    assert audit.lower == 0
+    whole = end_to_end(reference, TOKENS, {"a": trace})["a"]
+    assert whole["one.out"] < 1e-6 < 0.1 < min(whole["two.out"], whole["three.out"])
+
+
+# --- Relations --------------------------------------------------------------------------------------------------------
+
+
+def related(held: Any, *before: tuple[str, Any]) -> tuple[str, str]:
+    module = nn.Linear(4, 4)
+    nn.init.constant_(module.bias, 0.25)
+    near = Neighbours(module)
+    for name, tensor in before:
+        near.note(name, tensor, tensor)
+    found = near.relation("x.out", MADE, held)
+    assert found is not None
+    assert found.left < 1e-6
+    return found.name, found.to
+
+
+def test_each_relation_is_found_where_it_holds() -> None:
+    other = MADE.flip(0).cos()
+    assert related(MADE * 0.125) == ("scale", "0.125")
+    assert related(MADE + 0.25) == ("bias", "bias")
+    assert related(MADE - 0.25) == ("bias", "-bias")
+    assert related(MADE * torch.tensor([1.0, -2, 3, 0.5]))[0] == "channel-scale"
+    assert related(MADE[:, :, [1, 0, 3, 2]].clone()) == ("permutation", "4 channels moved")
+    assert related(MADE.roll(1, 1)) == ("shift", "one token late")
+    assert related(other, ("near.out", other)) == ("neighbour", "near.out")
+    assert related(MADE - other, ("near.out", other)) == ("residual", "without near.out")
+
+
+def test_what_is_not_finite_has_no_relation() -> None:
+    assert Neighbours(nn.Linear(4, 4)).relation("x", MADE, MADE * math.nan) is None
