@@ -8,7 +8,7 @@ trusted run is the reference in the candidate's dtype. Both start from weights r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from weighbridge.canonical import dumps, sha256
@@ -41,7 +41,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     from weighbridge.forward.local_test import NOTHING, end_to_end, local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
-    ours, audit, constants = local_test(trusted_stack, tokens, trusted)
+    # The trusted run starts each step from the points that the candidate holds too: equal steps, equal roundings.
+    shared = replace(trusted, tensors={name: one for name, one in trusted.tensors.items() if name in found.tensors})
+    ours, audit, constants = local_test(trusted_stack, tokens, shared)
     theirs, _, _ = local_test(
         trusted_stack, tokens, found,
         lambda point, error: (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u),
@@ -70,7 +72,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     rows = []
     # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
     casts = {*ours} ^ {*trusted.facts.order}
-    both = (name for name in (*ours, *found.facts.order) if name not in casts or (name in found.tensors) is (name in ours))
+    both = (
+        name for name in (*ours, *found.facts.order) if name not in casts or (name in found.tensors) is (name in ours)
+    )
     for at, point in enumerate(dict.fromkeys(both)):
         mine, other = ours.get(point), theirs.get(point)
         error = other.distance if other is not None else NOTHING
