@@ -149,7 +149,9 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
     truth_odd = 0 if whole else int(torch.isnan(made).sum())
     truth = made if whole else torch.where(finite, made, 0.0)
     error = held - made if whole else torch.where(finite, held - made, 0.0)
-    largest = max(float(truth.abs().max()) or float(error.abs().max()), 1e-300)  # so that no square overflows or vanishes
+    largest = max(
+        float(truth.abs().max()) or float(error.abs().max()), 1e-300
+    )  # so that no square overflows or vanishes
     scaled, wrong = (truth / largest).square(), (error / largest).square()
     sums: list[tuple[Any, Any]] = [(scaled.sum(axis), wrong.sum(axis)) for axis in (2, (0, 1))]
     (token_norms, token_errors), (channel_norms, channel_errors) = [(a.sqrt(), b.sqrt()) for a, b in sums]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 INTEGERS = ("torch.int64", "torch.int32")
 
+
 class Rows(NamedTuple):
     """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
 
@@ -35,14 +36,16 @@ class Rows(NamedTuple):
 def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "maybe") -> Rows | None:
     """Return a tensor as rows, None where its dimensions say nothing of tokens.
 
-    Sequences and tokens come first, or flattened together, or are shared by all sequences; or, where `heads` come
-    first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last ones of the third dimension.
+    Sequences and tokens come first and channels follow, or sequences and tokens are one dimension, or all sequences
+    share one; or, where `heads` come first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last
+    ones of the third dimension.
     """
     shape = tuple(tensor.shape)
     if len(shape) < 2 or not tensor.numel():
         return None
     flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
-    if heads != "yes" and (shape[:2] in ((sequences, tokens), (1, tokens)) or flat):
+    leading = shape[:2] in ((sequences, tokens), (1, tokens))
+    if heads != "yes" and ((leading and len(shape) > 2) or flat):
         lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
         return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
     if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:

@@ -66,7 +66,7 @@ def widened() -> Iterator[Audit]:
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if not in_place and not func.is_view:
             args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-        result = IN_FLOAT64.get(func._schema.name, func)(*args, **(kwargs or {}))
+        result = IN_FLOAT64.get(func.name(), func)(*args, **(kwargs or {}))
         made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         _audit(audit, func, made, given, in_place)
         return result
