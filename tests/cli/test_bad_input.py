@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import click
@@ -70,9 +71,10 @@ def timed(folder: Path) -> None:
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def judged(cli: Cli, factory: str, *more: str) -> tuple[int, str]:
+def judged(cli: Cli, factory: str, *more: str, reference: str = "") -> tuple[int, str]:
     Path("made.py").write_text(factory)
-    subjects = ("--subject", "reference=made.py:make", "--subject", "candidate=made.py:make")
+    Path("trusted.py").write_text(reference or factory)
+    subjects = ("--subject", "reference=trusted.py:make", "--subject", "candidate=made.py:make")
     ended = cli("verify", PARITY, "--gate", "GATE-PARITY-001", *subjects, *more)
     assert ended.err == "" or "--json" in more
     return ended.code, ended.out
@@ -93,32 +95,59 @@ def judged(cli: Cli, factory: str, *more: str) -> tuple[int, str]:
 def test_a_factory_cannot_end_the_weighing_as_a_pass(cli: Cli, body: str, raised: str) -> None:
     code, out = judged(cli, body)
     assert code == 4
-    assert f"made.py:make: the factory raised {raised} (factory-raised)" in out
+    assert f"trusted.py:make: the factory raised {raised} (factory-raised)" in out
     assert "hunter2" not in out
 
 
 STACK = """
-class Stack:
-    points = ("embed", "logits")
-    tokens = ((1, 2, 3), (4, 5, 6))
-    dtype, device, checkpoint = "float32", "cpu", ""
-    def prepare(self, dtype, storage): {prepare}
-    def weights(self, storage): {weights}
-    def constants(self): return {{}}
-def make(): return Stack()
+from weighbridge.forward.stacks import Stack
+def run(tokens): {run}
+def make(): return Stack(**{{"run": run, "tokens": ((1, 2, 3), (4, 5, 6)), **{more}}})
+"""
+MODULE = """
+import torch
+from collections import OrderedDict
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(OrderedDict(embed=torch.nn.Embedding(9, 4), head=torch.nn.Linear(4, 9)))
 """
 
 
-def test_a_forward_pass_cannot_end_the_weighing_as_a_pass(cli: Cli) -> None:
-    code, out = judged(cli, STACK.format(prepare="raise SystemExit(0)", weights="return {}"))
-    assert code == 4
-    assert "raised SystemExit (forward-raised)" in out
+def candidate(cli: Cli, run: str, **more: object) -> tuple[int, str]:
+    pytest.importorskip("torch")
+    return judged(cli, STACK.format(run=run, more=more), reference=MODULE)
 
 
-def test_a_subject_of_the_wrong_types_is_told_as_the_subjects_fault(cli: Cli) -> None:
-    code, out = judged(cli, STACK.format(prepare="return 3", weights="return {}").replace('"cpu"', "None"))
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ("raise SystemExit(0)", "raised SystemExit (forward-raised)"),
+        ("raise MemoryError", "raised MemoryError (forward-raised)"),
+        ("return 3", "raised AttributeError (forward-raised)"),
+        ("return {}", "the trace holds no point (trace-empty)"),
+        (
+            "return {'q': __import__('numpy').zeros((2, 3, 1))}",
+            "the capture point 'q' does not say its state (point-id)",
+        ),
+    ],
+)
+def test_a_forward_pass_cannot_end_the_weighing_as_a_pass(cli: Cli, run: str, told: str) -> None:
+    code, out = candidate(cli, run)
     assert code == 4
-    assert "the factory returned Stack, which does not tell points, tokens, dtype and device (not-a-forward)" in out
+    assert told in " ".join(out.split())
+
+
+@pytest.mark.parametrize("more", [{"device": None}, {"dtype": 3}, {"tokens": 3}, {"tokens": [["a"]]}, {"name": b"x"}])
+def test_a_stack_with_fields_of_wrong_types_is_told_as_the_subjects_fault(cli: Cli, more: Any) -> None:
+    code, out = candidate(cli, "return {}", **more)
+    assert code == 4
+    assert "the factory returned Stack, with fields of another type (not-a-forward)" in " ".join(out.split())
+
+
+def test_a_factory_that_returns_another_structure_is_told_as_the_subjects_fault(cli: Cli) -> None:
+    code, out = judged(cli, "def make(): return [1, 2]")
+    assert code == 4
+    assert "the factory returned list, which cannot be run forward (not-a-forward)" in " ".join(out.split())
 
 
 def test_what_a_factory_prints_stays_out_of_the_json(cli: Cli) -> None:

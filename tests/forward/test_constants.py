@@ -1,4 +1,4 @@
-"""Computed constants: those that were rounded once are told, what merely looks round is not, and the rest is rebuilt."""
+"""Computed constants: those once rounded are told, what merely looks round is not, and the rest is rebuilt."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_float64_values_are_never_taken_for_rounded(values: list[float]) -> None
 
 
 def test_what_a_configuration_makes_again_is_float64_inside_the_block_and_as_before_after_it() -> None:
-    module = nn.Sequential(Table(config=SimpleNamespace()))
+    module: Any = nn.Sequential(Table(config=SimpleNamespace()))
     held = module[0].table
     assert held.dtype is torch.float32
     with rebuilt(module) as found:
@@ -82,7 +82,7 @@ def test_what_a_configuration_makes_again_is_float64_inside_the_block_and_as_bef
 
 
 def test_a_constant_that_was_changed_after_it_was_made_is_kept() -> None:
-    module = nn.Sequential(Table(config=SimpleNamespace()))
+    module: Any = nn.Sequential(Table(config=SimpleNamespace()))
     module[0].table.mul_(0.999)
     with rebuilt(module) as found:
         assert (found.of, found.rebuilt, found.rounded) == (1, 0, 0)

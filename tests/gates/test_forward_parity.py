@@ -163,6 +163,7 @@ def test_every_bound_that_tightens_is_tried_just_beyond_it() -> None:
     assert len(bounds) == 10
 
 
-def test_the_defaults_are_the_published_ones() -> None:
+def test_the_defaults_are_the_published_ones_and_can_be_written_down() -> None:
     given = read(Limits, {})
+    assert read(Limits, plain(given)) == given
     assert (given.ratio, given.floor_u, given.tail_ratio, given.tail_floor_u) == (2.5, 1.25, 3.0, 8.0)

@@ -219,13 +219,13 @@ HARMLESS: dict[str, dict[str, str]] = {
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
-        "_sides: for side in (first, second)": "a side that gives no subject raises where it is used",
-        "_sides: for side in (first, second):": "a side that gives no subject raises where it is used",
-        "_sides: for tokens in given if tokens": NOT_LAID,
-        "_sides: for row in stated[0]": NOT_LAID,
-        "_weights: for name in both if ours[name] != theirs[name]": TOLD,
+        "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
+        "_outcome: for at in range(shape[0]):": TOLD,
+        "_outcome: for value in divergences if np.isfinite(value)": TOLD,
+        "_runs: for row in tokens": NOT_LAID,
+        "_runs: for side in (stack.tokens, theirs) if side": NOT_LAID,
+        "_weights: for name in both if ours[name] != theirs[name]": ONE,
         "measure: for row in tokens": NOT_LAID,
-        "measure: for row in tokens #2": NOT_LAID,
     },
 }
 

@@ -308,7 +308,8 @@ def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
 
 def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     canary, _ = laid()
-    honest, seen = local_test.compare, []
+    honest = local_test.compare
+    seen: list[Any] = []
 
     def first_only(made: Any, held: Any) -> Any:
         seen.append(seen[0] if seen else honest(made, held))

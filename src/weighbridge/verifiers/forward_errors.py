@@ -7,6 +7,7 @@ trusted run is the reference in the candidate's dtype. Both start from weights r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -209,23 +210,36 @@ def extent(views: Views, _options: Fields) -> int:
     return 0 if isinstance(pair, Unmeasured) else len({*pair[1].facts.order, *pair[2].facts.order})
 
 
-def canary(views: Views, _options: Fields, measured: Measurement) -> Canary | NoCanary:
-    """Lay a value twice the truth's norm over the last token of the first sequence at a point, and look at it alone."""
+def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
+    """Lay a value twice the norm over the last token of the first sequence at the last point, and look at all of them.
+
+    Which points there are is read from the runs, never from the measurement: one that left some out would agree.
+    """
     reference, candidate = views
-    before = {row.point: row for row in rows_of(measured, ForwardError)}
-    both = [name for name, row in before.items() if row.elements and row.truth_norm]
-    if not both:
+    pair = _runs(reference, candidate)
+    if isinstance(pair, Unmeasured):
+        return NoCanary(pair.why)
+    trusted, found = pair[1].cut(1), pair[2].cut(1)
+    both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
+    norms = ((name, _norm(trusted, name)) for name in both)
+    last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))
+    if not last:
         return NoCanary("no point holds finite values on both sides in one shape")
-    last = both[-1]
-    damaged = candidate.cut(1).overlaid(last, 2 * max(1.0, before[last].truth_norm or 0.0))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
         # No error at any other point comes near that of a value larger than all others there together.
         worst = max(after, key=lambda name: after[name].candidate.all or 0.0, default="")
-        return worst == last and set(after) == set(before)
+        return worst == last and set(after) == {*trusted.facts.order, *found.facts.order}
 
+    damaged = candidate.cut(1).overlaid(last, 2 * max(1.0, norm))
     return Canary(name="one value", place=last, views=(reference.cut(1), damaged), seen=seen)
+
+
+def _norm(trace: Trace, point: str) -> float:
+    import numpy as np
+
+    return float(np.linalg.norm(trace.stored(point).astype(np.float64)))
 
 
 VERIFIER = Verifier(

@@ -171,11 +171,19 @@ class ModelView:
             return NO_CUDA
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
-        if not isinstance(made, (Stack, Torch)):
-            what = f"the factory returned {type(made).__name__}, which cannot be run forward"
+        if not isinstance(made, (Stack, Torch)) or not _typed(made):
+            odd = "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            what = f"the factory returned {type(made).__name__}, {odd}"
             remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
             raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
         if made.dtype and made.dtype not in ROUNDOFF:
             what = f"a candidate in {made.dtype} cannot be told from a float64 truth"
             return Unmeasured(code="dtype-unsupported", why=what, remedy=f"compute in one of {', '.join(ROUNDOFF)}")
         return NO_CUDA if made.device.startswith("cuda") and has_cuda() is False else made
+
+
+def _typed(made: Stack | Torch) -> bool:
+    rows: Any = made.tokens
+    listed = isinstance(rows, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in rows)
+    whole = listed and all(type(token) is int and token >= 0 for row in rows for token in row)
+    return whole and all(isinstance(one, str) for one in (made.dtype, made.device, made.checkpoint, made.name))
