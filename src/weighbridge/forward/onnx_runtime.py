@@ -132,10 +132,9 @@ def _points(graph: Any) -> Mapping[str, str]:
         written = [entry.value for entry in node.metadata_props if entry.key == SCOPES]
         after = [within[user] for name in node.output for user in users.get(name, ())]
         # A node that the exporter's optimiser put in lies where all that uses it lies.
-        within[at] = frozenset(
-            ast.literal_eval(written[0])[:-1] if written else after and after[0].intersection(*after)
-        )
-    paths = sorted(frozenset().union(*within) - {""}, key=lambda path: -path.count("."))
+        inherited = frozenset[str]().union(*after[:1]).intersection(*after)
+        within[at] = frozenset(ast.literal_eval(written[0])[:-1]) if written else inherited
+    paths = sorted(frozenset[str]().union(*within) - {""}, key=lambda path: -path.count("."))
     outputs = [output.name for output in graph.output]
     weights = {weight.name for weight in graph.initializer} | {given.name for given in graph.input} | {""}
     leaving: dict[str, str] = {}

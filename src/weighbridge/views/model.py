@@ -172,7 +172,9 @@ class ModelView:
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
         if not isinstance(made, (Stack, Torch)) or not _typed(made):
-            odd = "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            odd = (
+                "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            )
             what = f"the factory returned {type(made).__name__}, {odd}"
             remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
             raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
