@@ -50,6 +50,6 @@ def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists
 
 
 def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
-    raised = raised_in("command", "factory", "views/model", "points", "stacks", "trace", "hugging_face")
+    raised = raised_in("command", "factory", "views/model", "points", "stacks", "trace", "hugging_face", "onnx_runtime")
     raised |= codes_in("forward/trace.py", r'refuse\("([a-z]+)"', "trace-")
     assert raised - set(CODES["code of a measurement"]) == set(CODES["code of a command or model"])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.errors import SubjectError
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.widened import Audit, unwatched, widened
@@ -17,6 +18,7 @@ from weighbridge.forward.widened import Audit, unwatched, widened
 if TYPE_CHECKING:
     import torch
 
+    from weighbridge.forward.points import Visit
     from weighbridge.forward.stacks import Tokens, Torch
     from weighbridge.forward.trace import Trace
 
@@ -88,7 +90,7 @@ def local_test(
                     audit.is_point(point, tensor)
                 return held
 
-        reference.forward(tokens, visit)
+        _forward(reference, tokens, visit)
     return steps, audit, constants
 
 
@@ -106,8 +108,19 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
                         found[name][point] = error
 
     with rebuilt(reference.plain), widened():
-        reference.forward(tokens, visit)
+        _forward(reference, tokens, visit)
     return found
+
+
+def _forward(reference: Torch, tokens: Tokens, visit: Visit) -> None:
+    try:
+        reference.forward(tokens, visit)
+    except (SubjectError, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        what = f"the reference, widened to float64, raised {type(problem).__name__}"
+        remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        raise SubjectError("forward-raised", what, remedy=remedy) from problem
 
 
 def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor) -> Distance:
