@@ -22,7 +22,6 @@ from weighbridge.model import Origin, Unmeasured
 from weighbridge.storage.local_files import is_file
 from weighbridge.views.factory import Factory
 
-OUT_OF_MEMORY = ("out of memory", "allocate memory")  # what PyTorch writes on CUDA and on CPU
 NO_CUDA = Unmeasured(
     code="no-cuda",
     why="the model computes on CUDA and this host has none",
@@ -125,9 +124,7 @@ class ModelView:
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
-                short = isinstance(problem, MemoryError) or any(one in str(problem).lower() for one in OUT_OF_MEMORY)
-                did = "ran out of memory" if short else f"raised {type(problem).__name__}"
-                what = f"the forward pass in {dtype} {did}"
+                what = f"the forward pass in {dtype} raised {type(problem).__name__}"
                 remedy = "run the model alone in that dtype; --debug shows the traceback"
                 raise SubjectError("forward-raised", what, where=self.spec, remedy=remedy) from problem
         return self.runs.traces[key]
