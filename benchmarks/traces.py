@@ -28,7 +28,7 @@ TOKENS, CHANNELS = 1024, 4096
 PLAIN = """
 import sys
 import numpy as np
-from weighbridge.forward.trace import open_trace
+from weighbridge.forward.trace_file import open_trace
 one, other = map(open_trace, sys.argv[1:3])
 for name in one.facts.order:
     first, second = (side.stored(name).astype(np.float32) for side in (one, other))
@@ -39,7 +39,7 @@ for name in one.facts.order:
 
 def write(path: Path, dtype: str, points: int, tokens: int, flipped: int) -> None:
     """Write a trace of random values, of which every so manieth has its last bit flipped."""
-    from weighbridge.forward.trace import Device, Facts, TraceWriter
+    from weighbridge.forward.trace_file import Device, Facts, TraceWriter
 
     writer = TraceWriter(path)
     kind = "u4" if dtype == "float32" else "u2"

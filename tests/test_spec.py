@@ -15,7 +15,7 @@ from weighbridge.contract.resolved import ContractRef
 from weighbridge.evidence import codec, manifest, statement
 from weighbridge.evidence.bundle import LOG_TAIL
 from weighbridge.exit_code import ExitCode
-from weighbridge.forward import trace
+from weighbridge.forward import trace_file
 from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
@@ -222,18 +222,18 @@ def test_the_limits_of_forward_parity_are_those_on_the_page() -> None:
     assert f"over the worst token or channel {given.tail_ratio:g} × or {given.tail_floor_u:g} u" in text
 
 
-@pytest.mark.parametrize("cls", [trace.Facts, trace.Device])
+@pytest.mark.parametrize("cls", [trace_file.Facts, trace_file.Device])
 def test_every_fact_of_a_trace_is_on_its_page_in_the_words_of_the_code(cls: type) -> None:
     listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", section("trace", "## Facts"), re.MULTILINE)
     told = [(item.key, item.doc.text, item.doc.choices) for item in fields(cls)]
-    found = listed[-2:] if cls is trace.Device else listed[:-2]
+    found = listed[-2:] if cls is trace_file.Device else listed[:-2]
     assert [(name, said.partition(" (`")[0]) for name, said in found] == [(name, text) for name, text, _ in told]
     assert [tuple(words(said.partition(" (`")[1] + said.partition(" (`")[2])) for _, said in found] == [
         choices for *_, choices in told
     ]
     required = re.search(r"^(.*) are required\.", section("trace", "## Facts"), re.MULTILINE)
     assert required
-    if cls is trace.Facts:
+    if cls is trace_file.Facts:
         assert words(required[1]) == sorted(
             (item.key for item in fields(cls) if item.required),
             key=["stack", "device", "dtype", "tokens", "order"].index,
@@ -242,7 +242,7 @@ def test_every_fact_of_a_trace_is_on_its_page_in_the_words_of_the_code(cls: type
 
 def test_the_page_of_traces_names_what_is_stored_and_its_key() -> None:
     text = section("trace", "## The file")
-    assert {*trace.HELD_AS, trace.KEY} <= set(words(text))
+    assert {*trace_file.HELD_AS, trace_file.KEY} <= set(words(text))
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

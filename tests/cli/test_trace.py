@@ -18,7 +18,7 @@ from tests.cli.conftest import Cli, Ended
 from tests.forward.traces import EXAMPLES, entry, example, facts, trace, written
 
 from weighbridge.data import data_path
-from weighbridge.forward.trace import open_trace
+from weighbridge.forward.trace_file import open_trace
 
 MODELS = data_path("verifiers") / "specimens" / "models"
 GPT = f"{MODELS / 'tiny_gpt.py'}"

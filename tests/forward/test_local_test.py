@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.forward.local_test import compare, end_to_end, local_test  # noqa: E402
 from weighbridge.forward.relations import Neighbours  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
@@ -118,3 +119,61 @@ def test_each_relation_is_found_where_it_holds() -> None:
 
 def test_what_is_not_finite_has_no_relation() -> None:
     assert Neighbours(nn.Linear(4, 4)).relation("x", MADE, MADE * math.nan) is None
+
+
+class Router(nn.Module):
+    """Returns scores and which of them are the two largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Parameter(torch.randn(4, 8, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, x: Any) -> Any:
+        scores = x @ self.score.T
+        return scores, scores.topk(2).indices + self.off
+
+    off = 0
+
+
+class Experts(nn.Module):
+    """Adds to the embedding what the chosen experts hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.gate, self.held = nn.Embedding(16, 8), Router(), nn.Embedding(8, 8)
+        self.last = nn.Linear(8, 16)
+        with torch.no_grad():
+            self.gate.score[1] = self.gate.score[0]  # two experts always tie
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids)
+        return self.last(x + self.held(self.gate(x)[1]).sum(2))
+
+
+@pytest.mark.parametrize(("off", "found"), [(0, False), (1, True)])
+def test_a_tie_between_experts_may_fall_either_way_and_another_choice_may_not(
+    off: int, found: bool, tmp_path: Path
+) -> None:
+    torch.manual_seed(2)
+    model, tokens = Experts(), [[1, 2, 3, 4], [5, 6, 7, 8]]
+    reference = Torch(module=model)
+    trace = reference.prepared("bfloat16").capture(tokens, tmp_path / "a.trace")
+    model.gate.off = off
+    steps, _, _ = local_test(reference.prepared("bfloat16"), tokens, trace)
+    assert ((steps["gate.out.1"].distance.all or 0) > 2**-6) is found
+    assert (steps["last.out"].distance.all or 0) < 2**-7  # it goes on with what was chosen
+    assert trace.held_as("gate.out.1") == "int64"
+
+
+def test_a_reference_that_cannot_run_in_float64_is_refused(tmp_path: Path) -> None:
+    class Picky(Chain):
+        def forward(self, ids: Any) -> Any:
+            if torch.get_default_dtype() is torch.float64:
+                raise RuntimeError
+            return super().forward(ids)
+
+    reference = Torch(module=Picky()).prepared("float32")
+    trace = reference.capture([[1, 2], [3, 4]], tmp_path / "a.trace")
+    with pytest.raises(SubjectError) as refused:
+        local_test(reference, [[1, 2], [3, 4]], trace)
+    assert refused.value.code == "forward-raised"

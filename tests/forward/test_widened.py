@@ -74,3 +74,16 @@ def test_what_was_made_from_which_point_is_known() -> None:
         audit.is_point("c", total)
         assert audit.made_from(total.exp()) == ("c",)
         assert audit.made_from(torch.ones(3)) == ()
+
+
+def test_kernels_that_refuse_float64_or_mixed_dtypes_are_widened_too() -> None:
+    rows, ends = torch.randn(6, 16), torch.tensor([2, 2, 6], dtype=torch.int32)  # the second group is empty
+    weights, kernel, bias = torch.randn(3, 16, 16), torch.randn(6, 1, 3), torch.randn(6)
+    with widened() as audit:
+        product = torch.nn.functional.grouped_mm(rows, weights, offs=ends)
+        filtered = torch.nn.functional.conv1d(rows[None] + 0, kernel, bias, groups=6)
+    wide = torch.cat([rows[:2].double() @ weights[0].double(), rows[2:].double() @ weights[2].double()])
+    assert torch.equal(product, wide)
+    expected = torch.nn.functional.conv1d(rows[None].double(), kernel.double(), bias.double(), groups=6)
+    assert torch.allclose(filtered, expected, rtol=1e-14)
+    assert audit.lower == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weighbridge.forward.trace import KEY, Trace, open_trace
+from weighbridge.forward.trace_file import KEY, Trace, open_trace
 
 EXAMPLES = Path(__file__).parents[2] / "spec" / "examples"
 TOKENS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]

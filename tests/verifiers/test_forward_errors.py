@@ -19,7 +19,7 @@ from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
 from weighbridge.forward import local_test  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
-from weighbridge.forward.trace import ROUNDOFF  # noqa: E402
+from weighbridge.forward.trace_file import ROUNDOFF  # noqa: E402
 from weighbridge.gates.forward_parity import KIND, judge  # noqa: E402
 from weighbridge.judging import falsify  # noqa: E402
 from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasured, Verdict  # noqa: E402

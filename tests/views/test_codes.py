@@ -50,6 +50,11 @@ def test_the_table_of_runs_is_what_their_readers_raise_and_what_their_page_lists
 
 
 def test_the_table_of_what_is_executed_is_what_its_views_raise() -> None:
-    raised = raised_in("command", "factory", "views/model_view", "points", "stacks", "forward/trace", "hugging_face")
-    raised -= {*CODES["code of a measurement"], *CODES["code of a trace"]}  # which tests/forward/test_trace.py holds
+    raised = raised_in(
+        "command", "factory", "views/model_view", "points", "stacks", "trace_file", "hugging_face", "onnx_runtime"
+    )
+    raised -= {
+        *CODES["code of a measurement"],
+        *CODES["code of a trace"],
+    }  # which tests/forward/test_trace_file.py holds
     assert raised == set(CODES["code of a command or model"])

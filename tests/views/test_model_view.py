@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.errors import SubjectError
 from weighbridge.forward.stacks import Stack
-from weighbridge.forward.trace import Trace, check_point
+from weighbridge.forward.trace_file import Trace, check_point
 from weighbridge.model import Origin, Unmeasured
 from weighbridge.views.model_view import NO_CUDA, ModelView, open_model
 

@@ -21,7 +21,7 @@ from weighbridge.clauses.tensor_pairs import Look
 from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
-from weighbridge.forward.trace import names_itself_trace
+from weighbridge.forward.trace_file import names_itself_trace
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging import DEFAULT, all_requests

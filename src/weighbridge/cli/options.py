@@ -125,7 +125,7 @@ def colourless() -> bool:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Give a function that shows a line of progress on standard error, on a terminal only; clear it at the end."""
+    """Yield a function that shows a line of progress on standard error, on a terminal only; clear it at the end."""
     columns = columns_of(sys.stderr)
     if colourless() or columns is None:
         yield lambda _text: None

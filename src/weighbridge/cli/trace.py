@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weighbridge.canonical import loads
-from weighbridge.cli.options import as_json, debug, end_progress, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, print_json, progress, tell
 from weighbridge.errors import SubjectError, UsageError
 from weighbridge.exit_code import ExitCode
 from weighbridge.limits import plain
 from weighbridge.model import Json, Origin, Unmeasured
 from weighbridge.printable import printable, quoted
-from weighbridge.report.lines import capped
+from weighbridge.report import capped
 from weighbridge.storage.local_files import is_folder, read_regular_file
 
 if TYPE_CHECKING:
     from weighbridge.forward.between_traces import Apart
-    from weighbridge.forward.trace import Facts, Trace
+    from weighbridge.forward.trace_file import Facts, Trace
 
 OUT = click.argument("out", type=click.Path(path_type=Path))
 DTYPES = ("float32", "bfloat16", "float16")
@@ -69,7 +69,7 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, deb
     Exit 0: written; 2: usage; 3: this host cannot run it; 4: the model broke.
     """
     from weighbridge.forward.stacks import Stack
-    from weighbridge.forward.trace import save
+    from weighbridge.forward.trace_file import save
     from weighbridge.views.model_view import Runs, open_model
 
     given = _tokens(tokens) if tokens else None
@@ -88,11 +88,9 @@ def capture(model: str, out: Path, *, tokens: str | None, dtype: str | None, deb
         inputs = given or told[1] or (() if isinstance(stack, Stack) else stack.drawn())
         if not inputs:
             raise UsageError("no-inputs", "the model gives no tokens", where=model, remedy="name a file by --tokens")
-        progress()(f"running {printable(model)} twice")
-        try:
+        with progress() as show:
+            show(f"running {printable(model)} twice")
             trace, noise = _run_twice(view, inputs, dtype or told[0])
-        finally:
-            end_progress()
         files = view.digest() if view.origin is Origin.LIVE else {}
         save(trace, replace(trace.facts, noise=noise, files=files), path)
     again = f"run twice, {len(noise)} points differ" if noise else "run twice with equal bits"
@@ -148,7 +146,7 @@ def check_file(file: str, *, everything: bool, as_json: bool) -> None:
 
     Exit 0: a trace; 4: not one, or it contradicts itself.
     """
-    from weighbridge.forward.trace import open_trace
+    from weighbridge.forward.trace_file import open_trace
 
     trace = open_trace(file)
     points: dict[str, Any] = {
@@ -204,7 +202,7 @@ def pack(folder: Path, out: Path) -> None:
 
     Exit 0: written; 2: usage; 4: the folder contradicts itself.
     """
-    from weighbridge.forward.trace import TraceWriter, facts_of, open_trace
+    from weighbridge.forward.trace_file import TraceWriter, facts_of, open_trace
 
     if not is_folder(folder):
         raise UsageError("pack-folder", "there is no such folder", where=str(folder), remedy="name one with facts.json")
@@ -244,7 +242,7 @@ def _parts(folder: Path, facts: Facts) -> Mapping[str, list[Path]]:
 def _write(writer: Any, point: str, path: Path) -> None:
     """Write one array as it is stored."""
     from weighbridge.formats import npy_file
-    from weighbridge.forward.trace import HELD_AS
+    from weighbridge.forward.trace_file import HELD_AS
     from weighbridge.storage.mapped_file import MappedFile
 
     file = MappedFile(path)
@@ -261,7 +259,7 @@ def _write(writer: Any, point: str, path: Path) -> None:
 
 def compare(source: str, others: Sequence[str], *, everything: bool, as_json: bool) -> ExitCode:
     """Compare traces with one, point by point, and print it; return whether all bits are equal."""
-    from weighbridge.forward.trace import open_trace
+    from weighbridge.forward.trace_file import open_trace
 
     first = open_trace(source)
     answers = [_compared(first, open_trace(path), path) for path in others]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.forward.trace import Trace
+from weighbridge.forward.trace_file import Trace
 
 if TYPE_CHECKING:
     import numpy as np

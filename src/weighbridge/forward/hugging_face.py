@@ -1,4 +1,4 @@
-"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&compile`.
+"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&decode=8`.
 
 Loaded by transformers from files alone; code that a directory brings along is never run.
 """
@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from weighbridge.errors import SubjectError
@@ -32,6 +33,8 @@ class Directory:
         options = dict(parse_qsl(asked, keep_blank_values=True))
         if odd := sorted(set(options) - set(KNOWN)):
             raise SubjectError("hf-option", f"unknown option {odd[0]!r}", where=spec, remedy=f"use {', '.join(KNOWN)}")
+        if not options.get("decode", "0").isdecimal():
+            raise SubjectError("hf-option", "`decode` is no number of tokens", where=spec, remedy="write decode=8")
         if not (Path(place) / "config.json").is_file():
             remedy = "name a directory as `save_pretrained` writes it"
             raise SubjectError("no-file", "no config.json there", where=place, remedy=remedy)
@@ -50,23 +53,21 @@ class Directory:
 
         if self.options.get("device", "").startswith("cuda") and not has_cuda():
             return None
-        named = {
-            key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options
-        }
+        passed_on = ("attn_implementation", "experts_implementation")
+        named: dict[str, Any] = {key: self.options[key] for key in passed_on if key in self.options}
         try:
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 self.path,
                 dtype=self.options.get("dtype", "auto"),
                 local_files_only=True,
                 trust_remote_code=False,
                 **named,
             )
-        except (OSError, ValueError, ImportError, KeyError) as problem:
-            what = f"transformers cannot load it: {problem}"
-            raise SubjectError(
-                "hf-load", what[:400], where=self.spec, remedy="load it with transformers alone"
-            ) from problem
-        model = model.to(self.options.get("device", "cpu"))
+            model = model.to(self.options.get("device", "cpu"))
+        except Exception as problem:  # whatever a configuration that does not fit, or too little memory, raises
+            what = f"transformers cannot load it: {type(problem).__name__}: {problem}"
+            remedy = "load it with transformers alone"
+            raise SubjectError("hf-load", what[:400], where=self.spec, remedy=remedy) from problem
         if "compile" in self.options:
             model = torch.compile(model)
         weights = sorted(self.path.glob("*.safetensors")) or sorted(self.path.glob("*.bin"))

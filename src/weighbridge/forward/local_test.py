@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.errors import SubjectError
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
 from weighbridge.forward.widened import Audit, unwatched, widened
@@ -17,8 +18,9 @@ from weighbridge.forward.widened import Audit, unwatched, widened
 if TYPE_CHECKING:
     import torch
 
+    from weighbridge.forward.points import Visit
     from weighbridge.forward.stacks import Tokens, Torch
-    from weighbridge.forward.trace import Trace
+    from weighbridge.forward.trace_file import Trace
 
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
 
@@ -75,6 +77,11 @@ def local_test(
                     steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
                     return None
                 held = as_float64(trace, point, made)
+                if not made.is_floating_point():
+                    distance, held = _choices(near.scores(point), made, held), held.to(made.dtype)
+                    steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=None)
+                    audit.is_point(point, held)
+                    return held
                 distance = compare(made, held)
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
@@ -83,7 +90,7 @@ def local_test(
                     audit.is_point(point, tensor)
                 return held
 
-        reference.forward(tokens, visit)
+        _forward(reference, tokens, visit)
     return steps, audit, constants
 
 
@@ -94,15 +101,34 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
     def visit(point: str, made: torch.Tensor) -> None:
         with unwatched():
             for name, trace in traces.items():
-                shape = trace.shape(point)
+                shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
                     error = compare(made, as_float64(trace, point, made)).all
                     if error is not None:
                         found[name][point] = error
 
     with rebuilt(reference.plain), widened():
-        reference.forward(tokens, visit)
+        _forward(reference, tokens, visit)
     return found
+
+
+def _forward(reference: Torch, tokens: Tokens, visit: Visit) -> None:
+    try:
+        reference.forward(tokens, visit)
+    except (SubjectError, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        what = f"the reference, widened to float64, raised {type(problem).__name__}"
+        remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        raise SubjectError("forward-raised", what, remedy=remedy) from problem
+
+
+def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor) -> Distance:
+    """Compare choices by their scores, where there are any: a tie may fall either way."""
+    wide = made.double()
+    if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
+        return compare(wide, held)
+    return compare(*(scores.gather(2, chosen.long()) for chosen in (wide, held)))
 
 
 def as_float64(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     # What is done at a point: it is given the id and the rows, and returns rows to go on with, or None for the same.
     Visit = Callable[[str, torch.Tensor], torch.Tensor | None]
 
+INTEGERS = ("torch.int64", "torch.int32")
+
 
 class Rows(NamedTuple):
     """A tensor as `[sequences, tokens, channels]` (sequences 1 where all share it), and the way back to its shape."""
@@ -34,14 +36,16 @@ class Rows(NamedTuple):
 def as_rows(tensor: torch.Tensor, sequences: int, tokens: int, heads: str = "maybe") -> Rows | None:
     """Return a tensor as rows, None where its dimensions say nothing of tokens.
 
-    Sequences and tokens come first, or flattened together, or are shared by all sequences; or, where `heads` come
-    first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last ones of the third dimension.
+    Sequences and tokens come first and channels follow, or sequences and tokens are one dimension, or all sequences
+    share one; or, where `heads` come first (`yes`; `maybe` after all else was tried; `no`), the tokens are the last
+    ones of the third dimension.
     """
     shape = tuple(tensor.shape)
     if len(shape) < 2 or not tensor.numel():
         return None
     flat = shape[0] == sequences * tokens and (tokens > 1 or len(shape) == 2)
-    if heads != "yes" and (shape[:2] in ((sequences, tokens), (1, tokens)) or flat):
+    leading = shape[:2] in ((sequences, tokens), (1, tokens))
+    if heads != "yes" and ((leading and len(shape) > 2) or flat):
         lead = (1, tokens) if shape[:2] == (1, tokens) else (sequences, tokens)
         return Rows(tensor.reshape(*lead, -1), lambda rows: rows.reshape(shape))
     if heads != "no" and len(shape) == 4 and shape[0] in (1, sequences) and shape[2] >= tokens:
@@ -76,6 +80,8 @@ class Pass:
                 rows.tensor.copy_(replaced)
             replaced = None
         result = tensor if replaced is None else rows.back(replaced)
+        if tensor.is_contiguous():  # what follows may ask for a view
+            result = result.contiguous()
         if self.seen is not None:
             self.seen[tensor] = self.seen[result] = True
         return None if replaced is None else result
@@ -86,10 +92,14 @@ class Pass:
         return rows.untyped_storage().data_ptr() == storage and storage not in self.weights and 0 not in tensor.stride()
 
     def within(self, point: str, value: Any, at: int = 0) -> Any:
-        """Visit every floating tensor in what a module returned: a tensor, or a tuple, list or mapping of them."""
+        """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them.
+
+        Integers are visited as well: which experts a router chose.
+        """
         if _is_tensor(value):
             # Behind the first place, heads before tokens are attention's weights, which not every kernel returns.
-            replaced = self.at(point, value, "no" if at else "maybe") if value.is_floating_point() else None
+            telling = value.is_floating_point() or str(value.dtype) in INTEGERS
+            replaced = self.at(point, value, "no" if at else "maybe") if telling else None
             return value if replaced is None else replaced
         if isinstance(value, Mapping):
             found = {key: self.within(_named(point, key, at), item, at) for at, (key, item) in enumerate(value.items())}

@@ -41,6 +41,10 @@ class Neighbours:
         if held.numel() <= LARGE:
             self.recent.append((point, held))
 
+    def scores(self, point: str) -> torch.Tensor | None:
+        """Return the values of the first output of the module whose output a point is; None where they are gone."""
+        return dict(self.recent).get(point.rpartition(".")[0])
+
     def relation(self, point: str, made: torch.Tensor, held: torch.Tensor) -> Relation | None:
         """Return the relation that leaves least over; None where nothing is finite."""
         import torch

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.errors import SubjectError
 from weighbridge.forward.points import visited
-from weighbridge.forward.trace import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
+from weighbridge.forward.trace_file import Device, Facts, Trace, TraceWriter, open_trace, weight_digest
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Stack:
         import numpy as np
 
         from weighbridge.comparison.casts import numpy_dtype
-        from weighbridge.forward.trace import STORED
+        from weighbridge.forward.trace_file import STORED
 
         kind = numpy_dtype(STORED[dtype])
         found = {}

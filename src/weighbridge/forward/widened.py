@@ -7,7 +7,7 @@ Only operations of PyTorch in this thread are seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ def widened() -> Iterator[Audit]:
     view stays one of the same memory, so that what is written through it is not lost; what reads it is widened.
     """
     import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -65,19 +66,37 @@ def widened() -> Iterator[Audit]:
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if not in_place and not func.is_view:
             args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-        result = func(*args, **(kwargs or {}))
+        result = IN_FLOAT64.get(func.name(), func)(*args, **(kwargs or {}))
         made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         _audit(audit, func, made, given, in_place)
         return result
 
+    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "").startswith("conv"):  # these compare dtypes before they are dispatched
+            args, kwargs = _pytree.tree_map(wide, (args, kwargs))
+        return func(*args, **(kwargs or {}))
+
     mode: Any = type("Widened", (TorchDispatchMode,), {"__torch_dispatch__": dispatch})
+    calls: Any = type("WidenedCalls", (TorchFunctionMode,), {"__torch_function__": call})
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with mode():
+        with mode(), calls():
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *_none: None, **_nothing: None) -> Any:
+    """Multiply each group of rows by the matrix of its group, as experts do."""
+    import torch
+
+    stops = ends.tolist()
+    groups = zip([0, *stops], stops, weights, strict=False)
+    return torch.cat([rows[start:stop] @ weight for start, stop, weight in groups])
+
+
+IN_FLOAT64: Mapping[str, Callable[..., Any]] = {"aten::_grouped_mm": _grouped_mm}  # kernels that have no such
 
 
 def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.Tensor], in_place: bool) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.forward.stacks import Torch
-from weighbridge.forward.trace import ROUNDOFF, Trace, inputs_digest
+from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
 from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
@@ -42,7 +42,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     from weighbridge.forward.local_test import NOTHING, end_to_end, local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
-    ours, audit, constants = local_test(trusted_stack, tokens, trusted)
+    # The trusted run starts each step from the points that the candidate holds too: equal steps, equal roundings.
+    shared = replace(trusted, tensors={name: one for name, one in trusted.tensors.items() if name in found.tensors})
+    ours, audit, constants = local_test(trusted_stack, tokens, shared)
     theirs, _, _ = local_test(
         trusted_stack, tokens, found,
         lambda point, error: (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u),
@@ -69,7 +71,12 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         outcome=_outcome(trusted, found),
     )
     rows = []
-    for at, point in enumerate(dict.fromkeys((*ours, *found.facts.order))):
+    # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
+    casts = {*ours} ^ {*trusted.facts.order}
+    both = (
+        name for name in (*ours, *found.facts.order) if name not in casts or (name in found.tensors) is (name in ours)
+    )
+    for at, point in enumerate(dict.fromkeys(both)):
         mine, other = ours.get(point), theirs.get(point)
         error = other.distance if other is not None else NOTHING
         captured = point in found.tensors

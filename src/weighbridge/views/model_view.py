@@ -19,7 +19,7 @@ from typing import Any
 from weighbridge.errors import SubjectError
 from weighbridge.forward.between_traces import apart
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
-from weighbridge.forward.trace import ROUNDOFF, Trace, is_trace, open_trace
+from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
 from weighbridge.model import Origin, Unmeasured
 from weighbridge.storage.local_files import is_file
 from weighbridge.views.factory import Factory
@@ -49,6 +49,10 @@ def open_model(spec: str) -> ModelView:
         from weighbridge.forward.hugging_face import Directory
 
         return ModelView(spec=spec, source=Directory.named(spec))
+    if spec.startswith("onnx:"):
+        from weighbridge.forward.onnx_runtime import OnnxFile
+
+        return ModelView(spec=spec, source=OnnxFile.named(spec))
     return ModelView(spec=spec, source=Factory.named(spec))
 
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.forward.traces import TOKENS, entry, facts, trace, written
+from weighbridge.glossary import glossary
 
 from weighbridge.errors import SubjectError
-from weighbridge.forward.trace import (
+from weighbridge.forward.trace_file import (
     KEY,
     RESERVED,
     Device,
@@ -26,7 +27,6 @@ from weighbridge.forward.trace import (
     open_trace,
     save,
 )
-from weighbridge.glossary import glossary
 from weighbridge.limits import plain
 
 SAID = Facts(stack="s", device=Device(requested="cpu"), dtype="float32", tokens=((1, 2, 3),), order=("embed", "logits"))
