@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.forward.traces import TOKENS, entry, facts, trace, written
-from weighbridge.glossary import glossary
 
+from weighbridge.cards import glossary
 from weighbridge.errors import SubjectError
 from weighbridge.forward.trace_file import (
     KEY,
