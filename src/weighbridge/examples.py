@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from weighbridge.canonical import build
 from weighbridge.cards import GateCard
@@ -99,7 +99,7 @@ def _rows(known: Quantity, given: Mapping[str, Any], changed: Mapping[str, Any])
     )
     for place, row in changed.items():
         if place != EVERY:
-            places[place] = None if row is None else {**places.get(place, {}), **row}
+            places[place] = None if row is None else _changed(places.get(place, {}), row, known.row)
     return (_typed(known, {**row, known.key: place}) for place, row in places.items() if row is not None)
 
 
@@ -119,7 +119,8 @@ def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
 
 
 def _changed(fields: Mapping[str, Any], body: Mapping[str, Any], cls: Any) -> dict[str, Any]:
-    """Return fields with some changed; of a field that is a dataclass, only what is named."""
+    """Return fields with some changed; of a field that is a dataclass, or may be one, only what is named."""
     hints = get_type_hints(cls)
-    within = {key for key, value in body.items() if is_dataclass(hints.get(key)) and isinstance(value, Mapping)}
-    return {**fields, **body, **{key: _changed(fields[key], body[key], hints[key]) for key in within}}
+    parts = {key: next(filter(is_dataclass, (hint, *get_args(hint))), None) for key, hint in hints.items()}
+    within = {key for key, value in body.items() if parts.get(key) and isinstance(value, Mapping)}
+    return {**fields, **body, **{key: _changed(_mapping(fields.get(key)), body[key], parts[key]) for key in within}}
