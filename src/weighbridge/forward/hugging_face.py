@@ -45,6 +45,7 @@ class Directory:
         try:
             import torch
             from transformers import AutoModelForCausalLM
+            from transformers.utils import logging
         except ImportError as problem:
             what = f"{problem.name} is not installed"
             remedy = "pip install torch transformers"
@@ -55,6 +56,7 @@ class Directory:
             return None
         passed_on = ("attn_implementation", "experts_implementation")
         named: dict[str, Any] = {key: self.options[key] for key in passed_on if key in self.options}
+        logging.disable_progress_bar()  # the report is what is shown
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 self.path,
