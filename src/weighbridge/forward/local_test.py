@@ -79,8 +79,9 @@ def local_test(
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
                 near.note(point, made, held)
-                for tensor in (made, held):  # one of them goes on
-                    audit.is_point(point, tensor)
+                audit.is_point(point, held)
+                if made.untyped_storage().nbytes() == made.nbytes:  # of a part, others are parts of the same storage
+                    audit.is_point(point, made)  # it goes on where its values are replaced in place
                 return held
 
         reference.forward(tokens, visit)

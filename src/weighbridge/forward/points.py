@@ -70,7 +70,7 @@ class Pass:
         if rows is None:
             return None
         replaced = self.visit(point, rows.tensor)
-        if replaced is not None and point.endswith(".in") and self._own(rows.tensor, tensor):
+        if replaced is not None and point.endswith(".in") and heads != "yes" and self._own(rows.tensor, tensor):
             # In place, so that a residual stream which goes on beside this module goes on with the same values.
             with unwatched():
                 rows.tensor.copy_(replaced)

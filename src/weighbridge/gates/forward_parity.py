@@ -110,7 +110,7 @@ def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str]) -> Sorted:
     for row in rows:
         if over.get(row.point) != "diverged" or set(row.made_from).intersection(found.mismatched):
             continue
-        made = [one for one in rows if row.point in one.made_from and one.trusted.all and one.candidate.all is not None]
+        made = [one for one in rows if row.point in one.made_from and None not in (one.trusted.all, one.candidate.all)]
         if made and all(over.get(one.point) == "diverged" for one in made):
             found.mismatched.append(row.point)
         else:
