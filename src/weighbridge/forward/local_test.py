@@ -6,7 +6,7 @@ value that was captured there. Rounding inherited from earlier layers does not c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +56,16 @@ Steps = Mapping[str, Step]
 
 
 def local_test(
-    reference: Torch, tokens: Tokens, trace: Trace, suspicious: Callable[[str, Distance], bool] = lambda *_: False
+    reference: Torch,
+    tokens: Tokens,
+    trace: Trace,
+    suspicious: Callable[[str, Distance], bool] = lambda *_: False,
+    as_made: Collection[str] = (),
 ) -> tuple[Steps, Audit, Constants]:
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
     What relates the two is looked for where a point is `suspicious`. A point that the trace does not hold goes on as
-    it was made.
+    it was made, and so do those of `as_made`.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
@@ -78,6 +82,8 @@ def local_test(
                 distance = compare(made, held)
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
+                if point in as_made:
+                    return None
                 near.note(point, made, held)
                 audit.is_point(point, held)
                 if made.untyped_storage().nbytes() == made.nbytes:  # of a part, others are parts of the same storage

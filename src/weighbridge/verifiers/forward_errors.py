@@ -43,10 +43,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
     ours, audit, constants = local_test(trusted_stack, tokens, trusted)
-    theirs, _, _ = local_test(
-        trusted_stack, tokens, found,
-        lambda point, error: (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u),
-    )  # fmt: skip
+
+    def suspicious(point: str, error: Distance) -> bool:
+        return (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u)
+
+    theirs, _, _ = local_test(trusted_stack, tokens, found, suspicious)
+    odd = {point for point, step in theirs.items() if suspicious(point, step.distance)}
+    # Where what was made from an odd point is odd too, was the captured value what was used?
+    doubtful = {one for point in odd for one in theirs[point].made_from} & odd
+    otherwise = local_test(trusted_stack, tokens, found, as_made=doubtful)[0] if doubtful else {}
     whole = end_to_end(trusted_stack, tokens[:1], {"candidate": found, "trusted": trusted})
     run = ForwardRun(
         dtype=found.facts.dtype,
@@ -87,6 +92,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
                 truth_norm=error.truth_norm if captured else None,
                 candidate_error=error.absolute if captured else None,
                 candidate=_local(error),
+                candidate_otherwise=_local(otherwise[point].distance) if point in otherwise else NOT_CAPTURED,
                 trusted=_local(mine.distance) if mine is not None else NOT_CAPTURED,
                 worst_token=error.worst_token,
                 worst_channel=error.worst_channel,
