@@ -115,6 +115,13 @@ def test_one_of_several_that_were_made_from_a_point_is_enough_to_tell_a_capture_
     assert judged(wrong, made, {**wrong, **made}).code == "capture-mismatch"
 
 
+def test_a_value_that_is_passed_on_without_rounding_tells_a_capture_of_another_state_too() -> None:
+    exact = error(all=0.0, token=0.0, channel=0.0)
+    made: Changes = {"made_from": ("L0.ffn.down",), "trusted": exact, "candidate_otherwise": exact}
+    wrong = {"candidate": error(all=0.5)}
+    assert judged(wrong, {**wrong, **made}).code == "capture-mismatch"
+
+
 def test_nothing_is_another_basis_beside_a_point_that_is_missing() -> None:
     turned = {"candidate": error(all=1.4), "candidate_end_to_end": 1.4}
     made: Changes = {"made_from": ("L0.ffn.down",)}

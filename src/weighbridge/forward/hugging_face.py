@@ -1,4 +1,4 @@
-"""A Hugging Face directory as a model, without a factory: `hf:DIR`, or `hf:DIR?dtype=bfloat16&attn_implementation=eager`.
+"""A Hugging Face directory as a model, without a factory: `hf:DIR`, `hf:DIR?dtype=bfloat16&attn_implementation=eager`.
 
 Loaded by transformers from files alone; code that a directory brings along is never run.
 """
@@ -50,14 +50,22 @@ class Directory:
 
         if self.options.get("device", "").startswith("cuda") and not has_cuda():
             return None
-        named = {key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options}
+        named = {
+            key: self.options[key] for key in ("attn_implementation", "experts_implementation") if key in self.options
+        }
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                self.path, dtype=self.options.get("dtype", "auto"), local_files_only=True, trust_remote_code=False, **named
+                self.path,
+                dtype=self.options.get("dtype", "auto"),
+                local_files_only=True,
+                trust_remote_code=False,
+                **named,
             )
         except (OSError, ValueError, ImportError, KeyError) as problem:
             what = f"transformers cannot load it: {problem}"
-            raise SubjectError("hf-load", what[:400], where=self.spec, remedy="load it with transformers alone") from problem
+            raise SubjectError(
+                "hf-load", what[:400], where=self.spec, remedy="load it with transformers alone"
+            ) from problem
         model = model.to(self.options.get("device", "cpu"))
         if "compile" in self.options:
             model = torch.compile(model)

@@ -192,7 +192,8 @@ def apart(one: Trace, other: Trace, point: str) -> float:
         mine, theirs = one.stored(point, at, at + 1), other.stored(point, at, at + 1)
         if mine.tobytes() != theirs.tobytes():
             error += float(np.square(theirs.astype(np.float64) - mine.astype(np.float64)).sum())
-        norm += float(np.square(mine.astype(np.float64)).sum())
+    for at in range((one.shape(point) or (0,))[0]) if error else ():
+        norm += float(np.square(one.stored(point, at, at + 1).astype(np.float64)).sum())
     return math.sqrt(error / norm) if norm else math.sqrt(error)
 
 

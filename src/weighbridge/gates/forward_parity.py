@@ -120,7 +120,9 @@ def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str], limits: Limit
                 explained.add(row.point)
                 given |= makers
     found = Sorted(
-        [point for point in diverged if point not in given | explained], [point for point in diverged if point in given], []
+        [point for point in diverged if point not in given | explained],
+        [point for point in diverged if point in given],
+        [],
     )
     if found.diverged and not found.mismatched and _another_basis(rows, over):
         return Sorted([], [], found.diverged)

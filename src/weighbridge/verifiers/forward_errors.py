@@ -22,6 +22,9 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.model import ModelView
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from weighbridge.forward.local_test import Distance
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
@@ -184,7 +187,7 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     for at in range(shape[0]):
         ours, theirs = (side.stored(point, at, at + 1)[0].astype(np.float64) for side in (trusted, found))
         with np.errstate(invalid="ignore"):  # NaN comes to no divergence
-            one, other = (side - np.logaddexp.reduce(side, axis=-1, keepdims=True) for side in (ours, theirs))
+            one, other = (_log_chances(side) for side in (ours, theirs))
             divergences += (np.exp(one) * (one - other)).sum(-1).tolist()
         flipped = ours.argmax(-1) != theirs.argmax(-1)
         best = np.partition(ours[flipped], -2, axis=-1)[:, -2:]
@@ -198,6 +201,14 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
         of=len(divergences),
         widest_flip=max(leads, default=None),
     )
+
+
+def _log_chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np
+
+    below: NDArray[np.float64] = logits - logits.max(axis=-1, keepdims=True)
+    below -= np.log(np.exp(below).sum(axis=-1, keepdims=True))
+    return below
 
 
 # --- Places and canary ------------------------------------------------------------------------------------------------

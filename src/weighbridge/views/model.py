@@ -115,8 +115,9 @@ class ModelView:
         key = (tuple(map(tuple, tokens)), dtype, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
+            before = next((trace.facts.weights for (_, of, _), trace in self.runs.traces.items() if of == dtype), None)
             try:
-                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points)
+                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points, before)
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
@@ -165,7 +166,9 @@ class ModelView:
         if type(made).__module__ != Torch.__module__ and hasattr(made, "named_modules"):
             made = Torch(module=made)
         if not isinstance(made, (Stack, Torch)) or not _typed(made):
-            odd = "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            odd = (
+                "which cannot be run forward" if not isinstance(made, (Stack, Torch)) else "with fields of another type"
+            )
             what = f"the factory returned {type(made).__name__}, {odd}"
             remedy = "return an nn.Module, weighbridge.forward.stacks.Torch or weighbridge.forward.stacks.Stack"
             raise SubjectError("not-a-forward", what, where=self.spec, remedy=remedy)
