@@ -177,3 +177,43 @@ def test_a_reference_that_cannot_run_in_float64_is_refused(tmp_path: Path) -> No
     with pytest.raises(SubjectError) as refused:
         local_test(reference, [[1, 2], [3, 4]], trace)
     assert refused.value.code == "forward-raised"
+
+
+def test_of_relations_that_explain_all_but_rounding_the_simplest_is_named() -> None:
+    made = torch.randn(2, 48, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    norm = nn.LayerNorm(64, dtype=torch.float64)
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 2, 64))
+        norm.bias.copy_(torch.linspace(-1, 1, 64))
+    for held, name in (
+        (made * 0.25, "scale"),
+        (made.unflatten(2, (2, 32)).transpose(2, 3).flatten(2), "permutation"),
+        ((made - norm.bias) / norm.weight, "channel-scale"),
+    ):
+        found = Neighbours(norm).relation("x.out", made, held.detach().bfloat16().double())
+        assert found is not None
+        assert found.name == name
+        assert found.to == "weight" if name == "channel-scale" else found.left < 0.004
+
+
+class Parts(nn.Module):
+    """Three parts of one product, each looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.fused = nn.Embedding(32, 8), nn.Linear(8, 24)
+        self.one, self.two, self.three = nn.Identity(), nn.Identity(), nn.Identity()
+        self.end = nn.Linear(8, 8)
+
+    def forward(self, ids: Any) -> Any:
+        one, two, three = self.fused(self.embed(ids)).chunk(3, -1)
+        return self.end(self.one(one) * self.two(two) + self.three(three))
+
+
+def test_parts_of_one_tensor_are_told_apart_by_what_is_made_from_them(tmp_path: Path) -> None:
+    subject = Torch(module=Parts(), tokens=((1, 2, 3), (4, 5, 6)), dtype="float32")
+    trace = subject.capture(subject.tokens, tmp_path / "a.trace")
+    steps, _, _ = local_test(subject, subject.tokens, trace)
+    parts = ("one.in", "three.in", "two.in")
+    assert steps["end.in"].made_from == parts
+    assert all("fused.out" in steps[part].made_from for part in parts)

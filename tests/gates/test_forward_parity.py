@@ -94,15 +94,32 @@ def test_a_failure_elsewhere_is_not_hidden_by_a_missing_trusted_run() -> None:
 
 def test_a_failure_elsewhere_is_not_hidden_by_a_capture_of_another_state() -> None:
     wrong = {"candidate": error(all=0.5)}
-    assert judged(wrong, {**wrong, "made_from": ("L0.ffn.down",)}).code == "capture-mismatch"
-    verdict = judged(wrong, {**wrong, "made_from": ("L0.ffn.down",)}, wrong)
+    made: Changes = {"made_from": ("L0.ffn.down",), "candidate_otherwise": error()}
+    assert judged(wrong, {**wrong, **made}).code == "capture-mismatch"
+    verdict = judged(wrong, {**wrong, **made}, wrong)
     assert codes(verdict) == [("L2.ffn.down", "diverged")]
 
 
-def test_a_point_is_a_bug_where_any_of_what_was_made_from_it_fits_it() -> None:
+def test_a_point_is_a_bug_unless_what_was_made_from_it_fits_what_should_have_been_there_much_better() -> None:
     wrong = {"candidate": error(all=0.5)}
     made: Changes = {"made_from": ("L0.ffn.down",)}
-    assert codes(judged(wrong, {**wrong, **made}, made)) == [("L0.ffn.down", "diverged"), ("L1.ffn.down", "diverged")]
+    both = [("L0.ffn.down", "diverged"), ("L1.ffn.down", "diverged")]
+    assert codes(judged(wrong, {**wrong, **made})) == both
+    assert codes(judged(wrong, {**wrong, **made, "candidate_otherwise": error(all=0.3)})) == both
+    assert judged(wrong, {**wrong, **made, "candidate_otherwise": error(all=0.2)}).code == "capture-mismatch"
+
+
+def test_one_of_several_that_were_made_from_a_point_is_enough_to_tell_a_capture_of_another_state() -> None:
+    wrong = {"candidate": error(all=0.5)}
+    made: Changes = {"made_from": ("L0.ffn.down",), "candidate_otherwise": error()}
+    assert judged(wrong, made, {**wrong, **made}).code == "capture-mismatch"
+
+
+def test_a_value_that_is_passed_on_without_rounding_tells_a_capture_of_another_state_too() -> None:
+    exact = error(all=0.0, token=0.0, channel=0.0)
+    made: Changes = {"made_from": ("L0.ffn.down",), "trusted": exact, "candidate_otherwise": exact}
+    wrong = {"candidate": error(all=0.5)}
+    assert judged(wrong, {**wrong, **made}).code == "capture-mismatch"
 
 
 def test_nothing_is_another_basis_beside_a_point_that_is_missing() -> None:

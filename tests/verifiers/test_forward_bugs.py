@@ -182,6 +182,15 @@ def test_a_capture_of_another_state_is_told_from_a_bug(dtype: str) -> None:
     assert "bias (-layers.0.attn.q.bias)" in str(verdict.offences[0].figures["relation"])
 
 
+def test_what_is_rounded_at_every_step_is_a_bug_and_no_capture_of_another_state() -> None:
+    model = gpt.seeded(gpt.TinyGPT())
+    for part in model.modules():
+        if not list(part.children()):
+            part.register_forward_hook(lambda _part, _given, made: made.bfloat16().float())
+    verdict = weighed(model)
+    assert (verdict.outcome, verdict.code) == (Outcome.FAIL, "diverged")
+
+
 def rotated_to_pairs(rotary: Any, x: Any) -> Any:
     """Rotate as the reference does, and lay the two halves of a head side by side."""
     return torch.stack(gpt.Rotary.forward(rotary, x).chunk(2, dim=-1), dim=-1).flatten(-2)
@@ -262,9 +271,9 @@ def test_one_token_that_is_wrong_in_one_mlp_is_named_with_its_place(dtype: str) 
 def test_a_candidate_that_differs_from_run_to_run_is_no_pass(dtype: str) -> None:
     def noisy(self: Any, x: Any) -> Any:
         out = functional.linear(x, self.weight)
-        return out * (1 + noise[dtype] * torch.randn_like(out))
+        return out * (1 + noise[dtype] * torch.randn(out.shape, generator=chance).to(out))
 
-    noise = {"float32": 1.5e-7, "bfloat16": 0.002}
+    noise, chance = {"float32": 1.5e-7, "bfloat16": 0.002}, torch.Generator().manual_seed(1)
     verdict = weighed(damaged(instead("forward", noisy, "down")), dtype)
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "not-repeatable")
     assert verdict.offences[0].place == "L1.ffn.down"

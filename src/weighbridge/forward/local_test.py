@@ -6,9 +6,9 @@ value that was captured there. Rounding inherited from earlier layers does not c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weighbridge.errors import SubjectError
 from weighbridge.forward.constants import Constants, rebuilt
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weighbridge.forward.stacks import Tokens, Torch
     from weighbridge.forward.trace_file import Trace
 
+PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
 
 
@@ -58,12 +59,16 @@ Steps = Mapping[str, Step]
 
 
 def local_test(
-    reference: Torch, tokens: Tokens, trace: Trace, suspicious: Callable[[str, Distance], bool] = lambda *_: False
+    reference: Torch,
+    tokens: Tokens,
+    trace: Trace,
+    suspicious: Callable[[str, Distance], bool] = lambda *_: False,
+    as_made: Collection[str] = (),
 ) -> tuple[Steps, Audit, Constants]:
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
     What relates the two is looked for where a point is `suspicious`. A point that the trace does not hold goes on as
-    it was made.
+    it was made, and so do those of `as_made`.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
@@ -85,6 +90,8 @@ def local_test(
                 distance = compare(made, held)
                 relation = near.relation(point, made, held) if suspicious(point, distance) else None
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
+                if point in as_made:
+                    return None
                 near.note(point, made, held)
                 for tensor in (made, held):  # one of them goes on
                     audit.is_point(point, tensor)
@@ -156,19 +163,17 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
     """Compare captured values with those made, both float64 `[sequences, tokens, channels]`; NaN equals nothing."""
     import torch
 
-    finite = torch.isfinite(made) & torch.isfinite(held)
-    whole = bool(finite.all())
-    odd = 0 if whole else int((~finite & ~(made == held)).sum())
-    truth_odd = 0 if whole else int(torch.isnan(made).sum())
-    truth = made if whole else torch.where(finite, made, 0.0)
-    error = held - made if whole else torch.where(finite, held - made, 0.0)
-    largest = max(
-        float(truth.abs().max()) or float(error.abs().max()), 1e-300
-    )  # so that no square overflows or vanishes
-    scaled, wrong = (truth / largest).square(), (error / largest).square()
-    sums: list[tuple[Any, Any]] = [(scaled.sum(axis), wrong.sum(axis)) for axis in (2, (0, 1))]
-    (token_norms, token_errors), (channel_norms, channel_errors) = [(a.sqrt(), b.sqrt()) for a, b in sums]
-    norm, absolute = float(scaled.sum().sqrt()), float(wrong.sum().sqrt())
+    sums = _sums(made, held)
+    largest, odd, truth_odd, elements = 1.0, 0, 0, made.numel()
+    if not all(bool(torch.isfinite(one).all()) for one in sums) or not PLAIN[0] < float(sums[0].sum()) < PLAIN[1]:
+        finite = torch.isfinite(made) & torch.isfinite(held)
+        odd, truth_odd = int((~finite & ~(made == held)).sum()), int(torch.isnan(made).sum())
+        elements = int(finite.sum())
+        truth, value = torch.where(finite, made, 0.0), torch.where(finite, held, 0.0)
+        largest = max(float(truth.abs().max()) or float(value.abs().max()), 1e-300)
+        sums = _sums(truth / largest, value / largest)
+    token_norms, token_errors, channel_norms, channel_errors = (one.sqrt() for one in sums)
+    norm, absolute = float(sums[0].sum().sqrt()), float(sums[1].sum().sqrt())
     tokens, channels = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
     at = int(tokens.argmax())
     return Distance(
@@ -179,10 +184,22 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
         worst_channel=int(channels.argmax()),
         absolute=absolute * largest,
         truth_norm=norm * largest,
-        elements=int(finite.sum()) if not whole else made.numel(),
+        elements=elements,
         nonfinite=odd,
         truth_nonfinite=truth_odd,
     )
+
+
+def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the squares of values and of errors summed by token and by channel, one sequence at a time in memory."""
+    import torch
+
+    tokens, channels = made.new_zeros(2, *made.shape[:2]), made.new_zeros(2, made.shape[2])
+    for row in range(made.shape[0]):
+        for which, squares in enumerate((made[row].square(), (held[row] - made[row]).square_())):
+            torch.sum(squares, 1, out=tokens[which, row])
+            channels[which] += squares.sum(0)
+    return tokens[0], tokens[1], channels[0], channels[1]
 
 
 def _relative(errors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:

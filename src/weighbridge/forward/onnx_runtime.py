@@ -31,13 +31,15 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 class Session(Stack):
     """A session whose graph may hold more values than the reference has points for."""
 
-    def capture(self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None) -> Trace:
+    def capture(
+        self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None, weights: Mapping[str, str] | None = None
+    ) -> Trace:
         """Run it forward, and write a trace of the points that are wanted."""
 
         def run(tokens: Tokens) -> Mapping[str, NDArray[Any]]:
             return {point: held for point, held in self.run(tokens).items() if wanted is None or point in wanted}
 
-        return Stack.capture(replace(self, run=run), tokens, path)
+        return Stack.capture(replace(self, run=run), tokens, path, weights=weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,9 +87,11 @@ class Pass:
         return None if replaced is None else result
 
     def _own(self, rows: torch.Tensor, tensor: torch.Tensor) -> bool:
-        """Return whether rows are a view of a tensor that this pass has made, and no weight."""
-        storage = tensor.untyped_storage().data_ptr()
-        return rows.untyped_storage().data_ptr() == storage and storage not in self.weights and 0 not in tensor.stride()
+        """Return whether rows are a view of all that a storage of this pass holds, or of a tensor's last tokens."""
+        storage = tensor.untyped_storage()
+        whole = storage.nbytes() == rows.nbytes or rows.numel() < tensor.numel()
+        mine = rows.untyped_storage().data_ptr() == storage.data_ptr() and storage.data_ptr() not in self.weights
+        return whole and mine and 0 not in tensor.stride()
 
     def within(self, point: str, value: Any, at: int = 0) -> Any:
         """Visit every tensor in what a module returned: a tensor, or a tuple, list or mapping of them.

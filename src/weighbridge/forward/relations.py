@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RECENT = 8  # points whose values are kept to be compared with
 LARGE = 1 << 22  # elements: a larger point is not kept
-WIDE = 1 << 14  # channels: more are not sorted
+WIDE = 1 << 12  # channels: among more, no order is looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,15 @@ class Neighbours:
         return dict(self.recent).get(point.rpartition(".")[0])
 
     def relation(self, point: str, made: torch.Tensor, held: torch.Tensor) -> Relation | None:
-        """Return the relation that leaves least over; None where nothing is finite."""
+        """Return the simplest relation among those that leave least over; None where nothing is finite."""
         import torch
 
         if made.shape != held.shape or not bool(torch.isfinite(made).all() and torch.isfinite(held).all()):
             return None
         fitted = [*self._simple(made, held), *self._others(made, held)]
-        return min(fitted, key=lambda one: one.left, default=None)
+        # A factor for each channel always leaves a little less over than one factor that explains all.
+        least = min(one.left for one in fitted)
+        return next(one for one in fitted if one.left <= 2 * least)
 
     def _simple(self, made: torch.Tensor, held: torch.Tensor) -> Iterator[Relation]:
         """Yield what one factor, one vector or one order of channels explains."""
@@ -65,15 +67,13 @@ class Neighbours:
         offset = (flat_held - flat_made).mean(0)
         left = float((flat_held - flat_made - offset).norm()) / norm
         yield Relation(name="bias", to=self._weight(offset), left=left)
-        gains = (flat_held * flat_made).sum(0) / flat_made.square().sum(0).clamp(min=1e-300)
-        left = float((flat_held - flat_made * gains).norm()) / norm
+        one, other = flat_made - flat_made.mean(0), flat_held - flat_held.mean(0)  # a norm may have a bias too
+        gains = (one * other).sum(0) / one.square().sum(0).clamp(min=1e-300)
+        left = float((other - one * gains).norm()) / norm
         yield Relation(name="channel-scale", to=self._weight(gains) or self._weight(1 / gains), left=left)
         if 1 < made.shape[2] <= WIDE:
-            # Two orders by one random projection over tokens: equal channels meet wherever they were moved to.
-            chance = torch.randn(flat_made.shape[0], generator=torch.Generator().manual_seed(1), dtype=made.dtype)
-            one, other = ((chance.to(made.device) @ flat).argsort() for flat in (flat_made, flat_held))
-            order = torch.empty_like(one)
-            order[other] = one
+            one, other = (flat / flat.norm(dim=0).clamp(min=1e-300) for flat in (flat_made, flat_held))
+            order = (one.T @ other).argmax(0)
             moved = int((order != torch.arange(len(order), device=order.device)).sum())
             left = float((flat_held - flat_made[:, order]).norm()) / norm
             yield Relation(name="permutation", to=f"{moved} channels moved", left=left)

@@ -65,15 +65,21 @@ class Stack:
             found[name] = weight_digest(array.shape, np.ascontiguousarray(array.astype(kind) if floating else array))
         return found
 
-    def capture(self, tokens: Tokens, path: Path, _wanted: frozenset[str] | None = None) -> Trace:
-        """Run it forward, and write a trace."""
+    def capture(
+        self,
+        tokens: Tokens,
+        path: Path,
+        _wanted: frozenset[str] | None = None,
+        weights: Mapping[str, str] | None = None,
+    ) -> Trace:
+        """Run it forward, and write a trace; the digests of the `weights` are made where they are not given."""
         import numpy as np
 
         with TraceWriter(path) as writer:
             for point, values in self.run(tokens).items():
                 array = np.ascontiguousarray(values)
                 writer.write(point, array.reshape(-1).view(np.uint8), array.shape, str(array.dtype))
-            return _closed(writer, self, tokens, self.observed)
+            return _closed(writer, self, tokens, self.observed, weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +135,21 @@ class Torch:
         import torch
 
         kind = getattr(torch, dtype)
-        found = {}
+        found: dict[str, str] = {}
+        seen: dict[Any, str] = {}  # tied weights have several names
         for name, tensor in self.plain.state_dict().items():
             if isinstance(tensor, torch.Tensor):
-                kept = tensor.to(kind) if tensor.is_floating_point() else tensor
-                found[name] = weight_digest(tensor.shape, _bytes(kept))
+                key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+                if key not in seen:
+                    kept = tensor.to(kind) if tensor.is_floating_point() else tensor
+                    seen[key] = weight_digest(tensor.shape, _bytes(kept))
+                found[name] = seen[key]
         return found
 
-    def capture(self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None) -> Trace:
-        """Run it forward, and write a trace of all points, or of those wanted."""
+    def capture(
+        self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None, weights: Mapping[str, str] | None = None
+    ) -> Trace:
+        """Run it forward, and write a trace of all points, or of those wanted; `weights` as above."""
         devices: set[str] = set()
         held: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
@@ -155,7 +167,7 @@ class Torch:
             self.forward(tokens, keep if compiled else write, wanted)
             for point, rows in held:
                 write(point, rows)
-            return _closed(writer, self, tokens, "+".join(sorted(devices)))
+            return _closed(writer, self, tokens, "+".join(sorted(devices)), weights)
 
     def points(self, tokens: Tokens) -> frozenset[str]:
         """Return the ids of its points, in a pass of its own."""
@@ -274,14 +286,16 @@ def _bytes(tensor: torch.Tensor) -> Any:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _closed(writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str) -> Trace:
+def _closed(
+    writer: TraceWriter, stack: Stack | Torch, tokens: Tokens, observed: str, weights: Mapping[str, str] | None
+) -> Trace:
     facts = Facts(
         stack=stack.name or _stack_of(stack),
         device=Device(requested=stack.device, observed=observed),
         dtype=stack.dtype,
         tokens=tuple(tuple(int(token) for token in row) for row in tokens),
         order=tuple(writer.parts),
-        weights=stack.digests(stack.dtype),
+        weights=stack.digests(stack.dtype) if weights is None else weights,
     )
     writer.close(facts)
     return open_trace(writer.path)

@@ -36,8 +36,10 @@ class Audit:
         return tuple(sorted(self.sources.get(tensor.untyped_storage().data_ptr(), ())))
 
     def is_point(self, point: str, tensor: torch.Tensor) -> None:
-        """Note that what is made of this tensor from now on is made from this point."""
-        self.sources[tensor.untyped_storage().data_ptr()] = frozenset((point,))
+        """Note that what is made of this tensor from now on is made from this point; other parts of it stay as well."""
+        storage = tensor.untyped_storage()
+        others = () if storage.nbytes() == tensor.nbytes else self.sources.get(storage.data_ptr(), ())
+        self.sources[storage.data_ptr()] = frozenset((point, *others))
 
 
 @contextmanager
@@ -64,9 +66,12 @@ def widened() -> Iterator[Audit]:
     def dispatch(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
-        if not in_place and not func.is_view:
-            args, kwargs = _pytree.tree_map(wide, (args, kwargs))
-        result = IN_FLOAT64.get(func.name(), func)(*args, **(kwargs or {}))
+        if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
+            result = wide(func(*args, **(kwargs or {})))
+        else:
+            if not in_place and not func.is_view:
+                args, kwargs = _pytree.tree_map(wide, (args, kwargs))
+            result = IN_FLOAT64.get(func.name(), func)(*args, **(kwargs or {}))
         made = [leaf for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         _audit(audit, func, made, given, in_place)
         return result

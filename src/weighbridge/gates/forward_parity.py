@@ -8,6 +8,7 @@ another state than the value that was used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from weighbridge.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end are told apart
+FITS_BETTER = 0.5  # of the error left: then the value that was captured is not the one that was used
 EXPLAINS = 2  # times the limit: a relation that leaves no more over names the cause
 
 # --- One point --------------------------------------------------------------------------------------------------------
@@ -101,20 +103,27 @@ def _over(rows: Sequence[ForwardError], limits: Limits) -> dict[str, str]:
     return over
 
 
-def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str]) -> Sorted:
+def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str], limits: Limits) -> Sorted:
     """Tell bugs from captures of another state, by what was made from each point.
 
-    After a bug, what is made next fits the value it was given. Where it does not, the value given was another.
+    After a bug, what is made next fits the value it was given. Where it fits what should have been given much better,
+    the value that was captured is not the one that was used.
     """
-    found = Sorted([], [], [])
+    diverged = [row.point for row in rows if over.get(row.point) == "diverged"]
+    given: set[str] = set()
+    explained: set[str] = set()
     for row in rows:
-        if over.get(row.point) != "diverged" or set(row.made_from).intersection(found.mismatched):
-            continue
-        made = [one for one in rows if row.point in one.made_from and one.trusted.all and one.candidate.all is not None]
-        if made and all(over.get(one.point) == "diverged" for one in made):
-            found.mismatched.append(row.point)
-        else:
-            found.diverged.append(row.point)
+        makers = set(row.made_from).intersection(diverged)
+        if row.point in diverged and makers and known(row.candidate_otherwise):
+            otherwise = replace(row, candidate=row.candidate_otherwise)
+            if share_of(otherwise, limits)[0] < FITS_BETTER * share_of(row, limits)[0]:
+                explained.add(row.point)
+                given |= makers
+    found = Sorted(
+        [point for point in diverged if point not in given | explained],
+        [point for point in diverged if point in given],
+        [],
+    )
     if found.diverged and not found.mismatched and _another_basis(rows, over):
         return Sorted([], [], found.diverged)
     return found
@@ -147,7 +156,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
         if code := _unfit(row, limits):
             return _doubted(code, [row], rows, limits)
     over = _over(rows, limits)
-    found = _sorted(rows, over)
+    found = _sorted(rows, over, limits)
     if offences := _offences(rows, over, found, limits):
         return _failed(rows, offences, limits)
     for code, points in (("capture-mismatch", found.mismatched), ("other-basis", found.other_basis)):

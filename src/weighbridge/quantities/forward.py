@@ -85,6 +85,7 @@ NO_WEIGHTS = Weights(reference_digest="", candidate_digest="", of=39, on_both_si
 NO_OUTCOME = Outcome(point="logits", kl_mean=1e-12, kl_max=1e-11, flips=0, of=96, widest_flip=None)
 NO_RELATION = Relation(name="", to="", left=None)
 SMALL = LocalError(all=1e-7, token=3e-7, channel=3e-7)
+NOT_TRIED = LocalError(all=None, token=None, channel=None)
 TYPICAL_RUN = ForwardRun(
     dtype="float32", u=2.0**-24, stack="torch", device="cpu", weights=NO_WEIGHTS, sequences=4, tokens=24,
     distinct_tokens=20, inputs_digest="00", audited_ops=533, lower_ops=0, first_lower_op="", constants=0,
@@ -114,6 +115,11 @@ class ForwardError:
     truth_norm: Annotated[float | None, Doc("L2 norm of the truth", typical=80.0)]
     candidate_error: Annotated[float | None, Doc("L2 distance of the candidate from the truth", typical=1e-5)]
     candidate: Annotated[LocalError, Doc("the candidate's error", typical=SMALL)]
+    candidate_otherwise: Annotated[
+        LocalError,
+        Doc("the same where odd values that odd ones were made from go on as made; null where no point is so",
+            typical=NOT_TRIED),
+    ]  # fmt: skip
     trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
     worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]
     worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]

@@ -22,6 +22,9 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.model_view import ModelView
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from weighbridge.forward.local_test import Distance
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
@@ -45,10 +48,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     # The trusted run starts each step from the points that the candidate holds too: equal steps, equal roundings.
     shared = replace(trusted, tensors={name: one for name, one in trusted.tensors.items() if name in found.tensors})
     ours, audit, constants = local_test(trusted_stack, tokens, shared)
-    theirs, _, _ = local_test(
-        trusted_stack, tokens, found,
-        lambda point, error: (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u),
-    )  # fmt: skip
+
+    def suspicious(point: str, error: Distance) -> bool:
+        return (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u)
+
+    theirs, _, _ = local_test(trusted_stack, tokens, found, suspicious)
+    odd = {point for point, step in theirs.items() if suspicious(point, step.distance)}
+    # Where what was made from an odd point is odd too, was the captured value what was used?
+    doubtful = {one for point in odd for one in theirs[point].made_from} & odd
+    otherwise = local_test(trusted_stack, tokens, found, as_made=doubtful)[0] if doubtful else {}
     whole = end_to_end(trusted_stack, tokens[:1], {"candidate": found, "trusted": trusted})
     run = ForwardRun(
         dtype=found.facts.dtype,
@@ -94,6 +102,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
                 truth_norm=error.truth_norm if captured else None,
                 candidate_error=error.absolute if captured else None,
                 candidate=_local(error),
+                candidate_otherwise=_local(otherwise[point].distance) if point in otherwise else NOT_CAPTURED,
                 trusted=_local(mine.distance) if mine is not None else NOT_CAPTURED,
                 worst_token=error.worst_token,
                 worst_channel=error.worst_channel,
@@ -185,7 +194,7 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     for at in range(shape[0]):
         ours, theirs = (side.stored(point, at, at + 1)[0].astype(np.float64) for side in (trusted, found))
         with np.errstate(invalid="ignore"):  # NaN comes to no divergence
-            one, other = (side - np.logaddexp.reduce(side, axis=-1, keepdims=True) for side in (ours, theirs))
+            one, other = (_log_chances(side) for side in (ours, theirs))
             divergences += (np.exp(one) * (one - other)).sum(-1).tolist()
         flipped = ours.argmax(-1) != theirs.argmax(-1)
         best = np.partition(ours[flipped], -2, axis=-1)[:, -2:]
@@ -199,6 +208,14 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
         of=len(divergences),
         widest_flip=max(leads, default=None),
     )
+
+
+def _log_chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np
+
+    below: NDArray[np.float64] = logits - logits.max(axis=-1, keepdims=True)
+    below -= np.log(np.exp(below).sum(axis=-1, keepdims=True))
+    return below
 
 
 # --- Places and canary ------------------------------------------------------------------------------------------------

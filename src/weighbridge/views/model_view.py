@@ -138,8 +138,9 @@ class ModelView:
         key = (tuple(map(tuple, tokens)), dtype, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
+            before = next((trace.facts.weights for (_, of, _), trace in self.runs.traces.items() if of == dtype), None)
             try:
-                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points)
+                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points, before)
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
