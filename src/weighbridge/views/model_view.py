@@ -62,6 +62,7 @@ class Runs:
 
     folder: Path | None = None
     made: Stack | Torch | Unmeasured | None = None
+    told: tuple[str, Tokens] | None = None
     checkpoint: str = ""
     prepared: dict[str, Any] = field(default_factory=dict)
     traces: dict[Any, Trace] = field(default_factory=dict)
@@ -102,8 +103,12 @@ class ModelView:
         """Return what it computes in and its inputs, as it says itself."""
         if self.trace is not None:
             return self.trace.facts.dtype, self.trace.facts.tokens
-        stack = self.stack()
-        return stack if isinstance(stack, Unmeasured) else (stack.dtype or self.prepared("").dtype, stack.tokens)
+        if self.runs.told is None:
+            stack = self.stack()
+            if isinstance(stack, Unmeasured):
+                return stack
+            self.runs.told = stack.dtype or self.prepared("").dtype, stack.tokens
+        return self.runs.told
 
     def prepared(self, dtype: str) -> Any:
         """Return the stack, ready to compute in a dtype, or in its own."""
