@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.clauses.run_columns import STATISTICS
-from weighbridge.gates.wall_time_budget import KIND, check
+from weighbridge.gates.wall_time_budget import KIND, STATISTICS, check
 from weighbridge.limits import read
 
 NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)

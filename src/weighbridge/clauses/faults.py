@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from weighbridge.clauses.kind import (
     Damage,
@@ -218,6 +218,14 @@ class RecordFault:
         yield Injected("beyond", self.code, with_value(evidence, self.need, moved), frozenset({self.place}))
 
 
+At: TypeAlias = Callable[[Evidence, Any, Sequence[str]], Collection[str]]  # where to break: of all limits and places
+
+
+def as_asked(_evidence: Evidence, _limits: object, places: Sequence[str]) -> Collection[str]:
+    """Return all of the places that a trial asks for."""
+    return places
+
+
 class Way(NamedTuple, Generic[R]):
     """One way to move a figure in a row; `change` returns None where the row has no such figure."""
 
@@ -229,11 +237,12 @@ class Way(NamedTuple, Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsFault(Generic[R]):
-    """Move a figure that is not one column of a row, in each of several ways."""
+    """Move a figure that is not one column of a row, in each of several ways, in the rows that `at` names."""
 
     need: str
     row: type[R]
     ways: tuple[Way[R], ...]
+    at: At = as_asked
 
     def inject(
         self, evidence: Evidence, _held: Any, limits: Any, value: Any, places: Sequence[str]
@@ -244,11 +253,32 @@ class RowsFault(Generic[R]):
             def change(row: R, _limits: Any, way: Way[R] = way) -> R | None:
                 return way.change(row, limits, value)
 
-            moved = in_rows(way.name, way.code, self.need, self.row, change, why="").damage(
-                evidence, limits, tuple(places)
-            )
+            falsifier = in_rows(way.name, way.code, self.need, self.row, change, why="", at=self.at)
+            moved = falsifier.damage(evidence, limits, tuple(places))
             if isinstance(moved, Damage):
                 yield Injected(way.name, way.code, moved.evidence, moved.places, way.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFault(Generic[R]):
+    """Change all rows of a need at once; `change` takes them and the value that the figure must come to.
+
+    It returns None where that value cannot be come to.
+    """
+
+    way: str
+    code: str
+    need: str
+    row: type[R]
+    change: Callable[[Sequence[R], Any], Sequence[R] | None]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the table changed."""
+        changed = self.change(rows_of(evidence, self.need, self.row), value)
+        if changed is not None:
+            yield Injected(self.way, self.code, with_rows(evidence, self.need, changed))
 
 
 # --- What no limit bounds ---------------------------------------------------------------------------------------------
@@ -256,12 +286,12 @@ class RowsFault(Generic[R]):
 
 def in_rows(
     name: str, code: str, need: str, row: type[R], change: Callable[[R, L], R | None], *, why: str,
-    outcome: Outcome = Outcome.FAIL,
+    outcome: Outcome = Outcome.FAIL, at: At = as_asked,
 ) -> Falsifier[L]:  # fmt: skip
-    """Return the falsifier that changes rows; `change` returns the broken row, None where there is nothing to break."""
+    """Return the falsifier that changes the rows that `at` names; `change` returns None where nothing is to break."""
 
     def damage(evidence: Evidence, limits: L, places: tuple[str, ...]) -> Damage | NotApplicable:
-        table, wanted = table_of(evidence, need, row), set(places)
+        table, wanted = table_of(evidence, need, row), set(at(evidence, limits, places))
         changed = {
             place: new
             for place, one in zip(table.places(), table.rows, strict=True)

@@ -10,7 +10,6 @@ import bisect
 import itertools
 import math
 import operator
-import statistics
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass, replace
@@ -19,14 +18,13 @@ from typing import Annotated, Any
 from weighbridge.clauses import column_basis
 from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
-from weighbridge.clauses.faults import Injected, in_rows
+from weighbridge.clauses.faults import At, Injected, RowsFault, Way, in_rows
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
     Falsifier,
     Kind,
     Need,
-    NotApplicable,
     rows_of,
     series_of,
     with_rows,
@@ -190,16 +188,15 @@ def _finite() -> Iterator[Clause]:
     yield Whole(code="not-finite", place=place, read=read, must="at most", bound=0)
 
 
+def _the_judged(evidence: Evidence, _limits: object, _places: Sequence[str]) -> tuple[str, ...]:
+    return (place(evidence),)
+
+
 def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Any]:
-    rows: Falsifier[Any] = in_rows(
+    return in_rows(
         name, f"column-{basis}", COLUMNS, StepColumn, lambda row, _: change(row),
-        why="no other column has the rank of this one", outcome=Outcome.BLOCKED,
+        why="no other column has the rank of this one", outcome=Outcome.BLOCKED, at=_the_judged,
     )  # fmt: skip
-
-    def damage(evidence: Evidence, limits: object, _places: tuple[str, ...]) -> Damage | NotApplicable:
-        return rows.damage(evidence, limits, (place(evidence),))
-
-    return Falsifier(name, f"column-{basis}", damage, Outcome.BLOCKED)
 
 
 def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
@@ -259,21 +256,23 @@ FINITE = Asked(
 )
 
 
+def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) -> Sequence[str]:
+    """Return which columns of times tell how quick a step was: the CPU time, where it is logged."""
+    logged = {row.column for row in rows_of(evidence, COLUMNS, StepColumn)}
+    return [name for name in places if name != "wall_ms" or "cpu_ms" not in logged]
+
+
 def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
     """Return the falsifiers of a window, the limit `steps`, in which no row may be a placeholder."""
 
-    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None]) -> Falsifier[Any]:
-        def damage(evidence: Evidence, limits: Any, _places: tuple[str, ...]) -> Damage | NotApplicable:
-            at = getattr(limits, steps)[1]
-            rows = rows_of(evidence, COLUMNS, StepColumn)
-            moved = [change(row, at) if row.column == place(evidence) else None for row in rows]
-            spared = any(row.column == "cpu_ms" for row in rows) and place(evidence) == "wall_ms" and "quick" in name
-            if not any(moved) or spared:
-                return NotApplicable("this column does not tell how quick a step was")
-            laid = [new or row for new, row in zip(moved, rows, strict=True)]
-            return Damage(with_rows(evidence, COLUMNS, laid), frozenset())
+    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Falsifier[Any]:
+        return in_rows(
+            name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, getattr(limits, steps)[1]),
+            why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
+        )  # fmt: skip
 
-        return Falsifier(name, "placeholder-rows", damage, Outcome.BLOCKED)
+    def timed(evidence: Evidence, limits: object, _places: Sequence[str]) -> Sequence[str]:
+        return telling_speed(evidence, limits, (place(evidence),))
 
     def stands_still(row: StepColumn, at: int) -> StepColumn:
         still = column_basis.as_stretch(row)
@@ -283,15 +282,19 @@ def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
         quick = column_basis.as_quick(row)
         return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
 
-    return breaks("placeholders at the end", stands_still), breaks("steps too quick to have trained", too_quick)
+    return (
+        breaks("placeholders at the end", stands_still, _the_judged),
+        breaks("steps too quick to have trained", too_quick, timed),
+    )
 
 
-def rows_that_count(steps: Sequence[int], window: tuple[int, int], which: str | None) -> list[int]:
-    """Return the indices of a window's rows; of a repeated step the `first` or the `last` alone, where it is said."""
-    at = [index for index, step in enumerate(steps) if window[0] <= step <= window[1]]
-    if which is None:
-        return at
-    return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
+def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
+    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
+
+
+SPEED = RowsFault(
+    need=COLUMNS, row=StepColumn, ways=(Way("faster than any hardware", "beyond-hardware", _as_fast),)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,116 +316,12 @@ class SamplesFault:
             yield Injected(way, self.code, moved, frozenset({place(evidence)}))
 
 
-def end(steps: array[int], samples: array[float], count: int) -> None:
-    """End a column after so many samples."""
-    del steps[count:], samples[count:]
-
-
-# --- What is held against the samples just before it ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trailing:
-    """The samples after warm-up, each with the `window` samples before it, those in order of size."""
-
-    window: int
-    warmup_steps: int
-
-    def each(self, evidence: Evidence) -> Iterator[tuple[int, float, list[float]]]:
-        """Yield step, sample and the samples before it; the list is one and the same throughout."""
-        series = series_of(evidence, SAMPLES)
-        start = bisect.bisect_left(series.step, self.warmup_steps)
-        before = sorted(series.value[start : start + self.window])
-        for index in range(start + self.window, len(series.value)):
-            yield series.step[index], series.value[index], before
-            del before[bisect.bisect_left(before, series.value[index - self.window])]
-            bisect.insort(before, series.value[index])
-
-    def counted(self, evidence: Evidence) -> int:
-        """Return how many samples have so many before them."""
-        steps = series_of(evidence, SAMPLES).step
-        return max(len(steps) - bisect.bisect_left(steps, self.warmup_steps) - self.window, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TooFewFault:
-    """Fault of `min_samples` beside `window` and `warmup_steps`: the run ends too early, or warm-up too late."""
-
-    code: str = "too-few-samples"
-
-    def inject(
-        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield a column with `value` samples that have a window before them."""
-        first = sum(step < limits.warmup_steps for step in series_of(evidence, SAMPLES).step) + limits.window
-
-        def ends(steps: array[int], values: array[float]) -> None:
-            del steps[first + value :], values[first + value :]
-
-        def warms_up(steps: array[int], _values: array[float]) -> None:
-            shift = steps[len(steps) - limits.window - value] - limits.warmup_steps
-            steps[:] = array("q", [step - shift for step in steps])
-
-        yield Injected("the run ends too early", self.code, changed(evidence, ends))
-        yield Injected("warm-up ends too late", self.code, changed(evidence, warms_up))
-
-
-# --- A statistic of the samples of a window ---------------------------------------------------------------------------
-
-
 def middle(ordered: Sequence[float]) -> float:
     """Return the median of values in order of size: the mean of the two middle ones."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2
 
 
-STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "median": lambda values: middle(sorted(values)),
-    "mean": lambda values: math.fsum(values) / len(values),
-    "max": max,
-    "min": min,
-}
-# For faults: computed by the standard library, not by what judges.
-_REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "median": statistics.median, "mean": statistics.fmean, "max": max, "min": min,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatisticFault:
-    """Fault of an upper bound on a window's statistic: as few samples as move it, at its end and at its beginning."""
-
-    code: str
-    steps: str = "steps"
-    statistic: str = "statistic"
-
-    def inject(
-        self, evidence: Evidence, held: Any, _limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield a column whose statistic is this value, or just beyond it."""
-        first, last = getattr(held, self.steps)
-        which = str(getattr(held, self.statistic))
-        at = rows_that_count(series_of(evidence, SAMPLES).step, (first, last), getattr(held, "repeated", None))
-        many = (len(at) + 1) // 2 if which == "median" else 1
-        for way, some, others in (
-            ("at the end", at[-many:], at[:-many]),
-            ("at the beginning", at[:many], at[many:]),
-        ):
-
-            def move(
-                _steps: array[int], values: array[float], some: Sequence[int] = some, others: Sequence[int] = others
-            ) -> None:
-                kept = [values[index] for index in others]
-                high = value
-                if which == "median" and len(at) % 2 == 0:
-                    high = max(value, 2 * value - max(kept))
-                elif which == "mean":
-                    high = value * len(at) - math.fsum(kept)
-                for doubling in range(20):  # rounding needs two or three
-                    for index in some:
-                        values[index] = high
-                    if _REFERENCE[which]([values[index] for index in at]) >= value:
-                        return
-                    high += abs(high) * 2.0 ** (doubling - 53)
-
-            yield Injected(way, self.code, changed(evidence, move), frozenset({window_place((first, last))}))
+def end(steps: array[int], samples: array[float], count: int) -> None:
+    """End a column after so many samples."""
+    del steps[count:], samples[count:]

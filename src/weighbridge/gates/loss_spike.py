@@ -7,6 +7,7 @@ at every rounding. Only what rises is a spike; warm-up is neither judged nor par
 
 from __future__ import annotations
 
+import bisect
 import math
 import statistics
 from array import array
@@ -63,6 +64,29 @@ class SpikesFault:
             yield Injected(name, "spikes", moved, frozenset({at}))
 
 
+@dataclass(frozen=True, slots=True)
+class TooFewFault:
+    """Fault of `min_samples` beside `window` and `warmup_steps`: the run ends too early, or warm-up too late."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield a column with `value` samples that have a window before them."""
+        first = (
+            sum(step < limits.warmup_steps for step in series_of(evidence, run_columns.SAMPLES).step) + limits.window
+        )
+
+        def ends(steps: array[int], values: array[float]) -> None:
+            run_columns.end(steps, values, first + value)
+
+        def warms_up(steps: array[int], _values: array[float]) -> None:
+            shift = steps[len(steps) - limits.window - value] - limits.warmup_steps
+            steps[:] = array("q", [step - shift for step in steps])
+
+        yield Injected("the run ends too early", "too-few-samples", run_columns.changed(evidence, ends))
+        yield Injected("warm-up ends too late", "too-few-samples", run_columns.changed(evidence, warms_up))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What counts as a spike, and how many of them there may be."""
@@ -77,8 +101,28 @@ class Limits:
     min_samples: Annotated[
         int,
         Doc("samples that must have been held against a window", ge=1, tight="up", must="at least",
-            fault=run_columns.TooFewFault(), comes_to="BLOCKED"),
+            fault=TooFewFault(), comes_to="BLOCKED"),
     ] = 100  # fmt: skip
+
+
+def trailing(evidence: Evidence, limits: Limits) -> Iterator[tuple[int, float, list[float]]]:
+    """Yield step and value of each sample that has a window before it, with that window in order of size.
+
+    The window is one and the same list throughout.
+    """
+    series = series_of(evidence, run_columns.SAMPLES)
+    start = bisect.bisect_left(series.step, limits.warmup_steps)
+    before = sorted(series.value[start : start + limits.window])
+    for index in range(start + limits.window, len(series.value)):
+        yield series.step[index], series.value[index], before
+        del before[bisect.bisect_left(before, series.value[index - limits.window])]
+        bisect.insort(before, series.value[index])
+
+
+def counted(evidence: Evidence, limits: Limits) -> int:
+    """Return how many samples have a window before them."""
+    steps = series_of(evidence, run_columns.SAMPLES).step
+    return max(len(steps) - bisect.bisect_left(steps, limits.warmup_steps) - limits.window, 0)
 
 
 def most(before: Sequence[float], limits: Limits) -> float:
@@ -90,18 +134,17 @@ def most(before: Sequence[float], limits: Limits) -> float:
 
 def clauses(limits: Limits) -> Sequence[Clause]:
     """Return that there are enough samples, and no more spikes than there may be."""
-    trailing = run_columns.Trailing(window=limits.window, warmup_steps=limits.warmup_steps)
     asked = {"window": limits.window, "warmup_steps": limits.warmup_steps, "k": limits.k}
 
     def spikes(evidence: Evidence) -> tuple[float, Fields]:
-        found = [(value - top, step, value, top) for step, value, before in trailing.each(evidence)
+        found = [(value - top, step, value, top) for step, value, before in trailing(evidence, limits)
                  if value > before[len(before) // 2 - 1] and value > (top := most(before, limits))]  # fmt: skip
         _, at, worst, allowed = max(found, default=(None, None, None, None))
         told: Fields = {"worst_step": at, "worst": worst, "allowed": allowed, "enough": len(found)}
-        return len(found), {**told, "spikes": [one[1] for one in found[:TOLD]], "of": trailing.counted(evidence)}
+        return len(found), {**told, "spikes": [one[1] for one in found[:TOLD]], "of": counted(evidence, limits)}
 
     def enough(evidence: Evidence) -> tuple[float, Fields]:
-        return trailing.counted(evidence), {"samples": trailing.counted(evidence), "needed": limits.min_samples}
+        return counted(evidence, limits), {"samples": counted(evidence, limits), "needed": limits.min_samples}
 
     most_spikes, place = limits.at_most_spikes, run_columns.place
     return (

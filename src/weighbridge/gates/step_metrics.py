@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from weighbridge.clauses import column_basis
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.column_basis import ColumnBasis, basis_of
-from weighbridge.clauses.faults import Injected, RowsFault, Way, in_rows
+from weighbridge.clauses.faults import At, RowsFault, Way, as_asked, in_rows
 from weighbridge.clauses.kind import (
     Damage,
     Evidence,
@@ -25,85 +25,64 @@ from weighbridge.clauses.kind import (
     Need,
     NotApplicable,
     blocked,
+    codes,
     failed,
     passed,
     rows_of,
     with_rows,
 )
+from weighbridge.clauses.run_columns import SPEED, telling_speed
 from weighbridge.limits import Doc, plain
 from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"
 NEED = "columns"
+REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderFault:
-    """Fault of a bound on what is out of order in the steps."""
-
-    code: str
-    field: str
-
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the columns with this figure of the step's order moved."""
-        rows = [_reordered(row, **{self.field: value}) for row in rows_of(evidence, NEED, StepColumn)]
-        yield Injected("beyond", self.code, with_rows(evidence, NEED, rows), frozenset({STEP}))
+# --- How what a limit bounds is moved ---------------------------------------------------------------------------------
 
 
-def _reordered(row: StepColumn, **changed: Any) -> StepColumn:
-    return row if row.order is None else replace(row, order=replace(row.order, **changed))
+def _promised(rows: Sequence[StepColumn], limits: Limits) -> dict[str, str]:
+    """Return the column of each required name: the standard one, else the first that is logged so."""
+    columns = {row.logged_as: row.column for row in reversed(rows)} | {row.column: row.column for row in rows}
+    return {name: columns[name] for name in limits.required if name in columns}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequiredFault:
-    """Fault of a bound on a figure of each required column; `of_step` bounds the same of the step's order."""
-
-    code: str
-    field: str
-    of_step: OrderFault | None = None
-
-    def inject(
-        self, evidence: Evidence, held: Any, limits: Any, value: Any, places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the columns with this figure of each required one moved, and the step's."""
-        rows = rows_of(evidence, NEED, StepColumn)
-        mine = set(_promised(rows, limits).values()).intersection(places) - {STEP}
-        moved = [replace(row, **{self.field: value}) if row.column in mine else row for row in rows]
-        if mine:
-            yield Injected("beyond", self.code, with_rows(evidence, NEED, moved), frozenset(mine))
-        if self.of_step is not None:
-            yield from self.of_step.inject(evidence, held, limits, value, places)
+def _required(evidence: Evidence, limits: Limits, places: Sequence[str]) -> set[str]:
+    return set(_promised(rows_of(evidence, NEED, StepColumn), limits).values()).intersection(places)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateFault:
-    """Fault of the share by which a rate may lie above or below what was measured."""
-
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: float, places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield the columns with the rate just above its tolerance, and just below."""
-        rows = rows_of(evidence, NEED, StepColumn)
-        rated = {row.column for row in rows if row.rate is not None}.intersection(places)
-        for way, sign in (("above", 1), ("below", -1)) if rated else ():
-            off = math.nextafter(1 + sign * value, sign * math.inf)
-            moved = [
-                replace(row, rate=replace(row.rate, over_tokens=off)) if row.rate and row.column in rated else row
-                for row in rows
-            ]
-            yield Injected(way, "inconsistent", with_rows(evidence, NEED, moved), frozenset(rated))
+def _owing(evidence: Evidence, limits: Limits, places: Sequence[str]) -> set[str]:
+    return _required(evidence, limits, places) | ({STEP} & set(places))
 
 
-def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
-    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
+def _fault(*ways: Way[StepColumn], at: At = _owing) -> RowsFault[StepColumn]:
+    return RowsFault(need=NEED, row=StepColumn, ways=ways, at=at)
 
 
-SPEED = RowsFault(
-    need=NEED, row=StepColumn, ways=(Way("faster than any hardware", "beyond-hardware", _as_fast),)
-)  # fmt: skip
+def _in_cells(code: str, field: str) -> Way[StepColumn]:
+    def change(row: StepColumn, _limits: Any, value: Any) -> StepColumn | None:
+        return None if row.column == STEP else replace(row, **{field: value})
+
+    return Way("beyond", code, change)
+
+
+def _in_order(code: str, field: str) -> Way[StepColumn]:
+    return Way("beyond", code, lambda row, _limits, value: _reordered(row, **{field: value}))
+
+
+def _reordered(row: StepColumn, **changed: Any) -> StepColumn | None:
+    return None if row.order is None else replace(row, order=replace(row.order, **changed))
+
+
+def _at_rate(way: str, sign: int) -> Way[StepColumn]:
+    def change(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
+        off = math.nextafter(1 + sign * value, sign * math.inf)
+        return None if row.rate is None else replace(row, rate=replace(row.rate, over_tokens=off))
+
+    return Way(way, "inconsistent", change)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,24 +106,23 @@ class Limits:
     min_steps: Annotated[
         int,
         Doc("fewest different steps that show anything", ge=2, tight="up", must="at least", comes_to="BLOCKED",
-            fault=OrderFault(code="too-few-steps", field="steps")),
+            fault=_fault(_in_order("too-few-steps", "steps"))),
     ] = 2  # fmt: skip
     max_repeated_steps: Annotated[
         int,
         Doc("at how many steps a metric may be logged more than once, resumptions apart", ge=0, le=10_000, tight="down",
-            must="at most", fault=RequiredFault(code="repeated-steps", field="logged_twice")),
+            must="at most", fault=_fault(_in_cells("repeated-steps", "logged_twice"))),
     ] = 0  # fmt: skip
     max_backward_steps: Annotated[
         int,
         Doc("how often the step may fall, resumptions apart", ge=0, le=100, tight="down", must="at most",
-            fault=OrderFault(code="backward-steps", field="backward_steps")),
+            fault=_fault(_in_order("backward-steps", "backward_steps"))),
     ] = 0  # fmt: skip
     max_gap: Annotated[
         int | None,
         Doc("most steps from one number of a metric to the next; less than two of its own intervals without it", ge=1,
             le=10_000, tight="down", must="at most",
-            fault=RequiredFault(code="missing", field="largest_hole",
-                                of_step=OrderFault(code="gap", field="largest_gap"))),
+            fault=_fault(_in_cells("missing", "largest_hole"), _in_order("gap", "largest_gap"))),
     ] = None  # fmt: skip
     allow_filtered: Annotated[tuple[str, ...], Doc("globs of columns that the logger may keep free of NaN")] = ()
     allow_undecided: Annotated[
@@ -158,7 +136,7 @@ class Limits:
     rate_tolerance: Annotated[
         float,
         Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
-            fault=RateFault()),
+            fault=_fault(_at_rate("above", 1), _at_rate("below", -1), at=as_asked)),
     ] = 0.05  # fmt: skip
 
 
@@ -231,9 +209,6 @@ def _most(row: StepColumn, steps: StepColumn, limits: Limits) -> float:
         return limits.max_gap
     interval = row.interval if row.samples >= REGULAR else steps.interval
     return math.ceil(2 * (interval or 1)) - 1
-
-
-REGULAR = 3  # numbers; fewer have no cadence of their own, and owe that of the step
 
 
 def _cells(row: StepColumn, steps: StepColumn, order: StepOrder, limits: Limits) -> Iterator[Offence]:
@@ -319,22 +294,17 @@ def _bases(rows: Mapping[str, StepColumn]) -> Fields:
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------
 
 
-def _of_required(name: str, code: str, **broken: int) -> Falsifier[Limits]:
-    """Return the falsifier that breaks the cells of each required column, and of the step."""
+def _breaks(
+    name: str, code: str, change: Callable[[StepColumn, Limits], StepColumn | None], *, why: str = "not required",
+    at: At = as_asked, exempt: Sequence[str] = (), outcome: Outcome = Outcome.FAIL,
+) -> Falsifier[Limits]:  # fmt: skip
+    """Return the falsifier that changes rows, but for those that a limit of `exempt` names."""
 
-    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-        rows = rows_of(evidence, NEED, StepColumn)
-        wanted = {STEP, *_promised(rows, limits).values()}.intersection(places)
-        moved = [replace(row, **broken) if row.column in wanted else row for row in rows]  # type: ignore[arg-type]
-        return Damage(with_rows(evidence, NEED, moved), frozenset(wanted)) if wanted else NotApplicable("not required")
+    def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
+        allowed = any(_named(row, getattr(limits, globs)) for globs in exempt)
+        return None if allowed else change(row, limits)
 
-    return Falsifier(name, code, damage)
-
-
-def _promised(rows: Sequence[StepColumn], limits: Limits) -> dict[str, str]:
-    """Return the column of each required name: the standard one, else the first that is logged so."""
-    columns = {row.logged_as: row.column for row in reversed(rows)} | {row.column: row.column for row in rows}
-    return {name: columns[name] for name in limits.required if name in columns}
+    return in_rows(name, code, NEED, StepColumn, changed, why=why, at=at, outcome=outcome)
 
 
 def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
@@ -347,16 +317,15 @@ def _unlogged(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
 def _left_out(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
     """Leave one number out of each required column: twice its interval, or twice the step's where it has too few."""
     rows = rows_of(evidence, NEED, StepColumn)
-    mine = set(_promised(rows, limits).values()).intersection(places) - {STEP}
     of_step = next((row.interval for row in rows if row.column == STEP), None)
-    if limits.max_gap is not None or not mine:
-        return NotApplicable("max_gap is declared" if mine else "not required")
-    moved = [
-        replace(row, largest_hole=2 * ((row.interval if row.samples > 2 else None) or of_step or 1))
-        if row.column in mine else row
-        for row in rows
-    ]  # fmt: skip
-    return Damage(with_rows(evidence, NEED, moved), frozenset(mine))
+
+    def left_out(row: StepColumn, _limits: Limits) -> StepColumn | None:
+        own = row.interval if row.samples > 2 else None
+        return None if row.column == STEP else replace(row, largest_hole=2 * (own or of_step or 1))
+
+    if limits.max_gap is not None and _required(evidence, limits, places) - {STEP}:
+        return NotApplicable("max_gap is declared")
+    return _breaks("", "", left_out, at=_required).damage(evidence, limits, places)
 
 
 def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
@@ -364,25 +333,14 @@ def _row_lost(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Da
     longest = max((row.interval or 1 for row in rows_of(evidence, NEED, StepColumn)), default=1)
 
     def lost(row: StepColumn, limits: Limits) -> StepColumn | None:
-        return _reordered(row, largest_gap=2 * longest) if limits.max_gap is None and row.order is not None else None
+        return _reordered(row, largest_gap=2 * longest) if limits.max_gap is None else None
 
-    return in_rows("", "", NEED, StepColumn, lost, why="max_gap is declared").damage(evidence, limits, places)
-
-
-def _filter(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    rows = rows_of(evidence, NEED, StepColumn)
-    mine = set(_promised(rows, limits).values()).intersection(places)
-    mine -= {row.column for row in rows if _named(row, limits.allow_filtered)}
-    moved = [replace(row, nan_filtered=True) if row.column in mine else row for row in rows]
-    why = "not required, or allowed by the contract"
-    return Damage(with_rows(evidence, NEED, moved), frozenset(mine)) if mine else NotApplicable(why)
+    return _breaks("", "", lost, why="max_gap is declared").damage(evidence, limits, places)
 
 
 def _invented(name: str, code: str, globs: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
-    def changed(row: StepColumn, limits: Limits) -> StepColumn | None:
-        return None if _named(row, getattr(limits, globs)) else change(row)
-
-    return in_rows(name, code, NEED, StepColumn, changed, why="the contract allows it of every column")
+    why = "the contract allows it of every column"
+    return _breaks(name, code, lambda row, _: change(row), why=why, exempt=(globs,))
 
 
 def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
@@ -390,38 +348,9 @@ def _only_in_part(row: StepColumn, limits: Limits) -> StepColumn | None:
     return column_basis.as_stretch(row) if _is_given_anew(row, limits) and not still else None
 
 
-def _too_quick(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Make three steps too quick, by the CPU time where it is logged."""
-    logged = {row.column for row in rows_of(evidence, NEED, StepColumn)}
-    told = tuple(name for name in places if name != "wall_ms" or "cpu_ms" not in logged)
-
-    def change(row: StepColumn, _limits: Limits) -> StepColumn | None:
-        return column_basis.as_quick(row)
-
-    return in_rows("", "", NEED, StepColumn, change, why="no column of times").damage(evidence, limits, told)
-
-
-def _too_short(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Leave so few samples of the required columns that must be measured that noise cannot be ruled out."""
-    rows = rows_of(evidence, NEED, StepColumn)
-    mine = set(_promised(rows, limits).values()).intersection(places)
-    mine -= {row.column for row in rows if _named(row, limits.allow_noise + limits.allow_undecided)}
-    moved = [column_basis.as_undecided(row) if row.column in mine else row for row in rows]
-    return Damage(with_rows(evidence, NEED, moved), frozenset()) if mine else NotApplicable("none must be measured")
-
-
 def _impossible(name: str, columns: Sequence[str], change: Callable[[StepColumn], StepColumn]) -> Falsifier[Limits]:
-    def changed(row: StepColumn, _limits: Limits) -> StepColumn | None:
-        return change(row) if row.column in columns else None
-
-    return in_rows(name, "impossible", NEED, StepColumn, changed, why="every column may hold that")
-
-
-def _of_step(name: str, code: str, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Limits]:
-    def changed(row: StepColumn, _limits: Limits) -> StepColumn | None:
-        return change(row) if row.order is not None else None
-
-    return in_rows(name, code, NEED, StepColumn, changed, why="another column than the step")
+    why = "every column may hold that"
+    return _breaks(name, "impossible", lambda row, _: change(row) if row.column in columns else None, why=why)
 
 
 KIND = Kind(
@@ -431,49 +360,40 @@ KIND = Kind(
     needs={NEED: Need("step_columns", of=("run",), options=("steps",))},
     limits=Limits,
     measure=Measure,
-    codes={
-        "absent": Outcome.BLOCKED,
-        "nan-filtered": Outcome.BLOCKED,
-        "missing": Outcome.FAIL,
-        "no-step": Outcome.FAIL,
-        "unreadable": Outcome.FAIL,
-        "non-finite": Outcome.FAIL,
-        "repeated-steps": Outcome.FAIL,
-        "backward-steps": Outcome.FAIL,
-        "gap": Outcome.FAIL,
-        "fractional-steps": Outcome.FAIL,
-        "constant": Outcome.FAIL,
-        "noise": Outcome.FAIL,
-        "placeholder": Outcome.FAIL,
-        "impossible-speed": Outcome.FAIL,
-        "beyond-hardware": Outcome.FAIL,
-        "impossible": Outcome.FAIL,
-        "inconsistent": Outcome.FAIL,
-        "column-undecided": Outcome.BLOCKED,
-        "too-few-steps": Outcome.BLOCKED,
-    },
+    codes=codes(
+        "missing", "no-step", "unreadable", "non-finite", "repeated-steps", "backward-steps", "gap", "fractional-steps",
+        "constant", "noise", "placeholder", "impossible-speed", "beyond-hardware", "impossible", "inconsistent",
+        blocked=("absent", "nan-filtered", "column-undecided", "too-few-steps"),
+    ),
     judge=judge,
     check=check,
     falsifiers=(
         Falsifier("a required metric is not logged", "absent", _unlogged, Outcome.BLOCKED),
-        Falsifier("a NaN would not be logged", "nan-filtered", _filter, Outcome.BLOCKED),
+        _breaks("a NaN would not be logged", "nan-filtered", lambda row, _: replace(row, nan_filtered=True),
+                at=_required, exempt=("allow_filtered",), why="not required, or allowed by the contract",
+                outcome=Outcome.BLOCKED),
         Falsifier("one number left out", "missing", _left_out),
-        _of_required("one cell is not a number", "unreadable", unreadable=1),
-        _of_required("NaN at one step", "non-finite", nan=1),
-        _of_required("infinite at one step", "non-finite", infinite=1),
-        _of_step("a row without a step", "no-step", lambda row: replace(row, missing=1)),
+        _breaks("one cell is not a number", "unreadable", lambda row, _: replace(row, unreadable=1), at=_owing),
+        _breaks("NaN at one step", "non-finite", lambda row, _: replace(row, nan=1), at=_owing),
+        _breaks("infinite at one step", "non-finite", lambda row, _: replace(row, infinite=1), at=_owing),
+        _breaks("a row without a step", "no-step", lambda row, _: replace(row, missing=1) if row.order else None,
+                why="another column than the step"),
         Falsifier("a row lost", "gap", _row_lost),
-        _of_step("half a step", "fractional-steps", lambda row: _reordered(row, fractional=1)),
+        _breaks("half a step", "fractional-steps", lambda row, _: _reordered(row, fractional=1),
+                why="another column than the step"),
         _invented("a placeholder throughout", "constant", "allow_constant", column_basis.as_constant),
         _invented("one value on all but a few samples", "constant", "allow_constant", column_basis.as_nearly_constant),
-        in_rows("a placeholder from one step to another", "placeholder", NEED, StepColumn, _only_in_part,
+        _breaks("a placeholder from one step to another", "placeholder", _only_in_part,
                 why="no column that each step gives anew, or allowed by the contract"),
-        Falsifier("steps too quick to have trained", "impossible-speed", _too_quick),
+        _breaks("steps too quick to have trained", "impossible-speed", lambda row, _: column_basis.as_quick(row),
+                why="no column of times", at=telling_speed),
         _impossible("a time below zero", column_basis.NOT_BELOW_ZERO, lambda row: replace(row, negative=1)),
         _impossible("a step without tokens, or in no time", column_basis.ABOVE_ZERO, lambda row: replace(row, zeros=1)),
         _impossible("a rate that was zero throughout", column_basis.NOT_ALL_ZERO,
                     lambda row: replace(row, zeros=row.finite)),
-        Falsifier("a required metric of too few samples to tell", "column-undecided", _too_short, Outcome.BLOCKED),
+        _breaks("a required metric of too few samples to tell", "column-undecided",
+                lambda row, _: column_basis.as_undecided(row), at=_required,
+                exempt=("allow_noise", "allow_undecided"), why="none must be measured", outcome=Outcome.BLOCKED),
         _invented("uniform noise for telemetry", "noise", "allow_noise", column_basis.as_noise),
         _invented("noise that hardly moves", "noise", "allow_noise", column_basis.as_faint_noise),
     ),

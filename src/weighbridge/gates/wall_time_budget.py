@@ -9,27 +9,27 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import statistics
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires, Whole
 from weighbridge.clauses.column_basis import MOST_FLOPS_PER_S
 from weighbridge.clauses.faults import Injected
-from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, series_of, with_rows
+from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, series_of
 from weighbridge.clauses.run_columns import (
     COLUMNS,
     GENUINE,
     SAMPLES,
-    STATISTICS,
-    StatisticFault,
+    SPEED,
     changed,
     inside,
     kind_of_column,
+    middle,
     placeholder_rows,
-    rows_that_count,
     window_place,
     without_placeholders,
 )
@@ -37,21 +37,53 @@ from weighbridge.limits import Doc
 from weighbridge.model import Fields, Outcome
 from weighbridge.quantities.runs import StepColumn
 
-OVER = StatisticFault(code="over-budget")
+# For the fault: computed by the standard library, not by what judges.
+REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "median": statistics.median, "mean": statistics.fmean, "max": max,
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedFault:
-    """Fault of the most work that the run's wall times may imply."""
+@dataclass(frozen=True, slots=True)
+class OverFault:
+    """Fault of the budget of the window's statistic: as few times as move it, at its end and at its beginning."""
 
     def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: float, _places: Sequence[str]
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
     ) -> Iterator[Injected]:
-        """Yield the columns with this speed where one is known."""
-        rows = rows_of(evidence, COLUMNS, StepColumn)
-        moved = [row if row.flops_per_s is None else replace(row, flops_per_s=value) for row in rows]
-        if moved != list(rows):
-            yield Injected("faster than any hardware", "beyond-hardware", with_rows(evidence, COLUMNS, moved))
+        """Yield a column whose statistic is this value, or just beyond it."""
+        which, at = str(limits.statistic), rows_that_count(evidence, limits, limits.repeated)
+        many = (len(at) + 1) // 2 if which == "median" else 1
+        for way, some, others in (
+            ("at the end", at[-many:], at[:-many]),
+            ("at the beginning", at[:many], at[many:]),
+        ):
+
+            def move(
+                _steps: array[int], values: array[float], some: Sequence[int] = some, others: Sequence[int] = others
+            ) -> None:
+                kept = [values[index] for index in others]
+                high = value
+                if which == "median" and len(at) % 2 == 0:
+                    high = max(value, 2 * value - max(kept))
+                elif which == "mean":
+                    high = value * len(at) - math.fsum(kept)
+                for doubling in range(20):  # rounding needs two or three
+                    for index in some:
+                        values[index] = high
+                    if REFERENCE[which]([values[index] for index in at]) >= value:
+                        return
+                    high += abs(high) * 2.0 ** (doubling - 53)
+
+            yield Injected(way, "over-budget", changed(evidence, move), frozenset({window_place(limits.steps)}))
+
+
+def rows_that_count(evidence: Evidence, limits: Limits, which: Repeated | None) -> list[int]:
+    """Return the indices of the window's rows; of a repeated step the first or the last alone, where it is said."""
+    steps = series_of(evidence, SAMPLES).step
+    at = [index for index, step in enumerate(steps) if limits.steps[0] <= step <= limits.steps[1]]
+    if which is None:
+        return at
+    return sorted({steps[index]: index for index in (at if which == "last" else at[::-1])}.values())
 
 
 class Repeated(enum.StrEnum):
@@ -77,11 +109,11 @@ class Limits:
     steps: Annotated[tuple[Annotated[int, Doc(ge=0)], Annotated[int, Doc(ge=0)]], Doc("first and last step")]
     below_ms: Annotated[
         float | None,
-        Doc("the statistic is less than this", unit="ms", gt=0, le=1e7, tight="down", must="below", fault=OVER),
+        Doc("the statistic is less than this", unit="ms", gt=0, le=1e7, tight="down", must="below", fault=OverFault()),
     ] = None
     at_most_ms: Annotated[
         float | None,
-        Doc("the statistic is at most this", unit="ms", gt=0, le=1e7, tight="down", must="at most", fault=OVER),
+        Doc("the statistic is at most this", unit="ms", gt=0, le=1e7, tight="down", must="at most", fault=OverFault()),
     ] = None
     min_samples: Annotated[
         int | None, Doc("how many different steps of the window must have a time; all without it", ge=1, tight="up")
@@ -93,7 +125,7 @@ class Limits:
     max_flops_per_s: Annotated[
         float,
         Doc("most work that the median wall time may imply, 6 × parameters × tokens of a process", unit="1/s", ge=1e12,
-            le=1e21, tight="down", must="at most", fault=SpeedFault(), comes_to="BLOCKED"),
+            le=1e21, tight="down", must="at most", fault=SPEED, comes_to="BLOCKED"),
     ] = MOST_FLOPS_PER_S  # fmt: skip
 
     @property
@@ -166,6 +198,13 @@ def clauses(limits: Limits) -> Sequence[Clause]:
     )  # fmt: skip
 
 
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "median": lambda values: middle(sorted(values)),
+    "mean": lambda values: math.fsum(values) / len(values),
+    "max": max,
+}
+
+
 def _counting(evidence: Evidence, limits: Limits) -> tuple[Sequence[int], Sequence[float]]:
     """Return the steps and times that count: one row of each step, where the contract says which."""
     steps, values = inside(evidence, limits.steps)
@@ -203,7 +242,7 @@ def _breaks(name: str, code: str, change: Change, least: int = 1) -> Falsifier[L
         if code == "repeated-steps" and limits.repeated is not None:
             return NotApplicable("the contract says which row of a repeated step counts")
         which = limits.repeated if code in ("not-a-time", "constant-window") else None
-        at = rows_that_count(series_of(evidence, SAMPLES).step, limits.steps, which)
+        at = rows_that_count(evidence, limits, which)
         if len(at) < least or limits.needed < least:
             return NotApplicable("one sample is enough for this contract")
         return Damage(changed(evidence, lambda steps, times: change(steps, times, at, limits)), frozenset())
