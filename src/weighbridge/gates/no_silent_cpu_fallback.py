@@ -9,20 +9,21 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
-from weighbridge.clauses.faults import Injected, RowsFault, Way, in_rows
-from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, rows_of, with_rows
+from weighbridge.clauses.faults import RowsFault, TableFault, Way, in_rows
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
 MIB = 1 << 20
 HELD = ("parameters", "buffers", "gradients", "optimizer")  # bytes by device
 CPU, AUTO = "cpu", "auto"
 CONTEXT = (re.compile(r"/dev/nvidia\d+"), re.compile(r"/dev/nvidia-uvm"))  # both are open while CUDA has a context
+OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
 ROCM = (re.compile(r"/dev/kfd"), re.compile(r"/dev/dri/renderD\d+"))
 Counts: TypeAlias = Mapping[str, int] | None
 
@@ -50,38 +51,21 @@ def _host_ops(row: DeviceProbe, _limits: Limits, ops: int) -> DeviceProbe | None
     return None if row.resolved == CPU else replace(row, ops={**(row.ops or {}), CPU: ops})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbesFault:
-    """Fault of the fewest steps that must have been probed: the same ones again in place of the others."""
-
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: int, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield probes of so many steps."""
-        rows = rows_of(evidence, "probes", DeviceProbe)
-        steps = sorted({row.step for row in rows if row.step is not None})[:value]
-        run: dict[str, Any] = {"steps": 1000, "announced_steps": 1000}
-        again = [
-            replace(row, step=steps[at % len(steps)], last_step=steps[-1], **run)
-            for at, row in enumerate(rows)
-            if steps
-        ]
-        if len(steps) == value > 0:
-            yield Injected("too few", "few-probes", with_rows(evidence, "probes", again))
+def _few_probes(rows: Sequence[DeviceProbe], count: int) -> list[DeviceProbe] | None:
+    """Return probes of so many steps: the same ones again in place of the others."""
+    steps = sorted({row.step for row in rows if row.step is not None})[:count]
+    if not 0 < count == len(steps):
+        return None
+    return [
+        replace(row, step=steps[at % count], last_step=steps[-1], steps=1000, announced_steps=1000)
+        for at, row in enumerate(rows)
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FarFault:
-    """Fault of the most steps without a probe: the run goes on for so many after its last one."""
-
-    def inject(
-        self, evidence: Evidence, _held: Any, _limits: Any, value: int, _places: Sequence[str]
-    ) -> Iterator[Injected]:
-        """Yield probes of a run that ends so much later."""
-        rows = rows_of(evidence, "probes", DeviceProbe)
-        last = max((row.step for row in rows if row.step is not None), default=0) + value
-        longer = [replace(row, last_step=last) for row in rows]
-        yield Injected("at the end", "few-probes", with_rows(evidence, "probes", longer))
+def _long_after(rows: Sequence[DeviceProbe], steps: int) -> list[DeviceProbe]:
+    """Return the probes of a run that goes on for so many steps after its last one."""
+    last = max((row.step for row in rows if row.step is not None), default=0) + steps
+    return [replace(row, last_step=last) for row in rows]
 
 
 def _confirming(row: DeviceProbe, limits: Limits) -> tuple[Witness, ...]:
@@ -97,15 +81,8 @@ def _instead(row: DeviceProbe, limits: Limits, witness: Witness) -> DeviceProbe:
     return replace(row, witnesses=(*others, witness))
 
 
-OPEN_IN_CUDA = ("/dev/nvidia0", "/dev/nvidia-uvm")
-MEMORY = RowsFault(
-    need="probes", row=DeviceProbe, ways=(
-        Way("less memory held", "memory", _little_held),
-        Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED),
-    ),
-)  # fmt: skip
-WITNESSES = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too few", "no-witness", _few_witnesses),))
-HOST_OPS = RowsFault(need="probes", row=DeviceProbe, ways=(Way("too many", "ops", _host_ops),))
+def _by_row(*ways: Way[DeviceProbe]) -> RowsFault[DeviceProbe]:
+    return RowsFault(need="probes", row=DeviceProbe, ways=ways)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,27 +95,30 @@ class Limits:
     min_device_memory_mib: Annotated[
         float,
         Doc("memory that the device must have held", unit="MiB", gt=0, le=1e7, tight="up", must="at least",
-            fault=MEMORY),
+            fault=_by_row(Way("less memory held", "memory", _little_held),
+                          Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED))),
     ] = 1.0  # fmt: skip
     external_witnesses: Annotated[
         int,
         Doc("kinds of witness outside the training code that must confirm it", ge=1, le=2, tight="up",
-            must="at least", fault=WITNESSES, comes_to="BLOCKED"),
+            must="at least", fault=_by_row(Way("too few", "no-witness", _few_witnesses)), comes_to="BLOCKED"),
     ] = 1  # fmt: skip
     min_probes: Annotated[
         int,
         Doc("different steps that must have been probed", ge=1, le=1000, tight="up", must="at least",
-            fault=ProbesFault(), comes_to="BLOCKED"),
+            comes_to="BLOCKED",
+            fault=TableFault(way="too few", code="few-probes", need="probes", row=DeviceProbe, change=_few_probes)),
     ] = 2  # fmt: skip
     max_unprobed_steps: Annotated[
         int,
         Doc("most steps between one probe and the next, and after the last", ge=1, le=100000, tight="down",
-            must="at most", fault=FarFault(), comes_to="BLOCKED"),
+            must="at most", comes_to="BLOCKED",
+            fault=TableFault(way="at the end", code="few-probes", need="probes", row=DeviceProbe, change=_long_after)),
     ] = 1000  # fmt: skip
     allowed_host_ops: Annotated[
         int,
         Doc("floating-point ops of a probed step that may give their result on the host", ge=0, le=1000, tight="down",
-            must="at most", fault=HOST_OPS),
+            must="at most", fault=_by_row(Way("too many", "ops", _host_ops))),
     ] = 0  # fmt: skip
 
 
@@ -157,24 +137,13 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if not rows:
         return blocked("no-probe", {"absent": "any probe of the run"})
     looked = [row.place for row in rows]
-    denied = [
-        Offence(
-            place=row.place, code=found[0],
-            figures={"requested": row.requested, "resolved": row.resolved, "contract": limits.requested, **found[1]},
-        )
-        for row in rows
-        if (found := _denial(row, limits))
-    ]  # fmt: skip
+    denied = [found for row in rows if (found := _denial(row, limits))]
     if denied:
         return failed(denied, looked=looked, unit="probes")
     gap = _unprobed(rows, limits)
     if gap:
         return blocked(*gap)
-    unseen = [
-        Offence(place=row.place, code=found[0], figures={**found[1], "why": row.why or "no reason is recorded"})
-        for row in rows
-        if (found := _unseen(row, limits))
-    ]
+    unseen = [found for row in rows if (found := _unseen(row, limits))]
     if unseen:
         return blocked(unseen[0].code, offences=unseen, counted=len(rows) - len(unseen), of=len(rows), unit="probes")
     summary: Fields = {
@@ -234,27 +203,30 @@ def _needed_bytes(row: DeviceProbe, limits: Limits) -> float:
     return 0.0 if matches(_target(row), CPU) else max(limits.min_device_memory_mib * MIB, _total(row.parameters))
 
 
-# --- What the run's own books deny ------------------------------------------------------------------------------------
+def _denial(row: DeviceProbe, limits: Limits) -> Offence | None:
+    """Return what the run's own books deny of the device."""
 
+    def denied(code: str, **figures: Json) -> Offence:
+        asked: Fields = {"requested": row.requested, "resolved": row.resolved, "contract": limits.requested}
+        return Offence(place=row.place, code=code, figures={**asked, **figures})
 
-def _denial(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
     if not matches(row.requested, limits.requested):
-        return "requested", {}
+        return denied("requested")
     if not matches(row.resolved, _target(row)):
-        return "resolved", {}
+        return denied("resolved")
     for part in HELD:
         counts: Counts = getattr(row, part)
         elsewhere = _elsewhere(counts, _target(row))
         if elsewhere:
-            return part, {"elsewhere": elsewhere, "bytes": _total(elsewhere), "of": _total(counts)}
+            return denied(part, elsewhere=elsewhere, bytes=_total(elsewhere), of=_total(counts))
     strays = _elsewhere(row.ops, _target(row))
     if strays and (strays.keys() - {CPU} or strays[CPU] > limits.allowed_host_ops):
         named = {device: row.op_names[device] for device in strays if device in row.op_names}
-        figures: Fields = {"elsewhere": strays, "ops": _total(strays), "of": _total(row.ops), "named": named}
-        return "ops", {**figures, "allowed": limits.allowed_host_ops}
+        of, allowed = _total(row.ops), limits.allowed_host_ops
+        return denied("ops", elsewhere=strays, ops=_total(strays), of=of, named=named, allowed=allowed)
     needed, held = _needed_bytes(row, limits), row.allocated_bytes
     if held is not None and held < needed:
-        return "memory", {"held_mib": held / MIB, "needed_mib": needed / MIB}
+        return denied("memory", held_mib=held / MIB, needed_mib=needed / MIB)
     return None
 
 
@@ -262,28 +234,28 @@ def _elsewhere(counts: Counts, wanted: str) -> dict[str, int]:
     return {device: n for device, n in (counts or {}).items() if n and not matches(device, wanted)}
 
 
-# --- What nobody showed -----------------------------------------------------------------------------------------------
+def _unseen(row: DeviceProbe, limits: Limits) -> Offence | None:
+    """Return what nobody showed of the device."""
 
+    def unseen(code: str, **figures: Json) -> Offence:
+        return Offence(place=row.place, code=code, figures={**figures, "why": row.why or "no reason is recorded"})
 
-def _unseen(row: DeviceProbe, limits: Limits) -> tuple[str, Fields] | None:
     if not _total(row.parameters):
-        return "no-probe", {"absent": "where the parameters are"}
+        return unseen("no-probe", absent="where the parameters are")
     if row.buffers is None:
-        return "no-probe", {"absent": "where the buffers are"}
+        return unseen("no-probe", absent="where the buffers are")
     if not _total(row.gradients):
-        return "no-probe", {"absent": "where the gradients are"}
+        return unseen("no-probe", absent="where the gradients are")
     if row.optimizer is None:
-        return "no-probe", {"absent": "where the optimizer's state is"}
+        return unseen("no-probe", absent="where the optimizer's state is")
     if _needed_bytes(row, limits) and row.allocated_bytes is None:
-        return "no-probe", {"absent": "how much memory the device held"}
+        return unseen("no-probe", absent="how much memory the device held")
     done = sum(n for device, n in (row.ops or {}).items() if matches(device, _target(row)))
     if row.dispatch != "audited" or not done:
-        return "not-audited", {"ops": done, "target": _target(row)}
+        return unseen("not-audited", ops=done, target=_target(row))
     heard = _heard(row, limits)
     if len(heard) < limits.external_witnesses:
-        return "no-witness", {
-            "heard": heard, "count": len(heard), "needed": limits.external_witnesses, "pid": row.pid,
-        }  # fmt: skip
+        return unseen("no-witness", heard=heard, count=len(heard), needed=limits.external_witnesses, pid=row.pid)
     return None
 
 
@@ -300,10 +272,9 @@ def _confirms(witness: Witness, row: DeviceProbe, limits: Limits) -> bool:
         return witness.used_mib is not None and witness.used_mib >= limits.min_device_memory_mib
     if witness.by != "device-files" or witness.files is None:
         return False
-    files = witness.files
     if wanted == CPU:
-        return not files
-    return any(all(any(form.fullmatch(file) for file in files) for form in forms) for forms in (CONTEXT, ROCM))
+        return not witness.files
+    return any(all(any(form.fullmatch(file) for file in witness.files) for form in forms) for forms in (CONTEXT, ROCM))
 
 
 # --- How what no limit bounds is broken -------------------------------------------------------------------------------
@@ -321,14 +292,6 @@ def _other(row: DeviceProbe) -> str:
 def _one_elsewhere(counts: Counts, device: str) -> dict[str, int]:
     """Return the counts with a device that holds one thing, neither first nor last."""
     return {"xla": 0, device: 1, **{other: n for other, n in (counts or {}).items() if other != device}}
-
-
-def _moved(part: str) -> Falsifier[Limits]:
-    def change(row: DeviceProbe, _limits: Limits) -> DeviceProbe:
-        moved: dict[str, Any] = {part: _one_elsewhere(getattr(row, part), _other(row))}
-        return replace(row, **moved)
-
-    return _breaks(f"one byte of {part} on another device", part, change)
 
 
 def _less_than_parameters(row: DeviceProbe, limits: Limits) -> DeviceProbe | None:
@@ -360,6 +323,10 @@ def _breaks(name: str, code: str, change: Change, why: str = "no probe") -> Fals
     return in_rows(name, code, "probes", DeviceProbe, change, why=why, outcome=CODES[code])
 
 
+def _told(name: str, code: str, **columns: Any) -> Falsifier[Limits]:
+    return _breaks(name, code, lambda row, _: replace(row, **columns))
+
+
 def _confirms_nothing(
     name: str, by: str, *, files: tuple[str, ...] | None = None, used_mib: float | None = None, on: str = ""
 ) -> Falsifier[Limits]:
@@ -372,10 +339,9 @@ def _confirms_nothing(
 
 
 NOT_WHOLE = ("recorder-failure", "steps-not-recorded", "outside-run", "few-probes")
-CODES = {
-    **dict.fromkeys(("requested", "resolved", *HELD, "ops", "memory"), Outcome.FAIL),
-    **dict.fromkeys((*NOT_WHOLE, "no-probe", "not-audited", "no-witness"), Outcome.BLOCKED),
-}
+CODES = codes(
+    "requested", "resolved", *HELD, "ops", "memory", blocked=(*NOT_WHOLE, "no-probe", "not-audited", "no-witness")
+)  # fmt: skip
 ON_THE_CPU = "the CPU has no device memory"
 
 KIND = Kind(
@@ -388,40 +354,33 @@ KIND = Kind(
     judge=judge,
     check=check,
     falsifiers=(
-        _breaks(
-            "asked for another device", "requested",
-            lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU),
-        ),
-        _breaks(
-            "resolved to another device", "resolved",
-            lambda row, _: None if row.requested == AUTO else replace(row, resolved=_other(row)),
-            "auto may resolve to any device",
-        ),
-        *(_moved(part) for part in HELD),
-        _breaks(
-            "one op on a third device, none on the host", "ops",
-            lambda row, _: replace(row, ops=_one_elsewhere({row.resolved: 1}, "meta")),
-        ),
+        _breaks("asked for another device", "requested",
+                lambda row, limits: replace(row, requested="cuda" if limits.requested == CPU else CPU)),
+        _breaks("resolved to another device", "resolved",
+                lambda row, _: None if row.requested == AUTO else replace(row, resolved=_other(row)),
+                "auto may resolve to any device"),
+        *(_breaks(f"one byte of {part} on another device", part,
+                  lambda row, _, part=part: replace(row, **{part: _one_elsewhere(getattr(row, part), _other(row))}))  # type: ignore[misc]
+          for part in HELD),
+        _breaks("one op on a third device, none on the host", "ops",
+                lambda row, _: replace(row, ops=_one_elsewhere({row.resolved: 1}, "meta"))),
         _breaks("one byte less than the parameters", "memory", _less_than_parameters, ON_THE_CPU),
-        _breaks("parameters not looked at", "no-probe", lambda row, _: replace(row, parameters={})),
-        _breaks("gradients not looked at", "no-probe", lambda row, _: replace(row, gradients=None)),
-        _breaks("no gradient found", "no-probe", lambda row, _: replace(row, gradients={})),
-        _breaks("buffers not looked at", "no-probe", lambda row, _: replace(row, buffers=None)),
-        _breaks("the recorder failed once", "recorder-failure", lambda row, _: replace(row, failures=1)),
+        _told("parameters not looked at", "no-probe", parameters={}),
+        _told("gradients not looked at", "no-probe", gradients=None),
+        _told("no gradient found", "no-probe", gradients={}),
+        _told("buffers not looked at", "no-probe", buffers=None),
+        _told("the recorder failed once", "recorder-failure", failures=1),
         _breaks("a step more than was recorded", "steps-not-recorded",
                 lambda row, _: replace(row, announced_steps=row.steps + 1)),
         _breaks("a probe after the run", "outside-run", lambda row, _: replace(row, step=(row.last_step or 0) + 1)),
         _breaks("a probe before the run", "outside-run", lambda row, _: replace(row, step=(row.first_step or 0) - 1)),
-        _breaks("a probe of no step", "outside-run", lambda row, _: replace(row, step=None)),
-        _breaks("optimizer not looked at", "no-probe", lambda row, _: replace(row, optimizer=None)),
-        _breaks(
-            "device memory not looked at", "no-probe",
-            lambda row, _: None if row.resolved == CPU else replace(row, allocated_bytes=None),
-            ON_THE_CPU,
-        ),
-        _breaks("ops not audited", "not-audited", lambda row, _: replace(row, dispatch="not-audited")),
-        _breaks("an audit without a result", "not-audited", lambda row, _: replace(row, dispatch="")),
-        _breaks("an audit that saw no op", "not-audited", lambda row, _: replace(row, ops={})),
+        _told("a probe of no step", "outside-run", step=None),
+        _told("optimizer not looked at", "no-probe", optimizer=None),
+        _breaks("device memory not looked at", "no-probe",
+                lambda row, _: None if row.resolved == CPU else replace(row, allocated_bytes=None), ON_THE_CPU),
+        _told("ops not audited", "not-audited", dispatch="not-audited"),
+        _told("an audit without a result", "not-audited", dispatch=""),
+        _told("an audit that saw no op", "not-audited", ops={}),
         _breaks("ops on the host alone", "not-audited", _host_ops_alone, "no op may be on the host alone"),
         _breaks("witnesses of another process, or of none", "no-witness", _of_another_process),
         _breaks("the driver, of a run on another make", "no-witness", _on_another_make, "the device is not left open"),
