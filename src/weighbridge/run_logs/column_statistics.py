@@ -1,4 +1,4 @@
-"""Raw statistics of the columns of a run, as plain numbers; no threshold, no name for what they mean.
+"""Raw statistics of each column of a run, as plain numbers; no threshold, no name for what they mean.
 
 NumPy in, plain floats out. Columns are float64 `[rows]`; `known` marks `[rows]` the finite numbers.
 """
@@ -6,11 +6,11 @@ NumPy in, plain floats out. Columns are float64 `[rows]`; `known` marks `[rows]`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.quantities.runs import QuickSteps, RateAgreement, Relation, StepOrder, Stretch
+from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
 from weighbridge.views.run import STEP, RunView
 
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Marks = NDArray[np.bool_]
 
-RANKED_ROWS = 1 << 14  # rank correlations are of at most so many evenly spaced rows
 LARGEST_STEP = 2.0**53  # beyond, whole numbers have gaps
-MANY_COLUMNS = 32  # beyond, pairs that were not logged in the same rows are ranked on fewer
 LISTED_STRETCHES = 8
 LONGEST_STRETCHES = 64  # of these the least likely are listed
 NEAR = 8  # moves on either side of a stretch that are looked at, and as many that are no repetition
 ENOUGH_MOVES = 3
+PRINTED_ROWS = 256  # a printed resolution is looked for on so many samples
 DECIMALS, BITS = range(17), range(-20, 80)  # powers that a resolution is looked for among
 IN_A_ROW, SLOW_IN_A_ROW = 3, 16  # one short last batch is quick, a few first steps are slow: in a row is another thing
 GAPS = 8  # widest gaps between times that are looked at
-PARTNER_ROWS = 256  # a relation's partner is chosen on so many rows; its deviation is over all
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ def levels(column: Dense, steps: Dense) -> Mapping[str, Any]:
     held = column.values[column.known]
     not_positive = column.known & (column.values <= 0) & steps.known
     return {
-        "resolution": _decimal(held[:: -(-len(held) // PARTNER_ROWS) or 1]),
+        "resolution": _decimal(held[:: -(-len(held) // PRINTED_ROWS) or 1]),
         "commonest": int(np.unique(held, return_counts=True)[1].max(initial=0)),
         "negative": int((held < 0).sum()),
         "zeros": int((held == 0).sum()),
@@ -287,142 +285,3 @@ def _longest(marks: Marks) -> tuple[int, int]:
     begins, lengths = edges[::2], edges[1::2] - edges[::2]
     at = int(lengths.argmax()) if len(lengths) else 0
     return (int(begins[at]), int(lengths[at])) if len(lengths) else (0, 0)
-
-
-def rank_correlations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[float, str]]:
-    """Return each column's largest |rank correlation| × √n with another, ties at their mean rank, and that other."""
-    import numpy as np
-
-    names = list(columns)
-    some = [_every(columns[name], RANKED_ROWS) for name in names]
-    fewer = some if len(names) <= MANY_COLUMNS else [_every(columns[name], PARTNER_ROWS) for name in names]
-    strengths, told = np.zeros((len(names), len(names))), np.zeros((len(names), len(names)), dtype=bool)
-    together: dict[bytes, list[int]] = {}  # columns that hold a number in the very same rows
-    for place, column in enumerate(some):
-        together.setdefault(column.known.tobytes(), []).append(place)
-    for group in together.values():
-        strengths[np.ix_(group, group)] = _correlations([some[place].values[some[place].known] for place in group])
-        told[np.ix_(group, group)] = True
-    for left, right in np.argwhere(np.tril(~told, -1)):
-        both = fewer[left].known & fewer[right].known
-        crossed = _correlations([fewer[left].values[both], fewer[right].values[both]])
-        strengths[left, right] = strengths[right, left] = crossed[0, 1]
-    np.fill_diagonal(strengths, 0.0)
-    best = [(float(row.max()), names[int(row.argmax())]) for row in strengths]
-    return {name: found if found[0] > 0 else (0.0, "") for name, found in zip(names, best, strict=True)}
-
-
-def _every(column: Dense, rows: int) -> Dense:
-    """Return at most so many evenly spaced rows of a column."""
-    stride = -(-len(column.values) // rows) or 1
-    return Dense(column.values[::stride], column.state[::stride], column.known[::stride])
-
-
-def _correlations(columns: Sequence[Floats]) -> Floats:
-    """Return |correlation| × √n of the ranks `[columns, columns]`; 0 for two points, which always lie on a line."""
-    import numpy as np
-
-    rows = len(columns[0])
-    if rows <= 2:
-        return np.zeros((len(columns), len(columns)))
-    ranked = np.stack([_ranks(values) for values in columns])
-    squares = (ranked * ranked).sum(axis=1)
-    norm = np.sqrt(squares[:, None] * squares[None, :])
-    crossed: Floats = np.divide(np.abs(ranked @ ranked.T), norm, where=norm > 0, out=np.zeros_like(norm))
-    return crossed * math.sqrt(rows)
-
-
-def _ranks(values: Floats) -> Floats:
-    import numpy as np
-
-    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(times) - (times - 1) / 2)[place]
-    centred: Floats = ranks - ranks.mean()
-    return centred
-
-
-def relations(columns: Mapping[str, Dense]) -> Mapping[str, tuple[Relation, ...]]:
-    """Return each column's steadiest product and quotient with another column, and its closest line in the step."""
-    names = [name for name in columns if name != STEP]
-    partners = {kind: _partners(kind, columns) for kind in ("product", "quotient")}
-    found: dict[str, tuple[Relation, ...]] = {STEP: ()}
-    for name in names:
-        with_another = {kind: chosen[name] for kind, chosen in partners.items() if chosen[name]}
-        related = [_relation(kind, columns, name, other, names) for kind, other in with_another.items()]
-        found[name] = (*related, *_line(columns[name], columns[STEP]))
-    return found
-
-
-def _partners(kind: str, columns: Mapping[str, Dense]) -> Mapping[str, str]:
-    """Choose for each column the other one whose product or quotient with it is the steadiest on a few rows."""
-    import numpy as np
-
-    few = {name: _every(column, PARTNER_ROWS) for name, column in columns.items()}
-    values = np.stack([column.values for column in few.values()])
-    usable = np.stack([column.known & (column.values != 0) for column in few.values()])
-    varies = {name: len(set(column.values[column.known].tolist())) > 1 for name, column in few.items()}
-    partners: dict[str, str] = {}
-    for place, name in enumerate(few):
-        deviations = _formed(kind, values[place], values, usable & usable[place])[0] if varies[name] else ()
-        able = [
-            (float(deviation), other)
-            for deviation, other in zip(deviations, few, strict=False)
-            if deviation < math.inf and other != name and varies[other]
-        ]
-        partners[name] = min(able)[1] if able else ""
-    return partners
-
-
-def _formed(kind: str, one: Floats, others: Floats, both: Marks) -> tuple[Floats, Floats]:
-    """Return how much a column's product or quotient with each other varies, and its middle, `[columns]` each.
-
-    `others` and `both` are `[columns, rows]`; where nothing can be formed the deviation is infinite.
-    """
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        formed = one * others if kind == "product" else one / others
-        low, high = np.where(both, formed, math.inf).min(axis=1), np.where(both, formed, -math.inf).max(axis=1)
-        size = np.abs(low) + np.abs(high)
-        deviation = np.where((size > 0) & np.isfinite(size), (high - low) / size, 1.0)
-        finite = np.where(both, np.isfinite(formed), True).all(axis=1) & both.any(axis=1)
-        return np.where(finite, deviation, math.inf), (low + high) / 2
-
-
-def _relation(kind: str, columns: Mapping[str, Dense], name: str, partner: str, names: Sequence[str]) -> Relation:
-    one, other = columns[name], columns[partner]
-    both = one.known & other.known & (one.values != 0) & (other.values != 0)
-    deviations, middles = _formed(kind, one.values, other.values[None], both[None])
-    able = bool(deviations[0] < math.inf)
-    deviation, constant = (float(deviations[0]), float(middles[0])) if able else (1.0, 0.0)
-    earlier, over = partner == STEP or names.index(partner) < names.index(name), int(both.sum()) if able else 0
-    return Relation(kind=kind, partner=partner, earlier=earlier, over=over, deviation=deviation, constant=constant)
-
-
-def _line(column: Dense, steps: Dense) -> Iterator[Relation]:
-    import numpy as np
-
-    both = column.known & steps.known
-    held, step = column.values[both], steps.values[both]
-    if len(held) < 3 or held.min() == held.max() or step.min() == step.max():
-        return
-    scale = float(np.abs(held).max())
-    unit, along = held / scale, step - step.mean()
-    slope = float((along * (unit - unit.mean())).sum()) / float((along * along).sum())
-    residual = float(np.abs(unit - unit.mean() - slope * along).max()) / float(unit.max() - unit.min())
-    over, constant = len(held), slope * scale
-    yield Relation(kind="linear", partner=STEP, earlier=True, over=over, deviation=residual, constant=constant)
-
-
-def rate_agreement(columns: Mapping[str, Dense]) -> RateAgreement | None:
-    """Return the median of tokens_per_sec × wall_ms / 1000 / tokens over the rows that have all three, if any do."""
-    import numpy as np
-
-    if not {"tokens", "wall_ms"} <= columns.keys():
-        return None
-    rate, wall, tokens = columns["tokens_per_sec"], columns["wall_ms"], columns["tokens"]
-    all_three = rate.known & wall.known & tokens.known & (tokens.values > 0)
-    if not all_three.any():
-        return None
-    ratio = rate.values[all_three] * wall.values[all_three] / 1000 / tokens.values[all_three]
-    return RateAgreement(rows=len(ratio), over_tokens=float(np.median(ratio)))

@@ -7,6 +7,7 @@ from statistics import median
 from weighbridge.model import Basis, Fields, Measurement, Origin, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import StepColumn
+from weighbridge.run_logs import column_relations
 from weighbridge.run_logs import column_statistics as statistics
 from weighbridge.verifiers.run_facts import reported, tokens_told
 from weighbridge.verifiers.step_series import spread, stranger
@@ -26,7 +27,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             remedy="choose steps that the run reached",
         )
     columns = {name: statistics.dense(view, name) for name in view.column_names}
-    ranks, related = statistics.rank_correlations(columns), statistics.relations(columns)
+    ranks, related = column_relations.rank_correlations(columns), column_relations.relations(columns)
     cadences = statistics.cadences(columns)
     rows = tuple(
         StepColumn(
@@ -41,7 +42,7 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
             correlated_with=ranks[name][1],
             relations=related[name],
             order=statistics.order(column) if name == STEP else None,
-            rate=statistics.rate_agreement(columns) if name == "tokens_per_sec" else None,
+            rate=column_relations.rate_agreement(columns) if name == "tokens_per_sec" else None,
             **cadences[name],
             nan_filtered=name in view.nan_filtered,
         )
