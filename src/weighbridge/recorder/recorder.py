@@ -79,6 +79,18 @@ class Recorder:
         TypeError: from the first `step`, where it is called with arguments that it does not take.
     """
 
+    _steps: RowLog | None = None
+    _events: RowLog | None = None
+    _updates: Updates | None = None
+    _audited = False
+    _unaudited = ""
+    _frames = 0
+    _norm: torch.Tensor | None = None
+    _lr: float | None = None
+    _updated_once = False
+    _step = 0
+    _mark: tuple[float, float] | None = None
+
     def __init__(
         self,
         directory: str | Path,
@@ -109,15 +121,8 @@ class Recorder:
         self._model, self._optimizer = model, unwrapped(optimizer)
         self._requested = {"requested_device": requested_device, "requested_steps": requested_steps}
         self._sampled = sampled or draws_with_replacement(loader or ())
-        self._facts = (
-            {"vocab": vocab},
-            {
-                "seq_len": seq_len,
-                "batch_size": batch_size,
-                "corpus_tokens": corpus_tokens,
-                "sampled": self._sampled or None,
-            },
-        )
+        self._vocab = vocab
+        self._sizes = {"seq_len": seq_len, "batch_size": batch_size, "corpus_tokens": corpus_tokens}
         self._declared_tokens = seq_len * batch_size if seq_len and batch_size else None
         self._seeds = dict(seeds or {})
         self._tokens_of = tokens_of or token_counter(seq_len)
@@ -125,19 +130,8 @@ class Recorder:
         self._on_fail = on_fail
         self._tally = Tally()
         self._watched = None if loader is None else WatchedLoader(loader, self)
-        self._steps: RowLog | None = None
-        self._events: RowLog | None = None
-        self._updates: Updates | None = None
         self._audit = residency.DispatchAudit()
-        self._audited = False
-        self._unaudited = ""
-        self._frames = 0
-        self._gradients: dict[str, dict[str, int]] = {}
-        self._norm: torch.Tensor | None = None
-        self._lr: float | None = None
-        self._updated_once = False
-        self._step = 0
-        self._mark: tuple[float, float] | None = None
+        self._gradients: dict[str, int] = {}
         self._warned: set[str] = set()
 
     @property
@@ -159,9 +153,7 @@ class Recorder:
         self._open()
         if self._optimizer is not None:
             self._watch_updates(self._optimizer)
-        if self._watched is None:
-            self._resume()
-        self._mark = time.perf_counter(), time.process_time()
+        self._begin_step()
         return self
 
     def __exit__(
@@ -222,6 +214,9 @@ class Recorder:
         if self._updates is not None:
             self._updates.compiled = False
         self._step += 1
+        self._begin_step()
+
+    def _begin_step(self) -> None:
         if self._watched is None:
             self._resume()
         self._mark = time.perf_counter(), time.process_time()
@@ -269,13 +264,12 @@ class Recorder:
 
     @_guarded
     def _open(self) -> None:
-        model, data = self._facts
         rank, world = rank_and_world(os.environ)
         facts = {
             **_known(self._requested),
             "resolved_device": residency.resolved_device(self._model),
-            "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known(model)},
-            "data": _known(data),
+            "model": {"parameters": sum(p.numel() for p in self._model.parameters()), **_known({"vocab": self._vocab})},
+            "data": _known({**self._sizes, "sampled": self._sampled or None}),
             "seeds": {"torch": torch.initial_seed(), **self._seeds},
             **({"rank": rank, "world_size": world} if world > 1 else {}),
             **provenance(),
@@ -309,7 +303,7 @@ class Recorder:
         self._norm = self._gradient_norm()
         self._lr = self._learning_rate()
         if self._probes(self._step):
-            self._gradients = residency.model_bytes(self._model)
+            self._gradients = residency.model_bytes(self._model)["gradients"]
         if auditing:
             self._audit.resume()
 
@@ -340,8 +334,7 @@ class Recorder:
             self._audit.restart()
         witnesses, why = testimony()
         held = residency.model_bytes(self._model)
-        if not held["gradients"]:
-            held["gradients"] = self._gradients.get("gradients", {})
+        held["gradients"] = held["gradients"] or self._gradients
         device = residency.resolved_device(self._model)
         allocated, no_memory = residency.allocated_bytes(device)
         unaudited = self._unaudited or self._audit.failure or ("" if self._audited else "no step was audited")
