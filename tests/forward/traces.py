@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import struct
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.modules import module_at
 
 from weighbridge.forward.trace_file import KEY, Trace, open_trace
 
@@ -41,12 +41,7 @@ def entry(channels: int, at: int, dtype: str = "F32", shape: Any = None) -> dict
 
 def example() -> Any:
     """Return the writer in NumPy that users copy."""
-    spec = importlib.util.spec_from_file_location("write_trace_example", EXAMPLES / "write_trace.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(EXAMPLES / "write_trace.py")
 
 
 def trace(path: Path, points: Mapping[str, Any], dtype: str = "float32", **more: Any) -> Trace:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.modules import module_at
 
 from weighbridge.clauses.local_errors import Limits
 from weighbridge.evidence.codec import decode_measured, encode_measured
@@ -18,18 +19,7 @@ from weighbridge.verifiers.forward_errors import measure
 from weighbridge.views.model_view import ModelView, open_model
 
 MODELS = Path(__file__).parents[2] / "verifiers" / "specimens" / "models"
-
-
-def _specimen() -> Any:
-    spec = importlib.util.spec_from_file_location("tiny_gpt_for_tests", MODELS / "tiny_gpt.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-gpt: Any = _specimen()
+gpt: Any = module_at(MODELS / "tiny_gpt.py")
 
 
 @dataclass(frozen=True)
