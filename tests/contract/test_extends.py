@@ -28,6 +28,7 @@ gates:
     max_age: 30d
 """
 CHILD = "weighbridge: contract/v0\nid: child\nversion: 1.0.0\nextends: base.yaml\n"
+REMEDY = "\n  keep the tighter value, or give the reason in relax:"
 
 
 def loaded(folder: Path, child: str, base: str = BASE) -> LoadedContract:
@@ -91,8 +92,7 @@ gates:
 )
 def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, message: str) -> None:
     child = CHILD + f"gates:\n  - id: G-1\n    {change}\n"
-    remedy = "\n  keep the tighter value, or give the reason in relax:"
-    assert refusal(tmp_path, child) == [f"child.yaml:{message}{remedy}"]
+    assert refusal(tmp_path, child) == [f"child.yaml:{message}{REMEDY}"]
     assert loaded(tmp_path, child + "    relax: the new fleet is slower\n").warnings == ()
 
 
@@ -106,8 +106,7 @@ def test_what_is_looser_needs_a_reason_beside_it(tmp_path: Path, change: str, me
 )
 def test_a_gate_that_looks_elsewhere_needs_a_reason(tmp_path: Path, subject: str, message: str) -> None:
     child = CHILD + f"subjects: {{run: {{{subject}}}}}\n"
-    remedy = "\n  keep the tighter value, or give the reason in relax:"
-    assert refusal(tmp_path, child) == [f"child.yaml:{message}{remedy}"]
+    assert refusal(tmp_path, child) == [f"child.yaml:{message}{REMEDY}"]
     relaxed = child + "gates:\n  - id: G-1\n    relax: the new logger has another name for it\n"
     assert loaded(tmp_path, relaxed).warnings == ()
 
