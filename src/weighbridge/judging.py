@@ -366,7 +366,6 @@ def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
 
 NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines")
 RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
-EVENTS_ALONE = "device_evidence"  # the quantity of a run that no row of its log is read for
 
 
 def _is_of_run(gate: GateDecl) -> bool:
@@ -376,7 +375,7 @@ def _is_of_run(gate: GateDecl) -> bool:
 def _unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     """Hold back a gate that stands on what the reader noted, or on a whole run that is not known to have ended."""
     whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
-    rows = any(need.quantity != EVENTS_ALONE for need in KINDS[gate.kind].needs.values())
+    rows = any(need.of_rows for need in KINDS[gate.kind].needs.values())
     noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
     for name in noted:
         if name in facts and name not in gate.where:

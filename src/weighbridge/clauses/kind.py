@@ -28,12 +28,16 @@ Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes."""
+    """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes.
+
+    `of_rows` is false where no row of a run's log is read for it, only events.
+    """
 
     quantity: str
     of: tuple[str, ...]
     options: tuple[str, ...] = ()
     optional: bool = False
+    of_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def _over(rows: Sequence[ForwardError], limits: Limits) -> dict[str, str]:
 
 
 def _sorted(rows: Sequence[ForwardError], over: Mapping[str, str], limits: Limits) -> Sorted:
-    """Tell bugs from captures of another state, by what was made from each point.
+    """Return bugs apart from captures of another state, by what was made from each point.
 
     After a bug, what is made next fits the value it was given. Where it fits what should have been given much better,
     the value that was captured is not the one that was used.

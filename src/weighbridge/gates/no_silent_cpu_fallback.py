@@ -348,7 +348,7 @@ KIND = Kind(
     name="no-silent-cpu-fallback",
     version=3,
     roles={"run": SubjectKind.RUN},
-    needs={"probes": Need("device_evidence", of=("run",))},
+    needs={"probes": Need("device_evidence", of=("run",), of_rows=False)},
     limits=Limits,
     codes=CODES,
     judge=judge,
