@@ -6,7 +6,7 @@ Uses the same judging and the same trials as a real evaluation; nothing is simul
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,25 @@ class Check:
     skipped: str = ""
 
 
-def selftest(cards: Path | None = None) -> Iterator[Check]:
-    """Run every check of this installation, or of another folder of cards (`gates/`, `verifiers/`)."""
+def selftest(cards: Path | None = None, names: Collection[str] = ()) -> Iterator[Check]:
+    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named."""
     gates = data_path("gates") if cards is None else cards / "gates"
     verifiers = data_path("verifiers") if cards is None else cards / "verifiers"
-    if cards is None:
+    if cards is None and not names:
         yield _same("every gate kind has its card", {path.stem for path in gates.glob("*.yaml")}, set(KINDS))
         measured = {read_card(VerifierCard, path).quantity for path in verifiers.glob("*.yaml")}
         yield _same("every quantity has its card", measured, {quantity for quantity, _ in VERIFIERS})
-    for path in sorted(gates.glob("*.yaml")):
-        yield from check_gate_card(read_card(GateCard, path))
-    for path in sorted(verifiers.glob("*.yaml")):
-        yield from check_verifier_card(read_card(VerifierCard, path), verifiers / "specimens")
+    paths = [*sorted(gates.glob("*.yaml")), *sorted(verifiers.glob("*.yaml"))]
+    for name in names:
+        if name not in {path.stem for path in paths}:
+            yield Check(name=name, wrong=(f"there is no card {name}.yaml in gates/ or verifiers/",))
+    for path in paths:
+        if names and path.stem not in names:
+            continue
+        if path.parent == gates:
+            yield from check_gate_card(read_card(GateCard, path))
+        else:
+            yield from check_verifier_card(read_card(VerifierCard, path), verifiers / "specimens")
 
 
 def _same(name: str, cards: set[str], table: set[str]) -> Check:

@@ -80,6 +80,7 @@ def specimen(name: str) -> Any:
 # --- A trace as a candidate -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("fused", 0), ("fused_bfloat16", 0), ("bias_dropped", 1)])
 def test_a_trace_of_another_process_is_judged_as_the_model_itself(
     cli: Cli, captured: Mapping[str, Path], name: str, code: int
@@ -92,6 +93,7 @@ def test_a_trace_of_another_process_is_judged_as_the_model_itself(
     assert "run twice with equal bits" in ended.out or code
 
 
+@pytest.mark.slow
 def test_a_trace_is_judged_without_the_candidates_code(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     engine = tmp_path / "engine.py"
@@ -107,6 +109,7 @@ def test_a_trace_is_judged_without_the_candidates_code(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.suffix == ".py"]
 
 
+@pytest.mark.slow
 def test_a_trace_named_by_a_contract_needs_no_command_line_of_its_own(
     cli: Cli, captured: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_a_trace_cannot_be_the_reference(cli: Cli, captured: Mapping[str, Path],
     assert "a trace holds values, and no code that could be run again in float64 (no-code)" in ended.out
 
 
+@pytest.mark.slow
 def test_a_trace_of_other_inputs_is_blocked_and_one_sequence_shows_nothing(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     ended = judged(cli, written(tmp_path / "a.trace"))
@@ -156,6 +160,7 @@ def test_a_trace_of_other_inputs_is_blocked_and_one_sequence_shows_nothing(cli: 
     assert (ended.code, "1 different sequences of 24 tokens" in ended.out) == (3, True), ended.out
 
 
+@pytest.mark.slow
 def test_a_value_that_is_nan_in_a_trace_is_named(cli: Cli, captured: Mapping[str, Path], tmp_path: Path) -> None:
     raw = bytearray(captured["fused"].read_bytes())
     found = open_trace(captured["fused"]).tensors["L1.ffn.down"]
@@ -166,6 +171,7 @@ def test_a_value_that_is_nan_in_a_trace_is_named(cli: Cli, captured: Mapping[str
     assert "L1.ffn.down" in ended.out
 
 
+@pytest.mark.slow
 def test_a_candidate_that_does_not_repeat_itself_says_so_in_its_trace(cli: Cli, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "noisy.py").write_text(
@@ -190,6 +196,7 @@ def test_a_candidate_that_does_not_repeat_itself_says_so_in_its_trace(cli: Cli, 
     assert "L1.resid_out.out: local error" in ended.out
 
 
+@pytest.mark.slow
 def test_a_trace_is_live_only_with_weights_files_and_an_observed_device(cli: Cli, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "mine.py").write_text(
@@ -221,6 +228,7 @@ def held() -> tuple[dict[str, Any], list[list[int]], dict[str, Any]]:
     return dict(stack.run(tiny_gpt.tokens())), tiny_gpt.tokens(), dict(stack.weights)
 
 
+@pytest.mark.slow
 def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path: Path) -> None:
     assert len((EXAMPLES / "write_trace.py").read_text(encoding="utf-8").splitlines()) <= 60
     points, tokens, weights = held()
@@ -239,6 +247,7 @@ def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path
     assert (ended.code, "layers.1.attn.k.bias: the weight differs" in ended.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_writer_in_cpp_compiles_and_its_trace_is_judged(cli: Cli, tmp_path: Path) -> None:
     compiler = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     if compiler is None:

@@ -126,6 +126,13 @@ def test_a_folder_without_cards_shows_nothing_and_is_2(cli: Cli) -> None:
     )  # fmt: skip
 
 
+def test_a_card_that_is_not_there_is_wrong_and_one_that_is_named_is_checked_alone(cli: Cli) -> None:
+    ended = cli("selftest", "tensor-coverge")
+    assert (ended.code, ended.lines[-1]) == (1, "0 of 1 hold, 1 wrong, 0 not tried")
+    checks = json.loads(cli("selftest", "tensor-coverage", "--json").out)
+    assert {check["name"].partition(":")[0] for check in checks} == {"tensor-coverage"}
+
+
 def test_a_torn_line_says_its_column_once(cli: Cli) -> None:
     ended = cli("inspect", SPECIMENS / "runs" / "torn-middle.jsonl")
     assert ended.code == 4

@@ -81,6 +81,7 @@ def test_a_stack_that_cannot_be_widened_is_no_reference() -> None:
     assert found.code == "reference-not-torch"
 
 
+@pytest.mark.slow
 def test_a_reference_is_not_changed_by_its_runs_in_low_precision() -> None:
     reference = named("reference")
     before = rows(measured(reference, named("fused")))["logits"]
@@ -241,6 +242,7 @@ def test_a_bare_module_is_enough() -> None:
 # --- Weights ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_equal_weights_are_told_by_digest_and_unequal_ones_by_name() -> None:
     same = rows(measured(REFERENCE, named("fused_bfloat16")))["embed"].run.weights
     assert (same.of, same.on_both_sides, same.differing) == (39, 39, ())
@@ -260,6 +262,7 @@ def test_rounding_the_weights_is_nobodys_error() -> None:
     assert found.candidate.all == found.trusted.all == 0.0
 
 
+@pytest.mark.slow
 def test_measuring_twice_gives_the_same_bytes() -> None:
     first, second = (encode_measured(measured(named("reference"), named("fused"))) for _ in range(2))
     assert first == second
@@ -296,6 +299,7 @@ def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
     assert not canary.seen(Unmeasured(code="x", why="", remedy=""))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [(slice(None), slice(0, 1)), (..., slice(0, 1))])
 def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
     part: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
@@ -306,6 +310,7 @@ def test_an_instrument_that_reads_the_first_token_or_channel_only_is_blind(
     assert not canary.seen(measure(canary.views, {}))
 
 
+@pytest.mark.slow
 def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     canary, _ = laid()
     honest = local_test.compare

@@ -16,7 +16,7 @@ LONGEST = 40  # characters of a name: longer ones break the lines of the templat
 SHORT = f"at most {LONGEST} characters"
 PACKAGE = Path("src", "weighbridge")
 QUANTITIES = {"run": ("runs", ', key="column"'), "checkpoint": ("tensors", "")}  # the file of the rows, and their key
-NEXT = 'next: weighbridge selftest  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
+NEXT = 'next: weighbridge selftest {name}  # says what is missing; CONTRIBUTING.md, "{page}", goes through it'
 
 
 @click.group(
@@ -55,7 +55,7 @@ def kind(name: str, over: str) -> None:
         Path("gates", f"{name}.yaml"): _template(root, f"kind_over_{over}.yaml", words),
         table: _listed((root / table).read_text("utf-8"), r'^    "([\w-]+)": "\w+",$', name, line),
     }
-    _write(root, files, "Add a kind")
+    _write(root, files, name, "Add a kind")
 
 
 @command.command(
@@ -94,7 +94,7 @@ def verifier(quantity: str, of: str) -> None:
             f'    ("{quantity}", _{of.upper()}): "{quantity}",',
         ),
     }
-    _write(root, files, "Add a verifier")
+    _write(root, files, quantity, "Add a verifier")
 
 
 def _checkout() -> Path:
@@ -142,9 +142,9 @@ def _listed(text: str, pattern: str, name: str, line: str) -> str:
     return f"{text[:at]}{line}\n{text[at:]}"
 
 
-def _write(root: Path, files: Mapping[Path, str], page: str) -> None:
+def _write(root: Path, files: Mapping[Path, str], name: str, page: str) -> None:
     told = []
     for path, text in files.items():
         told.append(f"{'changed' if (root / path).exists() else 'written'} {path}")
         (root / path).write_text(text, "utf-8")
-    tell([*told, NEXT.format(page=page)], whole=True)
+    tell([*told, NEXT.format(name=name, page=page)], whole=True)

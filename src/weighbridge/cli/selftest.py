@@ -18,22 +18,23 @@ from weighbridge.printable import printable
 @click.command(
     "selftest",
     short_help="Check that this installation works.",
-    epilog="\b\nExample: weighbridge selftest --cards ../another-implementation",
+    epilog="\b\nExample: weighbridge selftest\nExample: weighbridge selftest loss-spike step_columns",
 )
+@click.argument("names", nargs=-1)
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Use the cards in gates/ and verifiers/ of this folder, not the shipped ones.",
 )  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Also list the checks that passed.")
 @as_json
-def command(cards: Path | None, verbose: bool, as_json: bool) -> None:
-    """Run every example and specimen of the cards, with falsifiers and canaries, on this machine.
+def command(names: tuple[str, ...], cards: Path | None, verbose: bool, as_json: bool) -> None:
+    """Run every example and specimen of the cards, or of those NAMES, with falsifiers and canaries, on this machine.
 
     Exit 0: all gave what they must; 1: not.
     """
     checks: list[Check] = []
     with progress() as show:
-        for check in selftest(cards):
+        for check in selftest(cards, names):
             checks.append(check)
             show(f"{len(checks)}: {check.name}")
     if not checks:

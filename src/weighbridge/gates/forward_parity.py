@@ -255,7 +255,7 @@ OF_THE_RUN = (
 
 
 def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
-    figures: dict[str, Any] = {key: value for key, value in plain(row).items() if key in OF_A_POINT}
+    figures: dict[str, Any] = {name: plain(getattr(row, name)) for name in OF_A_POINT}
     figures |= {"dtype": row.run.dtype, "trusted_error": row.trusted.all}
     if known(row.candidate) and known(row.trusted):
         share, over = share_of(row, limits)
@@ -289,7 +289,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
     lead = "" if outcome.widest_flip is None else f", led by at most {outcome.widest_flip:.2g}"
     flips = f"{outcome.point}: {kl}, {outcome.flips} of {outcome.of} most likely tokens are others{lead}"
     return {
-        **{key: value for key, value in plain(run).items() if key in OF_THE_RUN},
+        **{name: plain(getattr(run, name)) for name in OF_THE_RUN},
         "first_lower_op": run.first_lower_op or "none",
         "first_rounded_constant": run.first_rounded_constant or "none",
         "weights_compared": run.weights.on_both_sides,
@@ -303,7 +303,7 @@ def _setting(row: ForwardError, rows: Sequence[ForwardError], limits: Limits) ->
         "noise": noise,
         "repeats": apart if run.repeated else "run once",
         "outcome": flips if outcome.of else "no logits compared",
-        **{key: value for key, value in plain(outcome).items() if key in ("kl_mean", "kl_max", "flips", "widest_flip")},
+        **{name: getattr(outcome, name) for name in ("kl_mean", "kl_max", "flips", "widest_flip")},
     }
 
 
