@@ -228,6 +228,29 @@ def test_what_the_reader_noted_is_told_and_blocks_the_gates_that_stand_on_it(tmp
     assert came_to(mapped) == (Outcome.PASS, "pass")
 
 
+@pytest.mark.parametrize(
+    ("costs", "metrics", "budget"),
+    [
+        ({"costs": ["loss", "wall_ms", "device"]}, "reader-noted", "reader-noted"),
+        ({"costs": ["lr", "grad_norm"]}, "pass", "pass"),  # which neither gate names
+        ({"costs": ["device"]}, "pass", "pass"),
+        ({}, "reader-noted", "reader-noted"),  # it may have cost anything
+    ],
+)
+def test_a_failure_of_the_recorder_blocks_the_gates_that_name_a_column_of_its_costs(
+    costs: dict[str, Any], metrics: str, budget: str, tmp_path: Path
+) -> None:
+    run = shutil.copytree(RUNS / "wrapped", tmp_path / "run")
+    failure = {"event": "recorder-failure", "step": 3, "what": "step: RuntimeError", **costs}
+    with (run / "events.jsonl").open("a") as events:
+        events.write(json.dumps(failure) + "\n")
+    loss: dict[str, Any] = {"with": {"required": ["loss"]}}
+    time: dict[str, Any] = {"kind": "wall-time-budget", "with": {"steps": [20, 49], "below_ms": 10**6}}
+    assert [came_to(weighed(run, tmp_path, **gate))[1] for gate in (loss, time)] == [metrics, budget]
+    if lost := " ".join(sorted({*costs.get("costs", ["all"])} - {"device"})):
+        assert came_to(weighed(run, tmp_path, where={"recorder_failed": lost}, **loss)) == (Outcome.PASS, "pass")
+
+
 # --- Units ------------------------------------------------------------------------------------------------------------
 
 SECONDS = "".join(json.dumps({"step": step, "time": 2.5 + step}) + "\n" for step in range(3))
