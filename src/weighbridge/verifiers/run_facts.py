@@ -176,7 +176,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay another step over the last of a few rows, another number over what tells of tokens, notes and failures beside.
+    """Lay another step over the last of a few rows, another number where tokens are told, notes and failures beside.
 
     There is then one step more, and what a step's tokens are is told otherwise.
     """
