@@ -207,7 +207,7 @@ def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return the run directories under each root, so deep, each with what another run in its place would change.
 
     Raises:
-        SubjectError: `left-unlisted`, where a root of the contract is not known, or holds too much to be looked through.
+        SubjectError: `left-unlisted`, where a root is not known, or holds too much to be looked through.
     """
     found: dict[str, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
