@@ -117,7 +117,7 @@ class Limits:
     ]
     min_device_memory_mib: Annotated[
         float,
-        Doc("memory that the device must have held", unit="MiB", gt=0, le=1e7, tight="up", must="at least",
+        Doc("memory that the device must have held", unit="MiB", ge=0.01, le=1e7, tight="up", must="at least",
             fault=MEMORY),
     ] = 1.0  # fmt: skip
     external_witnesses: Annotated[

@@ -157,7 +157,7 @@ class Limits:
     ] = column_basis.MOST_FLOPS_PER_S  # fmt: skip
     rate_tolerance: Annotated[
         float,
-        Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
+        Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, le=0.5, tight="down",
             fault=RateFault()),
     ] = 0.05  # fmt: skip
 
