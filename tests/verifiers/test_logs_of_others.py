@@ -135,6 +135,16 @@ def test_a_metric_that_nobody_logged_is_blocked_not_failed(tmp_path: Path) -> No
     assert [offence.place for offence in finding.verdict.offences] == ["gpu_util_pct"]
 
 
+def test_rows_without_a_step_are_counted_as_what_they_are(tmp_path: Path) -> None:
+    rows_of_both = [
+        json.dumps({"step": at, "loss": 9 * 0.97**at} if half else {"loss": 9.0}) for at in range(64) for half in (0, 1)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows_of_both) + "\n")
+    finding = weighed(tmp_path / "a.jsonl", tmp_path, **{"with": {"required": ["loss"]}, "where": {"ended": "unknown"}})
+    (told,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
+    assert (told.place, told.figures["missing"], told.figures["rows"]) == ("step", 64, 128)
+
+
 # --- How a run ended --------------------------------------------------------------------------------------------------
 
 
