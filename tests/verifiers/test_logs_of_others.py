@@ -145,6 +145,24 @@ def test_rows_without_a_step_are_counted_as_what_they_are(tmp_path: Path) -> Non
     assert (told.place, told.figures["missing"], told.figures["rows"]) == ("step", 64, 128)
 
 
+@pytest.mark.parametrize(
+    ("said", "code"), [({"skipped": True}, "pass"), ({}, "missing"), ({"skipped": False}, "missing")]
+)
+def test_a_step_that_the_scaler_skipped_owes_no_norm(said: dict[str, bool], code: str, tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "wrapped", tmp_path / "run")
+    logged = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for row in (*logged[:6], logged[40]):
+        del row["grad_norm"]
+        row.update(said)
+    (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
+    found = weighed(run, tmp_path, **{"with": {"required": ["loss", "grad_norm"]}})
+    assert found.verdict.code == "pass" if code == "pass" else code in {one.code for one in found.verdict.offences}
+    if code == "pass":
+        del logged[20]["grad_norm"]  # another step that lost its own
+        (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
+        assert came_to(weighed(run, tmp_path, **{"with": {"required": ["loss", "grad_norm"]}}))[1] == "missing"
+
+
 # --- How a run ended --------------------------------------------------------------------------------------------------
 
 
