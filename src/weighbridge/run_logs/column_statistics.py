@@ -121,7 +121,7 @@ def order(steps: Dense) -> StepOrder:
 
 
 def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
-    """Return for each column how often it holds a number or owes none, where it lacks one for longest, and where several."""
+    """Return for each column how often it holds a number or owes none, where it lacks one longest, where several."""
     import numpy as np
 
     steps = columns[STEP]
