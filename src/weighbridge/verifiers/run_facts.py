@@ -185,7 +185,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     last = few.rows - 1
     source = _telling(few)
     noted = {**few.notes, "canary": 1, "another canary": 2}
-    failed = tuple({"event": FAILURE, "costs": [name]} for name in ("other", "device", "canary"))
+    failed = tuple({"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"]))
     laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=failed)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
