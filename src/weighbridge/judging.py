@@ -37,7 +37,7 @@ from weighbridge.model import (
     Verdict,
 )
 from weighbridge.quantities.base import record_of, rows_of
-from weighbridge.quantities.facts import COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, Fact
+from weighbridge.quantities.facts import ALL, COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
 from weighbridge.quantities.hosts import Host
 
 HOST = "host"
@@ -364,7 +364,7 @@ def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
 
 # --- What is asked of every run, unless the gate's `where:` says otherwise by name ------------------------------------
 
-NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, "mapped_by_place", "unterminated", "banner_lines")
+NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, RECORDER_FAILED, "mapped_by_place", "unterminated", "banner_lines")
 RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
 
 
@@ -377,6 +377,7 @@ def _unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
     rows = any(need.of_rows for need in KINDS[gate.kind].needs.values())
     noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
+    noted += (RECORDER_FAILED,) if _reads(gate, str(_value(facts.get(RECORDER_FAILED)) or "").split()) else ()
     for name in noted:
         if name in facts and name not in gate.where:
             return blocked("reader-noted", {"fact": name, "found": _value(facts[name])})
@@ -387,5 +388,13 @@ def _unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
     counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
     if counted or (found == ENDED and not contradicted_by):
         return None
-    told = {name: _value(facts.get(name)) for name in ("ended_by", "requested_steps", "steps", "last_step")}
-    return blocked("not-ended", {"ended": found, **told, "contradicted_by": contradicted_by})
+    names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
+    told = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
+    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": told})
+
+
+def _reads(gate: GateDecl, lost: Sequence[str]) -> bool:
+    """Return whether a gate names one of these columns; one that names none says itself what it cannot do without."""
+    required: Any = gate.limits.get("required", ())
+    named = {*required, gate.measure.get("column")}
+    return not named.isdisjoint(lost) or (ALL in lost and named != {None})

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from junitparser import JUnitXml
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli
 
 from weighbridge import verifiers
@@ -165,3 +165,45 @@ def test_json_holds_the_figures_and_the_words(cli: Cli) -> None:
 @pytest.mark.parametrize("report", ["sarif:x", "junit", "junit:"])
 def test_a_report_of_no_form_is_2(cli: Cli, report: str) -> None:
     assert cli("verify", IMPORT, "--report", report).code == 2
+
+
+# --- What the starter contracts come to on what other tools made ------------------------------------------------------
+
+BY_THE_CONVERTER = Path(__file__).parent / "llama-by-the-converter"  # random weights, through llama.cpp's own converter
+
+
+@pytest.mark.parametrize("contract", [IMPORT, "builtin:model-import", "bytes.yaml"])
+def test_every_kind_that_holds_two_checkpoints_maps_the_names_of_a_conversion(
+    cli: Cli, workplace: Path, contract: str
+) -> None:
+    text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
+    bytes_alone = text.replace("kind: dtype-preservation", "kind: byte-identity")
+    (workplace / "bytes.yaml").write_text(bytes_alone.replace("policy: lossless", "tensors: ['*attn_q*', '*attn_k*']"))
+    good = bound(BY_THE_CONVERTER / "hf", BY_THE_CONVERTER / "model.gguf")
+    assert cli("verify", contract, *good).code == 0
+    values = bytearray((BY_THE_CONVERTER / "model.gguf").read_bytes())
+    at = values.index(load_file(BY_THE_CONVERTER / "hf" / "model.safetensors")["model.embed_tokens.weight"].tobytes())
+    values[at] ^= 1
+    (workplace / "bad.gguf").write_bytes(values)
+    bad = bound(BY_THE_CONVERTER / "hf", workplace / "bad.gguf")
+    assert cli("verify", contract, *bad).code == (0 if contract == "bytes.yaml" else 1)
+
+
+def test_what_a_message_says_would_pass_passes(cli: Cli, workplace: Path) -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    save_file({"a": values}, workplace / "a.safetensors")
+    save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
+    pair = bound(workplace / "a.safetensors", workplace / "b.safetensors")
+    told = "a as F32, or in the gate's `with:` an entry of `allow:` with `from: F32` and `to: F16`"
+    assert f"    would pass with: {told}" in cli("verify", IMPORT, *pair).lines
+    text = (data_path("contracts") / "checkpoint-import.yaml").read_text()
+    (workplace / "c.yaml").write_text(
+        text.replace("policy: lossless", "policy: lossless, allow: [{from: F32, to: F16}]")
+    )
+    assert cli("verify", "c.yaml", *pair).code == 0
+
+
+def test_a_run_of_the_recorder_has_every_metric_that_the_starter_contracts_ask_for(cli: Cli) -> None:
+    run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    for contract, gate in (("gpu-training-backend", "GATE-GPUTRAIN-008"), ("training-run", "GATE-RUN-001")):
+        assert cli("verify", f"builtin:{contract}", "--gate", gate, "--subject", f"run={run}").code == 0

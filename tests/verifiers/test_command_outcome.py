@@ -265,3 +265,7 @@ def test_a_run_elsewhere_is_found_and_one_from_before_is_not(
     assert left == "new"
     again = "import os; open(os.environ['RUNS'] + '/old/steps.jsonl', 'a').write('{}')"
     assert [Path(item.path).name for item in python(again, run_roots=roots).left] == ["old"]
+    (named,) = python(RUN.format(place="os.environ['RUNS'] + '/named'"), run_roots=("$RUNS",)).left
+    assert named.path.endswith("$RUNS/named/new")  # a sealed contract holds no path of somebody's machine
+    with pytest.raises(SubjectError, match="NO_RUNS/a names a variable that is not set"):
+        python("pass", run_roots=("$NO_RUNS/a",))

@@ -135,6 +135,34 @@ def test_a_metric_that_nobody_logged_is_blocked_not_failed(tmp_path: Path) -> No
     assert [offence.place for offence in finding.verdict.offences] == ["gpu_util_pct"]
 
 
+def test_rows_without_a_step_are_counted_as_what_they_are(tmp_path: Path) -> None:
+    rows_of_both = [
+        json.dumps({"step": at, "loss": 9 * 0.97**at} if half else {"loss": 9.0}) for at in range(64) for half in (0, 1)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows_of_both) + "\n")
+    finding = weighed(tmp_path / "a.jsonl", tmp_path, **{"with": {"required": ["loss"]}, "where": {"ended": "unknown"}})
+    (told,) = [offence for offence in finding.verdict.offences if offence.code == "no-step"]
+    assert (told.place, told.figures["missing"], told.figures["rows"]) == ("step", 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [({"skipped": True}, "pass"), ({}, "missing"), ({"skipped": False}, "missing")]
+)
+def test_a_step_that_the_scaler_skipped_owes_no_norm(said: dict[str, bool], code: str, tmp_path: Path) -> None:
+    run = shutil.copytree(RUNS / "wrapped", tmp_path / "run")
+    logged = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for row in (*logged[:6], logged[40]):
+        del row["grad_norm"]
+        row.update(said)
+    (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
+    found = weighed(run, tmp_path, **{"with": {"required": ["loss", "grad_norm"]}})
+    assert found.verdict.code == "pass" if code == "pass" else code in {one.code for one in found.verdict.offences}
+    if code == "pass":
+        del logged[20]["grad_norm"]  # another step that lost its own
+        (run / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in logged))
+        assert came_to(weighed(run, tmp_path, **{"with": {"required": ["loss", "grad_norm"]}}))[1] == "missing"
+
+
 # --- How a run ended --------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +254,29 @@ def test_what_the_reader_noted_is_told_and_blocks_the_gates_that_stand_on_it(tmp
     assert finding.verdict.figures == {"fact": "no_header", "found": True}
     mapped = weighed(tmp_path / "a.csv", tmp_path, where=where, columns={"step": "1", "loss": "2"}, **gate)
     assert came_to(mapped) == (Outcome.PASS, "pass")
+
+
+@pytest.mark.parametrize(
+    ("costs", "metrics", "budget"),
+    [
+        ({"costs": ["loss", "wall_ms", "device"]}, "reader-noted", "reader-noted"),
+        ({"costs": ["lr", "grad_norm"]}, "pass", "pass"),  # which neither gate names
+        ({"costs": ["device"]}, "pass", "pass"),
+        ({}, "reader-noted", "reader-noted"),  # it may have cost anything
+    ],
+)
+def test_a_failure_of_the_recorder_blocks_the_gates_that_name_a_column_of_its_costs(
+    costs: dict[str, Any], metrics: str, budget: str, tmp_path: Path
+) -> None:
+    run = shutil.copytree(RUNS / "wrapped", tmp_path / "run")
+    failure = {"event": "recorder-failure", "step": 3, "what": "step: RuntimeError", **costs}
+    with (run / "events.jsonl").open("a") as events:
+        events.write(json.dumps(failure) + "\n")
+    loss: dict[str, Any] = {"with": {"required": ["loss"]}}
+    time: dict[str, Any] = {"kind": "wall-time-budget", "with": {"steps": [20, 49], "below_ms": 10**6}}
+    assert [came_to(weighed(run, tmp_path, **gate))[1] for gate in (loss, time)] == [metrics, budget]
+    if lost := " ".join(sorted({*costs.get("costs", ["all"])} - {"device"})):
+        assert came_to(weighed(run, tmp_path, where={"recorder_failed": lost}, **loss)) == (Outcome.PASS, "pass")
 
 
 # --- Units ------------------------------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ class Measure:
 
     timeout_s: Annotated[float, Doc("when the command is stopped", unit="s", gt=0, le=3600)] = 30.0
     run_roots: Annotated[
-        tuple[str, ...], Doc("where the trainer writes its runs: absolute, or from where the person stands")
+        tuple[str, ...],
+        Doc("where the trainer writes its runs, from where the person stands; `~` and `$NAME` are what they are here"),
     ] = ()
 
 

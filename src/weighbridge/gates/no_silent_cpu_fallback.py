@@ -94,7 +94,7 @@ class Limits:
     ]
     min_device_memory_mib: Annotated[
         float,
-        Doc("memory that the device must have held", unit="MiB", gt=0, le=1e7, tight="up", must="at least",
+        Doc("memory that the device must have held", unit="MiB", ge=0.01, le=1e7, tight="up", must="at least",
             fault=_by_row(Way("less memory held", "memory", _little_held),
                           Way("less memory seen by the driver", "no-witness", _little_seen, Outcome.BLOCKED))),
     ] = 1.0  # fmt: skip

@@ -135,7 +135,7 @@ class Limits:
     ] = column_basis.MOST_FLOPS_PER_S  # fmt: skip
     rate_tolerance: Annotated[
         float,
-        Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, lt=1, tight="down",
+        Doc("how far tokens_per_sec × wall_ms / 1000 may lie from tokens, as a share", gt=0, le=0.5, tight="down",
             fault=_fault(_at_rate("above", 1), _at_rate("below", -1), at=as_asked)),
     ] = 0.05  # fmt: skip
 

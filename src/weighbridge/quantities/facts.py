@@ -25,7 +25,8 @@ QUANTITIES = (rows("facts", Fact),)
 # Facts of a run that hold a gate back unless its `where:` accepts them by name.
 ENDED = "ended"
 COUNTED = ("steps", "last_step")  # a contract that says how far an unfinished log reaches knows what it judges
+RECORDER_FAILED, ALL = "recorder_failed", "all"  # the columns that failures of the recorder make unreliable
 OF_COLUMNS = ("no_header",)  # what the reader noted, and which gates stand on it: of every column,
 OF_STEPS = ("steps_are_row_numbers",)  # of what stands at a step,
 OF_WHOLE = ("torn_last_line", "torn_last_event")  # and of the whole run
-ACCEPTED = (ENDED, *COUNTED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)
+ACCEPTED = (ENDED, *COUNTED, RECORDER_FAILED, *OF_COLUMNS, *OF_STEPS, *OF_WHOLE)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.quantities.runs import QuickSteps, StepOrder, Stretch
-from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE
+from weighbridge.run_logs.log_table import MISSING, NOT_OWED, NUMBER, UNREADABLE
 from weighbridge.views.run import STEP, RunView
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def counts(column: Dense, steps: Dense) -> Mapping[str, Any]:
     numbers = column.state == NUMBER
     nan, infinite = numbers & np.isnan(column.values), numbers & np.isinf(column.values)
     unreadable = column.state == UNREADABLE
-    held = steps.values[steps.known & ~numbers]
+    held = steps.values[steps.known & ~numbers & (column.state != NOT_OWED)]
     without = np.setdiff1d(held, steps.values[steps.known & numbers]) if len(held) else held
     return {
         "rows": len(column.values),
         "samples": int(numbers.sum()),
-        "missing": int((column.state == MISSING).sum()),
+        "missing": int(((column.state == MISSING) | (column.state == NOT_OWED)).sum()),
         "unreadable": int(unreadable.sum()),
         "nan": int(nan.sum()),
         "infinite": int(infinite.sum()),
@@ -119,7 +119,7 @@ def order(steps: Dense) -> StepOrder:
 
 
 def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
-    """Return for each column how often it holds a number, where it holds none for longest, and where several."""
+    """Return for each column how often it holds a number or owes none, where it lacks one longest, where several."""
     import numpy as np
 
     steps = columns[STEP]
@@ -128,7 +128,7 @@ def cadences(columns: Mapping[str, Dense]) -> Mapping[str, Mapping[str, Any]]:
     alike: dict[bytes, Mapping[str, Any]] = {}  # most columns hold a number in the very same rows
     found = {}
     for name, column in columns.items():
-        mine = (column.state == NUMBER)[steps.known]
+        mine = ((column.state == NUMBER) | (column.state == NOT_OWED))[steps.known]
         marks = mine.tobytes()
         if marks not in alike:
             alike[marks] = _cadence(held[mine], passes[mine], held)

@@ -17,7 +17,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.model import Fields
 from weighbridge.run_logs.units import DATE
 
-MISSING, NUMBER, UNREADABLE = 0, 1, 2
+MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3
 
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%|[KMGTk]i?B|B|[mk]?W|C|[KMG]?Hz|[mun]?s|min|h|tok/s)?\s*",
@@ -110,6 +110,15 @@ class Cells:
                 changed.state[row] = UNREADABLE
         return changed
 
+    def owing_none(self, skipped: Cells) -> Cells:
+        """Return the cells with those that are missing as not owed where another column holds a truth value `true`."""
+        changed = Cells()
+        changed.values, changed.state = self.values, self.state[:]
+        for row, (state, value) in enumerate(zip(skipped.state, skipped.values, strict=True)):
+            if self.state[row] == MISSING and state == UNREADABLE and value == 1.0:
+                changed.state[row] = NOT_OWED
+        return changed
+
     def times(self, factor: float) -> Cells:
         """Return the cells with every number so many times as large."""
         changed = Cells()
@@ -196,7 +205,7 @@ def read_cell(cell: object) -> tuple[int, float, str]:
     if isinstance(cell, str):
         return _read_text(cell)
     if isinstance(cell, bool) or not isinstance(cell, (int, float)):
-        return UNREADABLE, 0.0, ""
+        return UNREADABLE, float(cell is True), ""
     try:
         return NUMBER, float(cell), ""
     except OverflowError:

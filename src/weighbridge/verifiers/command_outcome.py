@@ -207,12 +207,14 @@ def runs_in(base: Path, roots: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return the run directories under each root, so deep, each with what another run in its place would change.
 
     Raises:
-        SubjectError: `left-unlisted`, where a root of the contract holds too much to be looked through.
+        SubjectError: `left-unlisted`, where a root is not known, or holds too much to be looked through.
     """
     found: dict[str, tuple[int, ...]] = {}
     seen = set[str]()  # roots may lie in each other
     for root, deep in roots.items():
-        top = base / Path(root).expanduser()
+        top = base / Path(os.path.expandvars(root)).expanduser()
+        if "$" in str(top):
+            raise _unlisted(f"{root} names a variable that is not set")
         for at, (folder, folders, files) in enumerate(os.walk(top)):
             if at > MAX_FOLDERS:
                 raise _unlisted(f"{root} holds more than {MAX_FOLDERS} folders, which are not all looked into")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.facts import ALL, RECORDER_FAILED, Fact
 from weighbridge.run_logs.column_statistics import LARGEST_STEP, dense, distinct
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.run_end import run_end
@@ -21,6 +21,7 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
 from weighbridge.views.run import STEP, RunView
 
 QUANTITY = "facts"
+FAILURE = "recorder-failure"
 PRINTED = 1e-3  # of the whole number: four printed digits
 REPORTED = {  # fact: where run.json has it
     "seq_len": ("data", "seq_len"),
@@ -54,6 +55,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         _fact("rows", view.rows, Basis.MEASURED),
         *_steps_and_end(view),
         *(_fact(name, value, Basis.MEASURED) for name, value in view.notes.items()),
+        *_unreliable(view),
         *_tokens_per_step(view),
     ]
     return Measurement(
@@ -74,6 +76,14 @@ def _steps_and_end(view: RunView) -> Iterator[Fact]:
     yield _fact("ended", end.ended, Basis.REPORTED, end.contradicted_by)
     if end.by:
         yield _fact("ended_by", end.by, Basis.REPORTED)
+
+
+def _unreliable(view: RunView) -> Iterator[Fact]:
+    """Yield the columns that failures of the recorder make unreliable; one that names none makes all of them so."""
+    told = [event.get("costs") for event in view.events if event.get("event") == FAILURE]
+    lost = {str(name) for costs in told for name in (costs if isinstance(costs, (list, tuple)) else [ALL])} - {"device"}
+    if lost:
+        yield _fact(RECORDER_FAILED, " ".join(sorted(lost)), Basis.REPORTED)
 
 
 def _fact(name: str, value: object, basis: Basis, contradicted_by: tuple[str, ...] = ()) -> Fact:
@@ -166,7 +176,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay another step over the last of a few rows, another number over what tells of tokens, and two notes beside.
+    """Lay another step over the last of a few rows, another number where tokens are told, notes and failures beside.
 
     There is then one step more, and what a step's tokens are is told otherwise.
     """
@@ -175,9 +185,11 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     last = few.rows - 1
     source = _telling(few)
     noted = {**few.notes, "canary": 1, "another canary": 2}
-    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted)
+    failed = tuple({"event": FAILURE, "costs": costs} for costs in (["other"], ["device", "canary"]))
+    laid = dataclasses.replace(few.overlaid(last, STEP, stranger(few, STEP)), notes=noted, events=failed)
     if source:
         laid = laid.overlaid(last, source, stranger(few, source))
+    beside = {**noted, RECORDER_FAILED: "canary other"}
     steps, before = distinct(dense(few, STEP)), list(_tokens_per_step(few))
     counted = numbers(laid, "tokens")
     varying = f"from {min(counted):g} to {max(counted):g}" if len(counted) > 1 else ""
@@ -187,7 +199,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         told = [fact for name, fact in facts.items() if name == "tokens_per_step"]
         values = [facts[name].value for name in ("rows", "steps") if name in facts]
         otherwise = told != before and varying in str(told)
-        if any(name not in facts or facts[name].value != value for name, value in noted.items()):
+        if any(name not in facts or facts[name].value != value for name, value in beside.items()):
             return False
         return values == [few.rows, steps + 1] and (not source or otherwise)
 

@@ -23,6 +23,7 @@ from weighbridge.run_logs.units import PLAIN, factor
 from weighbridge.storage.local_files import is_folder, local_path
 
 STEP = "step"
+SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
@@ -95,7 +96,8 @@ class RunView:
         placed = _whole(steps)
         both = (int.from_bytes(present, "big") & int.from_bytes(placed, "big")).to_bytes(self.rows, "big")
         step, value = array("q", map(int, compress(steps.values, both))), array("d", compress(cells.values, both))
-        missing, unreadable = cells.state.count(MISSING), cells.state.count(UNREADABLE)
+        unreadable = cells.state.count(UNREADABLE)
+        missing = self.rows - unreadable - present.count(1)
         return Column(step, value, missing, unreadable, stepless=present.count(1) - both.count(1))
 
     def named(self, name: str) -> str | None:
@@ -166,6 +168,8 @@ def open_run(
     }  # fmt: skip
     # A column of texts holds no number; one of numbers may lack some of them.
     cells = {name: one for name, one in logged_cells.items() if NUMBER in one.state or UNREADABLE not in one.state}
+    if SKIPPED in log.columns and GRAD_NORM in cells:  # a step without an update has no norm of one
+        cells[GRAD_NORM] = cells[GRAD_NORM].owing_none(log.columns[SKIPPED])
     notes = dict(log.notes)
     if STEP not in cells:
         counted = Cells(log.rows)
