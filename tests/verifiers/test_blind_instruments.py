@@ -225,16 +225,16 @@ HARMLESS: dict[str, dict[str, str]] = {
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,
     },
     "forward_errors": {
-        "measure: for one in theirs[point].made_from": NOT_LAID,
-        "measure: for point in odd": NOT_LAID,
-        "measure: for point, step in theirs.items() if suspicious(point, step.distance)": NOT_LAID,
+        "_passes: for one in theirs[point].made_from": NOT_LAID,
+        "_passes: for point in odd": NOT_LAID,
+        "_passes: for point, step in theirs.items() if suspicious(point, step.distance)": NOT_LAID,
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
         "_outcome: for at in range(shape[0]):": TOLD,
         "_outcome: for value in divergences if np.isfinite(value)": TOLD,
         "_runs: for row in tokens": NOT_LAID,
         "_runs: for side in (stack.tokens, theirs) if side": NOT_LAID,
         "_weights: for name in both if ours[name] != theirs[name]": ONE,
-        "measure: for row in tokens": NOT_LAID,
+        "_run: for row in tokens": NOT_LAID,
     },
 }
 
