@@ -13,7 +13,7 @@ ABREAST ?= -n auto --dist loadfile
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet '$(TORCH)')
-	$(BIN)/python -m pip install --quiet --editable '.[dev$(if $(TORCH),$(comma)trainers)]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev$(if $(TORCH),$(comma)trainers$(comma)onnxruntime)]'
 	$(BIN)/python -m compileall -q src  # as installing a wheel does; start-up then compiles nothing
 	touch $@
 
