@@ -37,7 +37,7 @@ spec: $(VENV)/.ready
 	$(BIN)/weighbridge schema --quantities > spec/quantities.md
 
 bench: $(VENV)/.ready
-	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %tensors.py,$(wildcard benchmarks/*.py)); do \
+	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %models.py %tensors.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$bench || exit 1; done
 
 clean:
