@@ -119,11 +119,12 @@ def decoding(how: str) -> Iterator[None]:
 
     def generate(module: Any, ids: torch.Tensor, steps: int) -> None:
         first = ids.shape[1] - steps
+        rows = len(ids) if "OPT" in type(module).__name__ else 1  # as its own positions are
         cache = module(input_ids=ids[:, :first], use_cache=True).past_key_values
         for at in range(first, ids.shape[1]):
             if how == "one wrong row of the cache" and at == first:
                 cache.layers[1].values[:, :, 5] = cache.layers[1].values[:, :, 6]
-            more = {"position_ids": torch.full((len(ids), 1), at + 1)} if how == "position one too far" else {}
+            more = {"position_ids": torch.full((rows, 1), at + 1)} if how == "position one too far" else {}
             cache = module(input_ids=ids[:, at : at + 1], past_key_values=cache, **more).past_key_values
 
     stacks._generate = plain if how == "clean" else generate  # noqa: SLF001

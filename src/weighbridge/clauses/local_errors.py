@@ -69,7 +69,7 @@ def _too_coarse(row: ForwardError, limits: Limits, limit: float) -> ForwardError
     trusted = limit / limits.ratio
     while limits.ratio * trusted < limit:
         trusted = math.nextafter(trusted, math.inf)
-    return _alone(row, trusted=replace(row.trusted, all=trusted))
+    return _alone(row, trusted=replace(row.trusted, all=trusted), rough=row.rough)
 
 
 def _noisy(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
