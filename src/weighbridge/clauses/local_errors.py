@@ -188,14 +188,20 @@ class Limits:
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:
     """Return the largest errors that a point may have: max(ratio × the trusted or rough run's, floor × u)."""
-    rough = row.rough if known(row.rough) else EXACT
+    rough = of_rough(row)
     tails = [
         max(limits.tail_ratio * or_nan(error), limits.tail_ratio * or_nan(least), limits.tail_floor_u * row.run.u)
         for error, least in ((row.trusted.token, rough.token), (row.trusted.channel, rough.channel))
     ]
-    of_rough = limits.rough_ratio * or_nan(rough.all)
-    whole = max(limits.ratio * or_nan(row.trusted.all), of_rough, limits.floor_u * row.run.u)
+    whole = max(
+        limits.ratio * or_nan(row.trusted.all), limits.rough_ratio * or_nan(rough.all), limits.floor_u * row.run.u
+    )
     return LocalError(all=whole, token=tails[0], channel=tails[1])
+
+
+def of_rough(row: ForwardError) -> LocalError:
+    """Return the error of a rough run, none at all where there was none."""
+    return row.rough if known(row.rough) else EXACT
 
 
 def detectable(row: ForwardError, limits: Limits) -> float:
