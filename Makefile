@@ -13,7 +13,7 @@ ABREAST ?= -n auto --dist loadfile
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(if $(TORCH),$(BIN)/python -m pip install --quiet '$(TORCH)')
-	$(BIN)/python -m pip install --quiet --editable '.[dev$(if $(TORCH),$(comma)trainers)]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev$(if $(TORCH),$(comma)trainers$(comma)onnxruntime)]'
 	$(BIN)/python -m compileall -q src  # as installing a wheel does; start-up then compiles nothing
 	touch $@
 
@@ -37,7 +37,7 @@ spec: $(VENV)/.ready
 	$(BIN)/weighbridge schema --quantities > spec/quantities.md
 
 bench: $(VENV)/.ready
-	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %tensors.py,$(wildcard benchmarks/*.py)); do \
+	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %models.py %tensors.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$bench || exit 1; done
 
 clean:

@@ -219,6 +219,7 @@ def test_every_field_of_a_stack_is_on_the_page_of_forward_subjects() -> None:
 def test_the_limits_of_forward_parity_are_those_on_the_page() -> None:
     given, text = read(Limits, {}), " ".join(page("forward-subject").split())
     assert f"{given.ratio} × that of a trusted run in the same dtype, or {given.floor_u} u" in text
+    assert f"{given.rough_ratio} × that of a rough run" in text
     assert f"over the worst token or channel {given.tail_ratio:g} × or {given.tail_floor_u:g} u" in text
 
 

@@ -75,6 +75,24 @@ def test_the_detectable_effect_adds_to_rounding_as_squares_do() -> None:
     assert math.hypot(detectable(ROW, Limits()), 1e-7) == pytest.approx(allowed(ROW, Limits()).all)
 
 
+def test_a_rough_run_widens_the_limit_and_one_that_is_no_number_does_not() -> None:
+    wide = replace(ROW, rough=error(all=2e-7, token=1e-6, channel=2e-6))
+    assert allowed(wide, Limits()) == error(all=1.5 * 2e-7, token=3e-6, channel=6e-6)
+    for odd in (None, math.nan, math.inf, -1.0):
+        assert allowed(replace(wide, rough=error(all=2e-7, token=1e-6, channel=odd)), Limits()) == allowed(
+            ROW, Limits()
+        )
+    far = {"candidate": error(all=2.9e-7)}
+    assert codes(judged(far)) == [("L0.ffn.down", "diverged")]
+    assert judged({**far, "rough": wide.rough}).outcome is Outcome.PASS
+
+
+def test_a_failure_tells_what_its_limit_was_made_of() -> None:
+    figures = judged({"candidate": error(all=0.5), "rough": error(all=2e-7)}).offences[0].figures
+    assert (figures["rough_ratio"], figures["rough_error"]) == (1.5, 2e-7)
+    assert figures["limit"] == pytest.approx(3e-7)
+
+
 def test_a_required_point_that_is_absent_counts_as_a_point_that_is_wrong() -> None:
     verdict = judged(required=("logits", "L0.ffn.down"))
     assert (codes(verdict), verdict.counted, verdict.of) == ([("logits", "missing-required")], 3, 4)
@@ -177,10 +195,11 @@ def test_limits_that_would_promise_nothing_are_refused(limits: Any) -> None:
 def test_every_bound_that_tightens_is_tried_just_beyond_it() -> None:
     bounds = [item for item in fields(Limits) if item.doc.tight and not isinstance(item.default, tuple)]
     assert [item.name for item in bounds if not (item.doc.must and item.doc.fault)] == []
-    assert len(bounds) == 10
+    assert len(bounds) == 11
 
 
 def test_the_defaults_are_the_published_ones_and_can_be_written_down() -> None:
     given = read(Limits, {})
     assert read(Limits, plain(given)) == given
-    assert (given.ratio, given.floor_u, given.tail_ratio, given.tail_floor_u) == (2.5, 1.25, 3.0, 8.0)
+    assert (given.ratio, given.rough_ratio, given.floor_u) == (2.5, 1.5, 1.25)
+    assert (given.tail_ratio, given.tail_floor_u) == (3.0, 8.0)

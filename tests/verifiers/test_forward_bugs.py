@@ -73,6 +73,24 @@ def test_another_kernel_of_the_same_model_passes(kernel: str, dtype: str) -> Non
     assert verdict.figures["budget_used"] < 0.8
 
 
+def large_biases(attention: Any, **changes: Any) -> Any:
+    """Return a stack whose keys have biases as large as some trained models have."""
+    module = gpt.seeded(gpt.TinyGPT(type("Changed", (attention,), changes)))
+    with torch.no_grad():
+        for layer in module.layers:
+            layer.attn.k.bias.mul_(40)
+    return module
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_kernel_that_rounds_scores_passes_against_one_that_does_not(dtype: str) -> None:
+    reference = shown(gpt.forward(large_biases(gpt.FusedAttention)))
+    found = measured(reference, shown(gpt.forward(large_biases(gpt.Attention), dtype)))
+    assert judge({"points": found}, Limits()).outcome is Outcome.PASS
+    found = measured(reference, shown(gpt.forward(large_biases(gpt.FusedAttention, attend=unscaled), dtype)))
+    assert judge({"points": found}, Limits()).figures["first"] == "L0.attn.ctx"
+
+
 # --- Bugs -------------------------------------------------------------------------------------------------------------
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from weighbridge.clauses.faults import in_rows, without_all_of_a_glob
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, with_rows
-from weighbridge.clauses.local_errors import Limits, among
+from weighbridge.clauses.local_errors import NONE, Limits, among
 from weighbridge.model import Outcome
-from weighbridge.quantities.forward import ForwardError, LocalError
+from weighbridge.quantities.forward import ForwardError
 
 CODES = {
     **dict.fromkeys(
@@ -26,7 +26,6 @@ CODES = {
         Outcome.BLOCKED,
     ),
 }  # fmt: skip
-NONE = LocalError(all=None, token=None, channel=None)
 NO_SIGNAL: dict[str, Any] = {"truth_norm": 0.0, "candidate": NONE, "trusted": NONE}
 Change = Callable[[ForwardError, Limits], ForwardError | None]
 

@@ -1,7 +1,7 @@
 """Local errors: how large they may be at a capture point, how much of that one uses, and how each limit is broken.
 
-A limit is a multiple of what a trusted run in the same dtype makes at the point, with a floor in units of the dtype's
-roundoff; never an absolute tolerance.
+A limit is a multiple of what a trusted run in the same dtype makes at the point, or a run by the roughest kernels that
+are right, with a floor in units of the dtype's roundoff; never an absolute tolerance.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from weighbridge.clauses.kind import Evidence, rows_of, with_rows
 from weighbridge.limits import Doc
 from weighbridge.quantities.forward import ForwardError, LocalError
 
+NONE = LocalError(all=None, token=None, channel=None)
+EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
 POINT = r"[A-Za-z*?][A-Za-z0-9_.*?]*"
 
 
@@ -30,7 +32,8 @@ def among(name: str, globs: Sequence[str]) -> bool:
 
 def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
     """Return a row with another error that is its own: made from no other point, and of no other state."""
-    return replace(row, made_from=(), candidate_end_to_end=0.0, **changes) if row.truth_norm else None
+    own = {"made_from": (), "candidate_end_to_end": 0.0, "rough": NONE, **changes}
+    return replace(row, **own) if row.truth_norm else None
 
 
 def _beyond_ratio(of: str) -> Callable[[ForwardError, Limits, float], ForwardError | None]:
@@ -55,12 +58,18 @@ def _beyond_floor(of: str) -> Callable[[ForwardError, Limits, float], ForwardErr
     return change
 
 
+def _beyond_rough(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
+    """Leave a rough run an error of one, far above the trusted run's and the floor."""
+    rough = LocalError(all=1.0, token=1.0, channel=1.0)
+    return _alone(row, trusted=EXACT, rough=rough, candidate=replace(row.candidate, all=ratio))
+
+
 def _too_coarse(row: ForwardError, limits: Limits, limit: float) -> ForwardError | None:
     """Make the trusted run so poor that the limit at this point is the one given."""
     trusted = limit / limits.ratio
     while limits.ratio * trusted < limit:
         trusted = math.nextafter(trusted, math.inf)
-    return _alone(row, trusted=replace(row.trusted, all=trusted))
+    return _alone(row, trusted=replace(row.trusted, all=trusted), rough=row.rough)
 
 
 def _noisy(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
@@ -120,13 +129,18 @@ class Limits:
     ratio: Annotated[
         float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", _beyond_ratio("all")))
     ] = 2.5
+    rough_ratio: Annotated[
+        float,
+        _bound("times the error of the roughest kernels that are right, where that is more", 1, 10,
+               ("beyond", _beyond_rough)),
+    ] = 1.5  # fmt: skip
     floor_u: Annotated[
         float,
         _bound("the least limit, in units of the dtype's roundoff", 0, 10, ("beyond", _beyond_floor("all")), unit="u"),
     ] = 1.25
     tail_ratio: Annotated[
         float,
-        _bound("times the trusted run's error over its worst token or channel", 1, 10,
+        _bound("times the trusted or rough run's error over its worst token or channel", 1, 10,
                ("token", _beyond_ratio("token")), ("channel", _beyond_ratio("channel"))),
     ] = 3.0  # fmt: skip
     tail_floor_u: Annotated[
@@ -173,13 +187,21 @@ class Limits:
 
 
 def allowed(row: ForwardError, limits: Limits) -> LocalError:
-    """Return the largest errors that a point may have: max(ratio × the trusted run's, floor × u)."""
+    """Return the largest errors that a point may have: max(ratio × the trusted or rough run's, floor × u)."""
+    rough = of_rough(row)
     tails = [
-        max(limits.tail_ratio * or_nan(error), limits.tail_floor_u * row.run.u)
-        for error in (row.trusted.token, row.trusted.channel)
+        max(limits.tail_ratio * or_nan(error), limits.tail_ratio * or_nan(least), limits.tail_floor_u * row.run.u)
+        for error, least in ((row.trusted.token, rough.token), (row.trusted.channel, rough.channel))
     ]
-    whole = max(limits.ratio * or_nan(row.trusted.all), limits.floor_u * row.run.u)
+    whole = max(
+        limits.ratio * or_nan(row.trusted.all), limits.rough_ratio * or_nan(rough.all), limits.floor_u * row.run.u
+    )
     return LocalError(all=whole, token=tails[0], channel=tails[1])
+
+
+def of_rough(row: ForwardError) -> LocalError:
+    """Return the error of a rough run, none at all where there was none."""
+    return row.rough if known(row.rough) else EXACT
 
 
 def detectable(row: ForwardError, limits: Limits) -> float:

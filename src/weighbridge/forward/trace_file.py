@@ -10,7 +10,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
@@ -108,6 +108,10 @@ class Trace:
     def cut(self, first: int) -> Trace:
         """Return the first sequences alone."""
         return replace(self, facts=replace(self.facts, tokens=self.facts.tokens[:first]))
+
+    def only(self, points: Collection[str]) -> Trace:
+        """Return it without the points that are not among these."""
+        return replace(self, tensors={name: one for name, one in self.tensors.items() if name in points})
 
     def shape(self, point: str) -> tuple[int, ...] | None:
         """Return the shape of a point's values, None where it was not captured."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from weighbridge.clauses.forward_trials import CODES, FALSIFIERS
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
-from weighbridge.clauses.local_errors import Limits, allowed, among, detectable, known, or_nan, share_of
+from weighbridge.clauses.local_errors import Limits, allowed, among, detectable, known, of_rough, or_nan, share_of
 from weighbridge.limits import plain
 from weighbridge.model import Fields, Offence, SubjectKind, Verdict
 from weighbridge.quantities.forward import ForwardError
@@ -261,11 +261,13 @@ def _offence(row: ForwardError, code: str, limits: Limits) -> Offence:
         share, over = share_of(row, limits)
         over = "all" if code == "too-coarse" else over
         limit = getattr(allowed(row, limits), over)
-        ratio, floor = (limits.ratio, limits.floor_u) if over == "all" else (limits.tail_ratio, limits.tail_floor_u)
+        whole = (limits.ratio, limits.rough_ratio, limits.floor_u)
+        ratio, rough_ratio, floor = whole if over == "all" else (limits.tail_ratio,) * 2 + (limits.tail_floor_u,)
         where = {"token": f" over {row.worst_token}", "channel": f" over channel {row.worst_channel}"}
         figures |= {
             "limit": limit, "error": getattr(row.candidate, over), "over": over, "ratio": ratio, "floor_u": floor,
-            "trusted_error": getattr(row.trusted, over), "detectable": detectable(row, limits), "budget_used": share,
+            "trusted_error": getattr(row.trusted, over), "rough_error": getattr(of_rough(row), over),
+            "rough_ratio": rough_ratio, "detectable": detectable(row, limits), "budget_used": share,
             "where": where.get(over, ""), "relation": _relation(row, limits),
         }  # fmt: skip
     return Offence(place=row.point, code=code, figures=figures)

@@ -121,6 +121,11 @@ class ForwardError:
             typical=NOT_TRIED),
     ]  # fmt: skip
     trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
+    rough: Annotated[
+        LocalError,
+        Doc("the error of a run by the roughest kernels that are right; null where no point asked for it",
+            typical=NOT_TRIED),
+    ]  # fmt: skip
     worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]
     worst_channel: Annotated[int, Doc("the candidate's worst channel", typical=0)]
     candidate_end_to_end: Annotated[

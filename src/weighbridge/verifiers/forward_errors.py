@@ -2,7 +2,8 @@
 how far a trusted run in the candidate's own dtype does. It knows no limit.
 
 The truth at a point is what the reference, widened to float64, makes of the values captured before it (local test). The
-trusted run is the reference in the candidate's dtype. Both start from weights rounded to that dtype.
+trusted run is the reference in the candidate's dtype, and so is a rough run, by the roughest kernels that are right; it
+takes time, and is made where the candidate is worse than the trusted run. All start from weights rounded to that dtype.
 """  # noqa: D205 -- the quantity's definition needs its two lines
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.forward.stacks import Torch
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weighbridge.forward.local_test import Distance
+    from weighbridge.forward.constants import Constants
+    from weighbridge.forward.local_test import Distance, Step, Steps
+    from weighbridge.forward.widened import Audit
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
+TAIL = 6  # u: a worst token or channel of less asks for no rough run
 NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
@@ -41,26 +45,80 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return pair
-    trusted_stack, trusted, found, noise = pair
-    from weighbridge.forward.local_test import NOTHING, end_to_end, local_test
+    stack, trusted, found, noise = pair
+    from weighbridge.forward.local_test import end_to_end
+
+    passes = _passes(reference, stack, trusted, found)
+    whole = end_to_end(stack, found.facts.tokens[:1], {"candidate": found, "trusted": trusted})
+    run = _run(trusted, found, passes, repeated=noise is not None)
+    # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
+    casts = {*passes.ours} ^ {*trusted.facts.order}
+    points = dict.fromkeys((*passes.ours, *found.facts.order))
+    both = (name for name in points if name not in casts or (name in found.tensors) is (name in passes.ours))
+    rows = []
+    for at, point in enumerate(both):
+        row = replace(
+            _row(point, trusted, found, passes, run),
+            order=at,
+            candidate_end_to_end=whole["candidate"].get(point),
+            trusted_end_to_end=whole["trusted"].get(point),
+            noise=(noise or {}).get(point),
+        )
+        rows.append(row)
+    return Measurement(
+        quantity="forward_errors",
+        value=Rows("point", tuple(rows)),
+        by="weighbridge.forward_errors/3",
+        at="forward pass, step by step",
+        unit="relative L2",
+        examined=len(rows),
+        total=len(rows),
+    )
+
+
+class Passes(NamedTuple):
+    """The local tests: of the trusted run, of the candidate, of it with odd values as made, and of a rough run."""
+
+    ours: Steps
+    theirs: Steps
+    otherwise: Steps
+    rough: Steps
+    audit: Audit
+    constants: Constants
+
+
+def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace) -> Passes:
+    from weighbridge.forward.local_test import local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
-    # The trusted run starts each step from the points that the candidate holds too: equal steps, equal roundings.
-    shared = replace(trusted, tensors={name: one for name, one in trusted.tensors.items() if name in found.tensors})
-    ours, audit, constants = local_test(trusted_stack, tokens, shared)
+    # Our runs start each step from the points that the candidate holds too: equal steps, equal roundings.
+    ours, audit, constants = local_test(stack, tokens, trusted.only(found.tensors))
 
     def suspicious(point: str, error: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u)
 
-    theirs, _, _ = local_test(trusted_stack, tokens, found, suspicious)
+    theirs, _, _ = local_test(stack, tokens, found, suspicious)
     odd = {point for point, step in theirs.items() if suspicious(point, step.distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
-    otherwise = local_test(trusted_stack, tokens, found, as_made=doubtful)[0] if doubtful else {}
-    whole = end_to_end(trusted_stack, tokens[:1], {"candidate": found, "trusted": trusted})
-    run = ForwardRun(
+    otherwise = local_test(stack, tokens, found, as_made=doubtful)[0] if doubtful else {}
+    rough: Steps = {}
+    if any(_worse(step.distance, ours[point].distance, u) for point, step in theirs.items()):
+        rough = local_test(stack, tokens, reference.rough(tokens, found.facts.dtype).only(found.tensors))[0]
+    return Passes(ours, theirs, otherwise, rough, audit, constants)
+
+
+def _worse(theirs: Distance, ours: Distance, u: float) -> bool:
+    """Return whether an error is so much more than the trusted run's that rougher kernels must tell what is right."""
+    pairs = ((theirs.all, ours.all, 1), (theirs.token, ours.token, TAIL), (theirs.channel, ours.channel, TAIL))
+    return any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
+
+
+def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
+    tokens, audit, constants = found.facts.tokens, passes.audit, passes.constants
+    return ForwardRun(
         dtype=found.facts.dtype,
-        u=u,
+        u=ROUNDOFF[found.facts.dtype],
         stack=found.facts.stack,
         device=found.facts.device.observed or found.facts.device.requested,
         weights=_weights(trusted.facts.weights, found.facts.weights),
@@ -75,54 +133,43 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         rebuilt_constants=constants.rebuilt,
         rounded_constants=constants.rounded,
         first_rounded_constant=constants.first_rounded,
-        repeated=noise is not None,
+        repeated=repeated,
         outcome=_outcome(trusted, found),
     )
-    rows = []
-    # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
-    casts = {*ours} ^ {*trusted.facts.order}
-    both = (
-        name for name in (*ours, *found.facts.order) if name not in casts or (name in found.tensors) is (name in ours)
-    )
-    for at, point in enumerate(dict.fromkeys(both)):
-        mine, other = ours.get(point), theirs.get(point)
-        error = other.distance if other is not None else NOTHING
-        captured = point in found.tensors
-        rows.append(
-            ForwardError(
-                point=point,
-                order=at,
-                run=run,
-                reference_shape=mine.shape if mine is not None else None,
-                candidate_shape=found.shape(point),
-                made_from=other.made_from if other is not None else (),
-                held_as=found.held_as(point) if captured else "",
-                trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
-                elements=error.elements,
-                truth_norm=error.truth_norm if captured else None,
-                candidate_error=error.absolute if captured else None,
-                candidate=_local(error),
-                candidate_otherwise=_local(otherwise[point].distance) if point in otherwise else NOT_CAPTURED,
-                trusted=_local(mine.distance) if mine is not None else NOT_CAPTURED,
-                worst_token=error.worst_token,
-                worst_channel=error.worst_channel,
-                candidate_end_to_end=whole["candidate"].get(point),
-                trusted_end_to_end=whole["trusted"].get(point),
-                equal_share=_equal_share(trusted, found, point),
-                noise=(noise or {}).get(point),
-                relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
-                nonfinite_candidate=error.nonfinite,
-                nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
-            )
-        )
-    return Measurement(
-        quantity="forward_errors",
-        value=Rows("point", tuple(rows)),
-        by="weighbridge.forward_errors/2",
-        at="forward pass, step by step",
-        unit="relative L2",
-        examined=len(rows),
-        total=len(rows),
+
+
+def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
+    """Return what the local tests found at a point."""
+    from weighbridge.forward.local_test import NOTHING
+
+    mine, other = passes.ours.get(point), passes.theirs.get(point)
+    error = other.distance if other is not None else NOTHING
+    captured = point in found.tensors
+    return ForwardError(
+        point=point,
+        order=0,
+        run=run,
+        reference_shape=mine.shape if mine is not None else None,
+        candidate_shape=found.shape(point),
+        made_from=other.made_from if other is not None else (),
+        held_as=found.held_as(point) if captured else "",
+        trusted_held_as=trusted.held_as(point) if point in trusted.tensors else "",
+        elements=error.elements,
+        truth_norm=error.truth_norm if captured else None,
+        candidate_error=error.absolute if captured else None,
+        candidate=_local(other),
+        candidate_otherwise=_local(passes.otherwise.get(point)),
+        trusted=_local(mine),
+        rough=_local(passes.rough.get(point)),
+        worst_token=error.worst_token,
+        worst_channel=error.worst_channel,
+        candidate_end_to_end=None,
+        trusted_end_to_end=None,
+        equal_share=_equal_share(trusted, found, point),
+        noise=None,
+        relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
+        nonfinite_candidate=error.nonfinite,
+        nonfinite_reference=mine.distance.nonfinite + mine.distance.truth_nonfinite if mine else 0,
     )
 
 
@@ -166,8 +213,10 @@ def _weights(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Weights:
     )
 
 
-def _local(error: Distance) -> LocalError:
-    return LocalError(all=error.all, token=error.token, channel=error.channel)
+def _local(step: Step | None) -> LocalError:
+    if step is None:
+        return NOT_CAPTURED
+    return LocalError(all=step.distance.all, token=step.distance.token, channel=step.distance.channel)
 
 
 def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from weighbridge.errors import SubjectError
 from weighbridge.forward.between_traces import apart
+from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
 from weighbridge.model import Origin, Unmeasured
@@ -122,6 +123,12 @@ class ModelView:
         """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them."""
         trace = self.trace or self._captured(tokens, dtype, points, "first")
         return replace(trace if self.first is None else trace.cut(self.first), damage=self.damage)
+
+    def rough(self, tokens: Tokens, dtype: str) -> Trace:
+        """Return the trace of a run in a dtype by the roughest kernels that are right."""
+        with rough():
+            trace = self._captured(tokens, dtype, None, "rough")
+        return trace if self.first is None else trace.cut(self.first)
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
         """Return by point how far a second run lies from the first, relative L2; None where it ran once.
