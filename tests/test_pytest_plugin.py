@@ -54,6 +54,7 @@ def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
     assert "1 failed" in out
 
 
+@pytest.mark.slow
 def test_an_advisory_gate_that_fails_is_expected_to_and_one_that_broke_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "contracts").mkdir()
     advisory = tmp_path / "contracts" / "x.yaml"
@@ -69,6 +70,7 @@ def test_an_advisory_gate_that_fails_is_expected_to_and_one_that_broke_is_an_err
     assert "contracts/x.yaml::GATE-IMPORT-001 ERROR" in out
 
 
+@pytest.mark.slow
 def test_a_gate_that_a_worker_of_xdist_tries_ends_alike(tmp_path: Path) -> None:
     code, out = run(tmp_path, "-n", "1", subject("source", SOURCE))
     assert code == 1

@@ -265,6 +265,7 @@ MANY = 1 << 16
 LIST_OF_MANY = b"](" + b"N" * MANY + b"eq\0"
 
 
+@pytest.mark.slow
 def test_a_long_list_that_is_referred_to_many_times_costs_little(tmp_path: Path) -> None:
     data = b"\x80\x02]" + LIST_OF_MANY + b"0](" + b"h\0" * MANY + b"e."
     message = refusal(tmp_path / "x", archive({"archive/data.pkl": data}))

@@ -60,6 +60,7 @@ def test_trials_of_a_long_table_neither_write_ranges_out_nor_search_all_places_f
     assert len(written) < 100
 
 
+@pytest.mark.slow
 def test_limits_that_cannot_be_held_are_told() -> None:
     def told(**given: Any) -> list[str]:
         return list(KIND.check(read(KIND.limits, given), None))

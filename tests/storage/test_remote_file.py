@@ -283,6 +283,7 @@ def test_a_view_elsewhere_travels_by_its_url_and_only_as_the_same_file(site: Sit
     assert "opensesame" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_in_a_gguf_elsewhere_is_read_where_it_lies(site: Site, tmp_path: Path) -> None:
     written(tmp_path / "a.gguf", "gguf")
     site.files["/m/a.gguf"] = (tmp_path / "a.gguf").read_bytes()

@@ -64,6 +64,7 @@ KERNELS: Mapping[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_another_kernel_of_the_same_model_passes(kernel: str, dtype: str) -> None:
@@ -82,6 +83,7 @@ def large_biases(attention: Any, **changes: Any) -> Any:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_kernel_that_rounds_scores_passes_against_one_that_does_not(dtype: str) -> None:
     reference = shown(gpt.forward(large_biases(gpt.FusedAttention)))
@@ -183,6 +185,7 @@ BUGS: Mapping[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) -> None:
@@ -192,6 +195,7 @@ def test_a_bug_fails_at_the_first_point_that_it_touches(bug: str, dtype: str) ->
     assert verdict.figures["first"] == verdict.offences[0].place == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_capture_of_another_state_is_told_from_a_bug(dtype: str) -> None:
     verdict = weighed(gpt.seeded(gpt.TinyGPT(PRE_BIAS)), dtype)
@@ -200,6 +204,7 @@ def test_a_capture_of_another_state_is_told_from_a_bug(dtype: str) -> None:
     assert "bias (-layers.0.attn.q.bias)" in str(verdict.offences[0].figures["relation"])
 
 
+@pytest.mark.slow
 def test_what_is_rounded_at_every_step_is_a_bug_and_no_capture_of_another_state() -> None:
     model = gpt.seeded(gpt.TinyGPT())
     for part in model.modules():
@@ -214,6 +219,7 @@ def rotated_to_pairs(rotary: Any, x: Any) -> Any:
     return torch.stack(gpt.Rotary.forward(rotary, x).chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
+@pytest.mark.slow
 def test_another_layout_that_attention_undoes_is_told_in_float32() -> None:
     change = instead("forward", rotated_to_pairs, "attn.rotary")
     verdict = weighed(damaged(change))
@@ -223,6 +229,7 @@ def test_another_layout_that_attention_undoes_is_told_in_float32() -> None:
     assert weighed(damaged(change), "bfloat16").outcome is Outcome.FAIL
 
 
+@pytest.mark.slow
 def test_a_bug_under_bfloat16s_rounding_is_seen_in_float32() -> None:
     def small(layer: Any) -> None:
         layer.down.weight.mul_(1.001)
@@ -240,6 +247,7 @@ def test_a_numpy_stack_passes_and_its_forgotten_bias_fails() -> None:
 # --- Passes that should not be passes ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_declared_bfloat16_and_computed_in_float32_is_no_pass() -> None:
     module = gpt.seeded(gpt.TinyGPT())
     with torch.no_grad():
@@ -262,6 +270,7 @@ def in_memory(stack: Any) -> Callable[[Any], Any]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_weight_that_was_int8_is_named(dtype: str) -> None:
     def quantize(layer: Any) -> None:
@@ -273,6 +282,7 @@ def test_one_weight_that_was_int8_is_named(dtype: str) -> None:
     assert verdict.offences[0].place == "layers.1.up.weight"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_token_that_is_wrong_in_one_mlp_is_named_with_its_place(dtype: str) -> None:
     def last_token(self: Any, x: Any) -> Any:
@@ -285,6 +295,7 @@ def test_one_token_that_is_wrong_in_one_mlp_is_named_with_its_place(dtype: str) 
     assert verdict.offences[0].figures["where"] == " over sequence 2, token 23"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_candidate_that_differs_from_run_to_run_is_no_pass(dtype: str) -> None:
     def noisy(self: Any, x: Any) -> Any:
@@ -297,6 +308,7 @@ def test_a_candidate_that_differs_from_run_to_run_is_no_pass(dtype: str) -> None
     assert verdict.offences[0].place == "L1.ffn.down"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rope_frequencies_that_are_a_thousandth_too_small_fail(dtype: str) -> None:
     tokens = [[(7 * n + 3 * n * n + row) % gpt.VOCAB for n in range(128)] for row in range(2)]
@@ -308,6 +320,7 @@ def test_rope_frequencies_that_are_a_thousandth_too_small_fail(dtype: str) -> No
     assert (verdict.code, verdict.figures["first"]) == ("diverged", "L1.attn.q.rope")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_constants_that_both_sides_have_rounded_are_no_truth(dtype: str) -> None:
     rounded = gpt.seeded(gpt.TinyGPT().to(getattr(torch, dtype)).float())
