@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.evidence.drafts import NOON, gate
+from tests.evidence.drafts import NOON
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.statement import moment, utc
@@ -28,7 +28,6 @@ from weighbridge.ledger.fold import (
     advance,
     fold,
     lowest,
-    stale,
 )
 from weighbridge.model import Outcome, Status, Trial, TrialResult
 
@@ -209,17 +208,6 @@ def test_two_heads_count_as_the_lower() -> None:
 
 def test_a_gate_shows_the_lowest_of_its_instances() -> None:
     assert lowest([ACTIVE, DRAFT, DISCHARGED]) is DRAFT
-
-
-def test_staleness_is_computed_from_age_and_contract() -> None:
-    standing = Standing(status=ACTIVE, contract_digest=CONTRACT, evidence_at=NOON)
-    assert stale(standing, gate(), CONTRACT, LATER) == ()
-    assert stale(standing, gate(), "d" * 64, LATER) == ("the contract has changed since",)
-    aged = gate(max_age_days=1.0)
-    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=1)) == ()
-    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=3)) == ("3.0 days old, at most 1",)
-    assert stale(standing, None, CONTRACT, LATER) == ("the contract no longer has this gate",)
-    assert stale(Standing(status=DRAFT), aged, "d" * 64, LATER) == ()
 
 
 @pytest.mark.parametrize("text", ["2026-04-26", "2026-04-26T12:00:00.000000Z", "2026-04-26T12:00:00.000+02:00", "x"])

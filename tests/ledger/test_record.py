@@ -14,8 +14,9 @@ from weighbridge.evidence.bundle import seal
 from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
+from weighbridge.ledger.causes import is_live
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
-from weighbridge.ledger.record import discharge, is_live, propose, reconcile, retire
+from weighbridge.ledger.record import discharge, propose, reconcile, retire
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Origin, Status, Unmeasured
 
@@ -151,8 +152,13 @@ def test_retiring_takes_a_reason_and_a_cause_and_is_final(tmp_path: Path, ledger
         with pytest.raises(LedgerError) as caught:
             retire(ledger, PLACE, reason=reason, cause=cause, now=NOW)
         assert caught.value.code == code
-    entry = retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW)
-    assert retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW) == entry
+    bad = sealed(tmp_path, bad=True)
+    for cause, code in (("GATE-IMPORT-009", "no-cause"), (PLACE.gate, "no-cause"), ("b" * 64, "no-bundle")):
+        with pytest.raises(LedgerError) as caught:
+            retire(ledger, PLACE, reason=REASON, cause=cause, now=NOW)
+        assert caught.value.code == code
+    entry = retire(ledger, PLACE, reason=REASON, cause=bad.id, now=NOW)
+    assert retire(ledger, PLACE, reason=REASON, cause=bad.id, now=NOW) == entry
     (move,) = recorded(ledger, sealed(tmp_path, hours=9))
     assert (move.code, status(ledger)) == ("retired", RETIRED)
 

@@ -20,9 +20,10 @@ from weighbridge.canonical import dumps, loads, sha256
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.statement import utc
+from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import ACTIVE, DRAFT, REGRESSED, Entry, Place, Step, fold
 from weighbridge.ledger.record import reconcile
-from weighbridge.ledger.store import Ledger, check, segment
+from weighbridge.ledger.store import Ledger, segment
 
 ROOT = Path(__file__).parents[2]
 
@@ -311,7 +312,7 @@ def test_two_branches_that_both_appended_merge_without_conflict_and_show_as_dive
     ledger = ledger_of(repository)
     standing = fold(ledger.read(PLACE))
     assert (standing.status, standing.diverged) == (REGRESSED, True)
-    assert check(ledger, repository, "main") == ()
+    assert check(ledger, NOW, "main") == ()
     for path in (repository / "evidence" / "bundles").iterdir():
         assert unseal(path).id.startswith(path.name[-12:])
 
@@ -333,7 +334,7 @@ def test_a_pass_on_one_branch_and_a_fail_on_the_other_count_as_the_fail(reposito
     assert (joined.step, joined.after, joined.parents) == (Step.RECONCILE, REGRESSED, standing.heads)
     recorded(ledger, sealed(repository / "evidence", hours=9))
     assert fold(ledger.read(PLACE)).status is ACTIVE
-    assert check(ledger, repository, "main") == ()
+    assert check(ledger, NOW, "main") == ()
 
 
 def test_the_same_entry_on_both_branches_is_one_entry(repository: Path) -> None:
@@ -345,18 +346,18 @@ def test_the_same_entry_on_both_branches_is_one_entry(repository: Path) -> None:
 
 def test_additions_alone_are_accepted(repository: Path) -> None:
     branch_with(repository, "left", bad=True, hours=3)
-    assert check(ledger_of(repository), repository, "main") == ()
+    assert check(ledger_of(repository), NOW, "main") == ()
 
 
 def test_the_newest_entry_taken_away_is_seen_against_an_older_commit(repository: Path) -> None:
     newest = max(ledger_of(repository).folder(PLACE).iterdir())
     newest.unlink()
-    (problem,) = check(ledger_of(repository), repository, "main")
+    (problem,) = check(ledger_of(repository), NOW, "main")
     assert problem.code == "not-added"
     assert problem.what == "was deleted since main: evidence is only ever added"
     assert problem.where == newest.relative_to(repository).as_posix()
     commit(repository, "gone")
-    (problem,) = check(ledger_of(repository), repository, "main~1")
+    (problem,) = check(ledger_of(repository), NOW, "main~1")
     assert problem.what == "was deleted since main~1: evidence is only ever added"
 
 
@@ -364,8 +365,9 @@ def test_a_changed_or_renamed_file_of_a_bundle_is_seen(repository: Path) -> None
     (bundle,) = (repository / "evidence" / "bundles").iterdir()
     (bundle / "verdicts.json").write_bytes(b"{}")
     git(repository, "mv", str(bundle / "canaries.json"), str(bundle / "canary.json"))
-    problems = check(ledger_of(repository), repository, "main")
-    found = {problem.where.rpartition("/")[2]: problem.what for problem in problems}
+    *added, entry = check(ledger_of(repository), NOW, "main")
+    assert entry.what == f"bundle {bundle.name[-12:]} is not whole: canary.json is not in the manifest"
+    found = {problem.where.rpartition("/")[2]: problem.what for problem in added}
     assert found == {
         "verdicts.json": "was changed since main: evidence is only ever added",
         "canaries.json": "was deleted since main: evidence is only ever added",
@@ -380,10 +382,10 @@ def test_a_landed_amendment_is_frozen_and_a_draft_is_not(repository: Path) -> No
     commit(repository, "land")
     for path in (repository / "spec" / "amendments").iterdir():
         path.write_text("y")
-    problems = check(ledger_of(repository), repository, "main")
+    problems = check(ledger_of(repository), NOW, "main")
     assert [problem.where for problem in problems] == ["spec/amendments/0018-cuda.md"]
 
 
 def test_a_base_that_git_does_not_know_is_a_usage_error(repository: Path) -> None:
     with pytest.raises(UsageError, match="base git does not know it: git merge-base nowhere"):
-        check(ledger_of(repository), repository, "nowhere")
+        check(ledger_of(repository), NOW, "nowhere")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.cli.status import LEDGER
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
+from weighbridge.ledger.causes import recorded_contracts
+from weighbridge.ledger.store import Ledger
 
 
 @click.command(
@@ -19,9 +23,12 @@ from weighbridge.exit_code import ExitCode
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
 @click.argument("contracts", nargs=-1)
+@LEDGER
 @as_json
-def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
+def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     """Check CONTRACTS for mistakes, and report each with its line and column.
+
+    One with the id and version of a contract in the ledger must have its content.
 
     CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml, else the contracts that ship with the tool.
 
@@ -35,7 +42,8 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
             loaded.append(load_contract(name))
         except ContractError as error:
             problems += error.problems
-    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), {})]
+    known = recorded_contracts(Ledger(folder))
+    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), known)]
     warnings = [warning for one in loaded for warning in one.warnings]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
