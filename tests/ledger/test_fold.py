@@ -200,6 +200,26 @@ def test_a_chain_folds_to_its_newest_entry_in_any_order() -> None:
         assert (standing.failed_at, standing.evidence_at) == (NOON, LATER)
 
 
+def test_order_comes_from_parents_and_not_from_clocks() -> None:
+    early = utc(NOON - timedelta(days=900))
+    chain = {"z": entry(DRAFT), "a": entry(ACTIVE, "z", outcome=Outcome.PASS, at=early, seq=2, recorded_at=early)}
+    assert (fold(chain).status, fold(chain).heads) == (ACTIVE, ("a",))
+
+
+def test_joining_heads_keeps_the_age_of_the_evidence_and_the_last_fail() -> None:
+    forked = {
+        "a": entry(DRAFT),
+        "b": entry(REGRESSED, "a", outcome=Outcome.FAIL, at=utc(LATER), seq=2),
+        "c": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(NOON), seq=2, cause="p" * 64),
+        "d": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(LATER), seq=2),
+    }
+    joined = entry(ACTIVE, "c", "d", step=Step.RECONCILE, seq=3, cause="c+d")
+    kept = fold({key: one for key, one in forked.items() if key != "b"} | {"e": joined})
+    assert (kept.evidence_at, kept.bundle, kept.failed_at) == (NOON, "p" * 64, None)
+    worse = fold(forked | {"e": dataclasses.replace(joined, parents=("b", "c", "d"), after=REGRESSED)})
+    assert (worse.status, worse.failed_at, worse.heads) == (REGRESSED, LATER, ("e",))
+
+
 def test_two_heads_count_as_the_lower() -> None:
     forked = {"a": entry(DRAFT), "b": entry(REGRESSED, "a", seq=2), "c": entry(ACTIVE, "a", seq=2)}
     standing = fold(forked)

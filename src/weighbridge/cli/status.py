@@ -11,12 +11,13 @@ import click
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, contracts_here, load_contract
 from weighbridge.errors import UsageError
+from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.causes import causes_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
-from weighbridge.ledger.store import Ledger
+from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
 from weighbridge.printable import printable
@@ -71,11 +72,9 @@ def _table(gates: Sequence[Gate]) -> Iterator[str]:
         return
     wide = [max(len(printable(getattr(gate, name))) for gate in gates) for name in ("contract", "gate")]
     for gate in gates:
-        named = [
-            f"{one.place.instance}: {_word(one.status)}" for one in gate.instances if one.place.instance != DEFAULT
-        ]
+        others = [one for one in gate.instances if one.place.instance != DEFAULT]
         remarks = (
-            ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in named),
+            ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
             *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
@@ -159,11 +158,12 @@ def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
 
 
 def _entry(entry: Entry, refuted: str) -> Iterator[str]:
-    outcome = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
-    yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){outcome}"
-    cause = f"contract {entry.cause[:12]}" if entry.cause == entry.contract_digest else f"by {entry.cause[:40]}"
-    held = "" if refuted else "; judged again: the same"
-    yield f"     {cause}, recorded {entry.recorded_at}{held if entry.outcome else ''}"
+    of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
+    kinds = {Step.DECLARE: "contract ", Step.MOVE: "bundle ", Step.RENEW: "bundle ", Step.DISCHARGE: "amendment "}
+    cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
+    again = "; judged again: the same" if entry.outcome and not refuted else ""
+    yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
+    yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
     if entry.reason:
         yield f"     reason: {entry.reason}"
     if refuted:
