@@ -204,6 +204,9 @@ def test_a_bundle_of_other_kind_versions_is_neither_whole_nor_broken(
     ended = cli("ledger", "check")
     assert (ended.code, ended.lines[0].split()[1]) == (3, "other-version")
     assert "STALE: kind changed: judged by byte-identity/" in cli("status").lines[0]
+    monkeypatch.setattr("weighbridge.judging.KINDS", newer)
+    verify()
+    assert "STALE" not in cli("status").out
 
 
 def test_names_from_an_entry_print_no_lines_of_their_own(cli: Cli, workplace: Path, verify: Verify) -> None:

@@ -121,8 +121,9 @@ def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
     assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (Step.RENEW, ACTIVE)
     same = dataclasses.replace(PASSED, max_age_days=9.0, at=NOON)
     assert refusal(ACTIVE, same).code == "already-there"
-    before = Standing(status=ACTIVE, contract_digest="d" * 64, evidence_at=NOON)
-    assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+    for other in ({"contract_digest": "d" * 64}, {"contract_digest": CONTRACT, "kind_version": 7}):
+        before = Standing(status=ACTIVE, evidence_at=NOON, **other)
+        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
 
 
 def test_clocks_may_differ_by_five_minutes_and_no_more() -> None:

@@ -211,8 +211,8 @@ class Causes:
         if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
             what = f"says {entry.outcome} of {entry.evidence_at}; {name} came to {seen.outcome} of {utc(seen.at)}"
             raise LedgerError("unearned", what)
-        if entry.contract_digest != seen.contract_digest:
-            raise LedgerError("unearned", f"{name} was judged under another contract")
+        if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
+            raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
         at = moment(entry.recorded_at)
         step, after = advance(before, seen, now=at, contract_digest=entry.contract_digest)
         if (step, after) != (entry.step, entry.after):

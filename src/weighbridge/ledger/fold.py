@@ -63,7 +63,7 @@ class Entry:
     """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
 
     `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
-    there is none; `outcome` is what it came to there.
+    there is none; `outcome` is what it came to there, judged by the gate's kind in `kind_version`.
     """
 
     schema: str = SCHEMA
@@ -77,6 +77,7 @@ class Entry:
     contract_digest: str
     evidence_at: str = ""
     outcome: Outcome | None = None
+    kind_version: int = 0
     reason: str = ""
     recorded_at: str
 
@@ -95,6 +96,7 @@ class Standing:
     causes: frozenset[str] = frozenset()
     bundle: str = ""
     contract_digest: str = ""
+    kind_version: int = 0
     evidence_at: datetime | None = None
     failed_at: datetime | None = None
 
@@ -136,6 +138,7 @@ def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
             seq=entry.seq,
             bundle=entry.cause if entry.step in (Step.MOVE, Step.RENEW) else before.bundle,
             contract_digest=entry.contract_digest,
+            kind_version=entry.kind_version or before.kind_version,
             evidence_at=at,
             failed_at=max(filter(None, (before.failed_at, at))) if failed else before.failed_at,
         )
@@ -200,8 +203,9 @@ def advance(
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract, or where its age is limited.
-    other = evidence.contract_digest != standing.contract_digest
+    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract or kind, or where its age is limited.
+    shown = (evidence.contract_digest, evidence.kind_version)
+    other = shown != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
         status is ACTIVE

@@ -161,10 +161,9 @@ def stale(place: Place, standing: Standing, shown: Shown, contract: Contract | N
         yield "the contract no longer has this gate"
     else:
         yield from _changed(old, new, shown.contract, contract)
-    judged = shown.evidence[place].kind_version
     here = KINDS[old.kind].version if old.kind in KINDS else None
-    if judged != here:
-        yield f"kind changed: judged by {old.kind}/{judged}, here it is {here or 'not known'}"
+    if standing.kind_version != here:
+        yield f"kind changed: judged by {old.kind}/{standing.kind_version}, here it is {here or 'not known'}"
     limit = (new or old).max_age_days
     days = (now - standing.evidence_at).total_seconds() / DAY_S if standing.evidence_at else 0.0
     if limit is not None and days > limit:

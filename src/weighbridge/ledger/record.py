@@ -66,8 +66,9 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
             if not moves[-1].moved:
                 return declared
             step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-            evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
-            return [*declared, _next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence)]
+            about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
+            told = {"outcome": seen.outcome, "kind_version": seen.kind_version}
+            return [*declared, _next(place, standing, step, after, now, **about, **told)]
 
         digests = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=digests)
