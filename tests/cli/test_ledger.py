@@ -15,6 +15,7 @@ from tests.cli.conftest import Cli, Ended
 from tests.ledgers import git
 
 from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.data import data_path
 from weighbridge.evidence.statement import Tool
 
 CONTRACT = """\
@@ -425,3 +426,70 @@ def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: P
     max((workplace / "elsewhere/evidence/ledger/mine/GATE-DTYPE/default").iterdir()).unlink()
     ended = cli("ledger", "check", "--base", "main", "--ledger", "elsewhere/evidence/ledger")
     assert (ended.code, "not-added was deleted since main" in ended.out) == (1, True)
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+
+
+RUN = """\
+weighbridge: contract/v0
+id: runs
+version: 1.0.0
+title: A run keeps its time
+owner: training
+subjects:
+  run: {kind: run}
+gates:
+  - id: GATE-STEPS
+    title: Steps are fast
+    kind: wall-time-budget
+    subjects: {run: run}
+    where: {seq_len: 128}
+    with: {statistic: median, steps: [0, 39], below_ms: 500, min_samples: 30}
+    stale_on: [commit, resolved_device]
+"""
+Ran = Callable[..., Ended]
+
+
+@pytest.fixture
+def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Record a run that began on some day of January, fast or slow, of some commit, with some sequence length."""
+    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    (workplace / "contracts").mkdir()
+    (workplace / "contracts" / "runs.yaml").write_text(RUN)
+    specimen = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+
+    def run(day: int, *, slow: bool = False, commit: str = "a", seq_len: int = 128) -> Ended:
+        folder = workplace / f"run-{day}-{slow}-{commit}-{seq_len}"
+        shutil.copytree(specimen, folder, dirs_exist_ok=True)
+        head = json.loads((folder / "run.json").read_text()) | {"commit": commit * 40, "dirty": False}
+        head["started"] = f"2026-01-{day:02}T03:04:05Z"
+        head["data"]["seq_len"] = seq_len
+        (folder / "run.json").write_text(json.dumps(head))
+        rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        slowed = [row | {"wall_ms": row["wall_ms"] * (9 if slow else 1)} for row in rows]
+        (folder / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in slowed))
+        return cli("verify", "--subject", f"run={folder}", "--record")
+
+    return run
+
+
+def test_a_run_that_began_before_the_failing_one_heals_nothing(cli: Cli, ran: Ran) -> None:
+    assert "moved: none -> live" in ran(2).out
+    assert "moved: live -> REGRESSED" in ran(5, slow=True).out
+    ended = ran(4)
+    assert "not moved: older-than-fail: stays at REGRESSED (the PASS is not later than the last FAIL; " in ended.out
+    assert "next: a live PASS measured later than 2026-01-05T03:04:05.000Z" in cli("status", "why", "GATE-STEPS").out
+    assert "moved: REGRESSED -> live" in ran(6).out
+    assert cli("ledger", "check").code == 0
+
+
+def test_newer_evidence_of_another_commit_makes_a_status_stale_until_it_is_renewed(cli: Cli, ran: Ran) -> None:
+    ran(2)
+    assert status(cli)["gates"][0]["stale"] == []
+    assert "BLOCKED" in ran(3, commit="b", seq_len=64).out
+    assert status(cli)["gates"][0]["stale"] == [f"commit changed: was {'a' * 40}, newer evidence has {'b' * 40}"]
+    assert status(cli)["discharged"] == {"gates": 0, "of": 1}
+    ran(4, commit="b")
+    assert status(cli)["gates"][0]["stale"] == []
+    assert cli("ledger", "check").lines == ["whole: 3 entries of 1 gates and instances"]

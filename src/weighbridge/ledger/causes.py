@@ -23,7 +23,7 @@ from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.manifest import MAX_FILE
 from weighbridge.evidence.review import Held, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
-from weighbridge.judging import DEFAULT
+from weighbridge.judging import DEFAULT, facts_of
 from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
@@ -41,12 +41,19 @@ class Shown:
     contract: Contract
     evidence: Mapping[Place, BundleEvidence]
     versions: tuple[str, ...]
+    facts: Mapping[Place, Mapping[str, object]]
 
 
 def shown_by(bundle: Bundle) -> Shown:
     """Return what a bundle shows of each place that it judged."""
     evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
-    return Shown(contract=bundle.contract, evidence=evidence, versions=other_versions(bundle))
+    gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
+    facts = {
+        place: {name: fact.value for name, fact in facts_of(gates[place.gate], place.instance, bundle.measured).items()}
+        for place in evidence
+        if place.gate in gates
+    }
+    return Shown(contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts)
 
 
 def demand_rederivable(bundle: Bundle) -> None:
@@ -80,6 +87,7 @@ def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
         dirty=bundle.statement.tool.dirty,
         overridden=bundle.statement.overridden,
         max_age_days=gate.max_age_days,
+        stale_on=gate.stale_on,
     )
 
 
@@ -175,6 +183,14 @@ class Causes:
         if not other_versions(bundle):
             demand_rederivable(bundle)
         return shown_by(bundle)
+
+    def newest(self, place: Place) -> Shown | None:
+        """Return what the newest whole bundle shows that judged a place, whatever it came to."""
+        for known, one in reversed(self.stated.items()):
+            if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
+                with contextlib.suppress(WeighbridgeError):
+                    return self.shown(known)
+        return None
 
     # --- Entries ------------------------------------------------------------------------------------------------------
 

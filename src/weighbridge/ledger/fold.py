@@ -115,6 +115,7 @@ class BundleEvidence:
     dirty: bool = False
     overridden: tuple[str, ...] = ()
     max_age_days: float | None = None
+    stale_on: tuple[str, ...] = ()
 
 
 def fold(entries: Mapping[str, Entry]) -> Standing:
@@ -203,14 +204,14 @@ def advance(
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract or kind, or where its age is limited.
+    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract or kind, or where the gate says when.
     shown = (evidence.contract_digest, evidence.kind_version)
     other = shown != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
         status is ACTIVE
         and (later or (other and evidence.at == standing.evidence_at))
-        and (other or evidence.max_age_days is not None)
+        and (other or evidence.max_age_days is not None or evidence.stale_on)
     ):
         return Step.RENEW, ACTIVE
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")

@@ -131,7 +131,8 @@ def _instance(
         shown = causes.shown(at.standing.bundle)
     except WeighbridgeError as refused:
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    return replace(at, stale=tuple(stale(place, at.standing, shown, contract, now)))
+    newest = causes.newest(place) if place in shown.facts else None
+    return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
 def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
@@ -148,11 +149,13 @@ def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[st
 # --- What changed since the evidence ----------------------------------------------------------------------------------
 
 
-def stale(place: Place, standing: Standing, shown: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
-    """Yield why a standing is STALE: what changed since the bundle that it stands on, and its age.
+def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
+    """Yield why an instance is STALE: what changed since the bundle that it stands on, and the age of that.
 
-    `contract` is the one that stands now, or None where there is none that can be used.
+    `newest` is what the newest bundle shows of it, which may have moved nothing; `contract` is the one that stands now,
+    or None where there is none that can be used.
     """
+    place, standing = at.place, at.standing
     old = next(gate for gate in shown.contract.gates if gate.id == place.gate)
     new = next((gate for gate in contract.gates if gate.id == place.gate), None) if contract else None
     if contract is None:
@@ -164,6 +167,10 @@ def stale(place: Place, standing: Standing, shown: Shown, contract: Contract | N
     here = KINDS[old.kind].version if old.kind in KINDS else None
     if standing.kind_version != here:
         yield f"kind changed: judged by {old.kind}/{standing.kind_version}, here it is {here or 'not known'}"
+    was, latest = (one.facts.get(place, {}) for one in (shown, newest))
+    for name in old.stale_on:
+        if was.get(name) != latest.get(name):
+            yield f"{name} changed: was {was.get(name, 'not known')}, newer evidence has {latest.get(name, 'none')}"
     limit = (new or old).max_age_days
     days = (now - standing.evidence_at).total_seconds() / DAY_S if standing.evidence_at else 0.0
     if limit is not None and days > limit:
