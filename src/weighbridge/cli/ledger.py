@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import tell
-from weighbridge.cli.status import LEDGER
+from weighbridge.cli.options import LEDGER, tell
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.exit_code import ExitCode

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, contracts_here, load_contract
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import ID_SHOWN
@@ -22,11 +22,8 @@ from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
 from weighbridge.printable import printable
 from weighbridge.report import STATUS_WORDS
+from weighbridge.storage.local_files import is_folder
 
-LEDGER = click.option(
-    "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
-    help="The folder of the ledger.",
-)  # fmt: skip
 FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -52,7 +49,8 @@ def command(
     A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
     """
     now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
-    contracts = {name: loaded.contract for name, loaded in contracts_here().items()}
+    here = contracts_here() if is_folder(folder) else {}
+    contracts = {name: loaded.contract for name, loaded in here.items()}
     if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
         given = load_contract(named).contract
         contracts, named = {**contracts, given.id: given}, given.id

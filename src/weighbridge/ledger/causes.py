@@ -184,9 +184,10 @@ class Causes:
             demand_rederivable(bundle)
         return shown_by(bundle)
 
-    def newest(self, place: Place) -> Shown | None:
-        """Return what the newest whole bundle shows that judged a place, whatever it came to."""
-        for known, one in reversed(self.stated.items()):
+    def newest(self, place: Place, now: datetime) -> Shown | None:
+        """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
+        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        for known, one in past:
             if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
                 with contextlib.suppress(WeighbridgeError):
                     return self.shown(known)

@@ -131,7 +131,7 @@ def _instance(
         shown = causes.shown(at.standing.bundle)
     except WeighbridgeError as refused:
         return replace(at, unverified=f"{refused.code} {refused.what}")
-    newest = causes.newest(place) if place in shown.facts else None
+    newest = causes.newest(place, now) if place in shown.facts else None
     return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
 
 
