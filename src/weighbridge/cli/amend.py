@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from weighbridge.amendment import draft, markdown, standings, tally
-from weighbridge.cli.options import tell
-from weighbridge.cli.status import LEDGER
+from weighbridge.cli.options import LEDGER, tell
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import unseal
 from weighbridge.ledger.store import Ledger
