@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -34,11 +35,11 @@ def timed(name: str, work: Callable[[], object]) -> None:
 
 def chain(length: int) -> dict[str, Entry]:
     """Return a chain that was declared and then failed again and again."""
-    about = {"place": PLACE, "contract_digest": DIGEST, "recorded_at": utc(NOW)}
+    about: dict[str, Any] = {"place": PLACE, "contract_digest": DIGEST, "recorded_at": utc(NOW)}
     last = Entry(step=Step.DECLARE, seq=1, parents=(), before=None, after=DRAFT, cause=DIGEST, **about)
     entries = {digest_of(last): last}
     while len(entries) < length:
-        after = {"parents": (digest_of(last),), "before": last.after, "after": REGRESSED, "cause": "b" * 64}
+        after: dict[str, Any] = {"parents": (digest_of(last),), "before": last.after, "after": REGRESSED, "cause": "b" * 64}
         step = Step.RENEW if last.after is REGRESSED else Step.MOVE
         at = utc(NOON + timedelta(seconds=len(entries)))
         last = Entry(step=step, seq=len(entries) + 1, evidence_at=at, outcome=Outcome.FAIL, **after, **about)
