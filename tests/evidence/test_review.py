@@ -51,7 +51,10 @@ def resealed(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
 
 def test_a_whole_bundle_is_answered_five_times(bundle: Bundle) -> None:
     answers = verify(
-        bundle.path, dataclasses.replace(NOW, recorded={bundle.id}, contract=bundle.statement.contract.whole)
+        bundle.path,
+        dataclasses.replace(
+            NOW, recorded={bundle.id}, contracts={"checkpoint-import": bundle.statement.contract.whole}
+        ),
     )
     assert answers.integrity.says == f"12 of 12 files as sealed, id {bundle.id[:12]}; the ledger names this id"
     assert answers.rederivation.says == "judged again: 2 of 2 verdicts follow, byte for byte"
@@ -307,7 +310,8 @@ def test_a_statement_about_another_contract_is_noticed(bundle: Bundle, change: d
     stated = loads((bundle.path / "statement.json").read_bytes())
     stated["predicate"]["contract"].update(change)
     (bundle.path / "statement.json").write_bytes(dumps(stated))
-    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+    about = stated["predicate"]["contract"]["id"]
+    forged = bundle.path.rename(bundle.path.with_name(f"2026-04-26-{about}-{sha256(dumps(stated))[:12]}"))
     assert verify(forged, NOW).integrity.details == (message,)
 
 
@@ -414,7 +418,7 @@ def test_evidence_beyond_its_gate_s_age_is_stale(tmp_path: Path) -> None:
 
 
 def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
-    answer = verify(bundle.path, dataclasses.replace(NOW, contract="0" * 64)).freshness
+    answer = verify(bundle.path, dataclasses.replace(NOW, contracts={"checkpoint-import": "0" * 64})).freshness
     assert answer.says == "STALE: 2.0 days old; the contract has changed since"
 
 
