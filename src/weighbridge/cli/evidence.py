@@ -1,4 +1,4 @@
-"""`weighbridge evidence`: verify a bundle, show it, or judge it again."""
+"""`weighbridge evidence`: verify bundles, show, compare, pack and merge them, judge them again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from pathlib import Path
 
 import click
 
+from weighbridge.canonical import sha256
 from weighbridge.cli.options import as_json, pairs, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
-from weighbridge.evidence.bundle import unseal
+from weighbridge.evidence.archive import PackedFolder, pack
+from weighbridge.evidence.bundle import files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
+from weighbridge.evidence.difference import differences
+from weighbridge.evidence.disk import disk_error, write_new
 from weighbridge.evidence.review import Against, Answer, Held, other_versions, rejudge, subject, verify
 from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import block, heading, outcome_line
+from weighbridge.limits import show as shown
+from weighbridge.printable import printable
+from weighbridge.report import INDENT, block, capped, heading, outcome_line
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
@@ -35,16 +42,17 @@ def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
 IDENTITY = click.option(
     "--id", "given", default="", metavar="ID12", callback=_id, help="The id that you were told."
 )  # fmt: skip
+TOLD = 20
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
 @click.group(
     "evidence",
-    short_help="Verify, show or re-judge an evidence bundle.",
+    short_help="Verify, show, compare, pack, merge or re-judge evidence.",
     epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
 )
 def command() -> None:
-    """Verify, show or re-judge an evidence bundle.
+    """Verify, show, compare, pack, merge or re-judge evidence bundles.
 
     Every change after sealing is detected. That the measurement was honest is not proved.
     """
@@ -108,21 +116,100 @@ def verify_bundle(
 
 @command.command(
     "show",
-    short_help="Print the findings of a bundle.",
+    short_help="Print what a bundle holds.",
     epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
-def show(bundle: Path) -> None:
-    """Print the subjects, tool, host and findings of BUNDLE."""
-    sealed = unseal(bundle)
-    stated = sealed.statement
+@IDENTITY
+def show(bundle: Path, *, given: str) -> None:
+    """Print the findings of BUNDLE with kinds, limits and trials, its subjects with their digests, and its origin.
+
+    BUNDLE is a folder, or a zip or tar that holds one.
+    """
+    sealed = unseal(bundle, given)
+    stated, tool = sealed.statement, sealed.statement.tool
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
-    commit = f" at {stated.tool.commit[:12]}{' (changed)' if stated.tool.dirty else ''}" if stated.tool.commit else ""
-    made = f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}"
+    made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
+    environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
-    titles = {gate.id: gate.title for gate in sealed.contract.gates}
+    gates = {gate.id: gate for gate in sealed.contract.gates}
     for finding in sealed.findings:
-        tell(block(finding, titles[finding.gate], "", sealed.measured))
+        gate = gates[finding.gate]
+        limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
+        tell(block(finding, gate.title, "", sealed.measured))
+        tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
+    digested = [(f"{one.name}@{one.instance}", file, digest, _commit(one.commit, one.dirty))
+                for one in stated.subjects for file, digest in one.digests.items()]  # fmt: skip
+    digested += [(one.role, one.name, one.sha256, " attached" if one.sealed else "") for one in stated.companions]
+    tell(printable(f"sha256 {digest}  {name} {file}{rest}") for name, file, digest, rest in digested)
+    tell((f"tool   {tool.digest or 'unknown'}", printable(f"environment: {environment}")))
+
+
+def _commit(commit: str, dirty: bool | None) -> str:
+    state = {True: " (changed)", False: "", None: " (unknown whether changed)"}[dirty]
+    return f" at {commit[:12]}{state}" if commit else ""
+
+
+@command.command(
+    "diff",
+    short_help="Print what differs between two bundles.",
+    epilog="\b\nExample: weighbridge evidence diff bundles/2026-04-26-… bundles/2026-04-27-…",
+)
+@click.argument("one", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path))
+@as_json
+def diff(one: Path, other: Path, *, as_json: bool) -> None:
+    """Print what differs between the bundles ONE and OTHER: outcomes, figures, subjects, environment, contract.
+
+    Exit 0: nothing; 1: something; 4: one of them is unreadable or not as sealed.
+    """
+    found = differences(unseal(one), unseal(other))
+    if as_json:
+        print_json(found)
+    else:
+        for matter, places in found.items():
+            tell([click.style(matter, bold=True)])
+            lines = [f"{at}: {shown(old)} -> {shown(new)}" for at, (old, new) in places.items()]
+            tell(printable(f"  {line}") for line in capped(lines, TOLD))
+        tell([] if found else ["no difference: same outcomes, figures, subjects, environment and contract"])
+    sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
+
+
+@command.command(
+    "pack",
+    short_help="Write a bundle into one file.",
+    epilog="\b\nExample: weighbridge evidence pack .weighbridge/bundles/2026-04-26-… import.tar",
+)
+@BUNDLE
+@click.argument("archive", type=click.Path(path_type=Path))
+@IDENTITY
+def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
+    """Write BUNDLE, a folder or archive, into the new file ARCHIVE: a tar that is the same for the same bundle."""
+    opened = whole(bundle, given)
+    assert opened.statement is not None
+    data = pack(PackedFolder(folder_name(opened.statement, opened.id), files_of(opened)))
+    try:
+        write_new(archive, data)
+    except OSError as problem:
+        raise disk_error(problem, "the archive", archive) from None
+    tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
+
+
+@command.command(
+    "merge",
+    short_help="Bring bundles and ledgers together.",
+    epilog="\b\nExample: weighbridge evidence merge nightly.zip ../other/evidence --into evidence",
+)
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--into", required=True, type=click.Path(path_type=Path), help="The folder of evidence that grows.")
+def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
+    """Copy the bundles of SOURCES that are missing, and the entries of their ledgers.
+
+    A source is a folder of evidence, a bundle, or an archive of one. Each is verified; nothing is ever replaced.
+    """
+    merged = merge(sources, into, Against(now=dt.datetime.now(dt.UTC)))
+    tell(printable(f"new: {name}") for name in merged.bundles)
+    tell([f"{len(merged.bundles)} bundles new, {merged.present} there already; {merged.entries} ledger entries new"])
 
 
 @command.command(
@@ -131,13 +218,14 @@ def show(bundle: Path) -> None:
     epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
+@IDENTITY
 @click.option("--print", "printed", is_flag=True, help="Print the new verdicts, byte for byte.")
-def rejudge_bundle(bundle: Path, *, printed: bool) -> None:
+def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
     """Judge BUNDLE again from its own bytes, without its subjects.
 
     Exit 0: the same verdicts, byte for byte; 1: others; 3: gate kinds have other versions here; 4: unreadable.
     """
-    sealed = unseal(bundle)
+    sealed = unseal(bundle, given)
     others = other_versions(sealed)
     if others:
         tell([f"not re-derivable here: judged by {', '.join(others)}"], err=True)

@@ -30,7 +30,7 @@ from weighbridge.evidence.codec import (
 )
 from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
-from weighbridge.evidence.statement import BoundSubject, Predicate, Tool, utc
+from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 from weighbridge.storage.local_files import exists, is_file, is_folder
 
@@ -67,6 +67,7 @@ class Draft:
     command: tuple[str, ...] = ()
     environment: Fields = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
+    companions: tuple[Companion, ...] = ()
 
 
 def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
@@ -89,6 +90,7 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
         finished=utc(draft.finished),
         overridden=draft.contract.overridden,
         command=draft.command,
+        companions=draft.companions,
     )
     stated = statement.to_bytes(predicate)
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}
@@ -212,16 +214,30 @@ def folder_name(stated: Predicate, found: str) -> str:
     return f"{stated.finished[:10]}-{stated.contract.id}-{found[:ID_SHOWN]}"
 
 
-def unseal(path: Path, given: str = "") -> Bundle:
-    """Read a bundle's folder or archive; `given` is the id that it must have, or its first digits.
+def whole(path: Path, given: str = "") -> Opened:
+    """Open a bundle's folder or archive; `given` is the id that it must have, or its first digits.
 
     Raises:
-        BundleError: with the first file that is not as sealed, or the first value that is not of its form.
+        BundleError: with the first file that is not as sealed.
     """
     opened = open_bundle(path, given)
     if opened.problems:
         raise opened.problems[0]
-    return decode(opened)
+    return opened
+
+
+def files_of(opened: Opened) -> dict[str, bytes]:
+    """Return every file of a bundle, its signatures among them."""
+    return {name: opened.folder.read(name, manifest.MAX_FILE) for name, _ in opened.folder.names()}
+
+
+def unseal(path: Path, given: str = "") -> Bundle:
+    """Read a bundle's folder or archive, as `whole` does.
+
+    Raises:
+        BundleError: also with the first value that is not of its form.
+    """
+    return decode(whole(path, given))
 
 
 def decode(opened: Opened) -> Bundle:

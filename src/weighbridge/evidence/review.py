@@ -247,6 +247,7 @@ def subject(stated: Predicate, name: str, path: Path) -> Answer:
         BundleError: where it cannot be read.
     """
     bound = {f"{one.name}@{one.instance}": one.digests for one in stated.subjects}
+    bound |= {one.role: {one.name: one.sha256} for one in stated.companions}
     wanted = {key: files for key, files in bound.items() if name in (key, key.partition("@")[0])}
     if not wanted:
         known = {word for key in bound for word in (key, key.partition("@")[0])}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +87,27 @@ class Ledger:
                 return tuple(written)
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
+
+    def adopt(self, entries: Iterable[Entry]) -> int:
+        """Link entries of another ledger that are not here yet, parents before children; return how many are new.
+
+        Raises:
+            BundleError: `disk`, where it refuses; the first thing that is wrong with a place as it then stands.
+        """
+        from filelock import FileLock
+
+        new = 0
+        try:
+            for entry in sorted(entries, key=lambda one: one.seq):
+                folder, digest = self.folder(entry.place), digest_of(entry)
+                make_folders(folder)
+                with FileLock(self.root / LOCK):
+                    if digest not in self.read(entry.place):
+                        link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
+                        new += 1
+        except OSError as problem:
+            raise disk_error(problem, "the ledger entry", self.root) from None
+        return new
 
     def _whole(self) -> Iterator[Entry]:
         _refuse(tuple(self._strangers()))
