@@ -24,6 +24,7 @@ from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import show as shown
+from weighbridge.model import Outcome
 from weighbridge.printable import printable
 from weighbridge.report import INDENT, block, capped, heading, outcome_line
 from weighbridge.storage.local_files import is_folder
@@ -106,9 +107,12 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, **told})
     else:
         tell([click.style(f"bundle {answers.id}", bold=True)])
-        tell(f"{outcome_line(one, titles.get(one.gate, ''))}  {one.verdict.code}".rstrip() for one in findings)
+        for finding in findings:
+            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
+            tell([outcome_line(finding, titles.get(finding.gate, "")) + code])
         for name, one in found.items():
-            tell((f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details)))
+            lines = (f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details))
+            tell(map(printable, lines))
     other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))

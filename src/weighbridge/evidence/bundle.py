@@ -328,6 +328,5 @@ def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Coll
         return "it is the id that was given"
     if named is not None:
         return ""
-    what = "has no id in its folder's name to be compared with"
-    remedy = f"give the id that you were told: --id {found[:12]}, if that is it"
-    raise BundleError("not-anchored", what, remedy=remedy)
+    what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
+    raise BundleError("not-anchored", what)

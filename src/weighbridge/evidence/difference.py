@@ -35,7 +35,7 @@ def _matters(bundle: Bundle) -> dict[str, Any]:
         "outcomes": {name: " ".join(filter(None, (one["outcome"], one["code"]))) for name, one in findings.items()},
         "figures": {name: {key: one[key] for key in FIGURES} for name, one in findings.items()},
         "subjects": {f"{one['name']}@{one['instance']}": one for one in stated["subjects"]}
-        | {one["role"]: one for one in stated["companions"]},
+        | {one["role"]: one["sha256"] for one in stated["companions"]},
         "environment": {**bundle.environment, "host": stated["host"], "tool": stated["tool"]},
         "contract": contract | {"gates": {gate["id"]: gate for gate in contract["gates"]}},
     }

@@ -38,6 +38,9 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
             another bundle; `disk`.
         LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
     """
+    missing = next((path for path in sources if not exists(path)), None)
+    if missing is not None:
+        raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(missing))
     new: dict[str, dict[str, bytes]] = {}
     present: set[str] = set()
     ids: set[str] = set()
@@ -74,7 +77,7 @@ def _bundles(source: Path) -> list[Path]:
     inside = source / BUNDLES
     if is_folder(inside):
         return sorted(path for path in inside.iterdir() if not path.name.startswith("."))
-    return [] if is_folder(source / LEDGER) else [source]
+    return [] if is_folder(source / LEDGER) or not exists(source) else [source]
 
 
 def _whole(path: Path, answers: Answers) -> Opened:

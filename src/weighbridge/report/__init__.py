@@ -162,7 +162,7 @@ def outcome_line(finding: Finding, title: str) -> str:
     """Return the line that says what a gate came to."""
     outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
     advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
-    return f"{outcome} {gate_name(finding)}{advisory}  {printable(title)}"
+    return f"{outcome} {printable(gate_name(finding))}{advisory}  {printable(title)}"
 
 
 def gate_name(finding: Finding) -> str:
