@@ -71,6 +71,46 @@ def test_what_is_written_lies_on_the_disk_before_it_has_its_name(
     assert done[at + 1 :] == [("sync", "store")]
 
 
+def test_what_a_killed_writer_left_is_swept_by_the_next_one_and_a_living_one_s_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".stage-dead").mkdir()
+    (tmp_path / ".stage-dead" / "a.json").write_bytes(b"1")
+    real, seen = os.rename, list[list[str]]()
+
+    def renamed(old: Path, new: Path) -> None:
+        if new.name == "outer":
+            write_folder(tmp_path, "inner", {"a.json": b"1"})
+        seen.append(sorted(path.name[:7] for path in tmp_path.iterdir()))
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    write_folder(tmp_path, "outer", {"a.json": b"1"})
+    assert seen == [[".stage-", ".stage-"], [".stage-", "inner"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inner", "outer"]
+
+
+def test_a_file_whose_time_was_set_back_after_a_rewrite_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rewritten"
+    path.write_bytes(b"12345")
+    real, done = os.read, [False]
+
+    def rewriting(handle: int, size: int) -> bytes:
+        data = real(handle, size)
+        if not done[0]:
+            done[0] = True
+            before = path.stat()
+            path.write_bytes(b"54321")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return data
+
+    monkeypatch.setattr(os, "read", rewriting)
+    with pytest.raises(BundleError, match="changed-while-read"):
+        read_regular(path, "rewritten", 100)
+
+
 def test_folders_are_made_once(tmp_path: Path) -> None:
     make_folders(tmp_path / "a" / "b")
     make_folders(tmp_path / "a" / "b")

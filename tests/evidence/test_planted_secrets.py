@@ -49,7 +49,9 @@ def test_no_secret_of_any_kind_is_sealed_from_arguments_environment_logs_names_o
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-@pytest.mark.parametrize("around", ["{}", "see {} there", "--header={}", '{{"argv":["{}"]}}', "LOG: {}\nnext", "# {}\n"])
+@pytest.mark.parametrize(
+    "around", ["{}", "see {} there", "--header={}", '{{"argv":["{}"]}}', "LOG: {}\nnext", "# {}\n"]
+)
 def test_a_secret_is_taken_out_wherever_it_stands_in_a_text(name: str, around: str) -> None:
     secret, core = EVERYWHERE[name]
     text = around.format(secret)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.evidence import drafts
 
 from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.contract.load import read_contract
 from weighbridge.errors import BundleError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle, seal, unseal
@@ -313,6 +314,45 @@ def test_a_statement_about_another_contract_is_noticed(bundle: Bundle, change: d
     about = stated["predicate"]["contract"]["id"]
     forged = bundle.path.rename(bundle.path.with_name(f"2026-04-26-{about}-{sha256(dumps(stated))[:12]}"))
     assert verify(forged, NOW).integrity.details == (message,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"{", b"garbage: [", "is no contract that can be judged (yaml-syntax)"),
+        (b"checkpoint-import", b"checkpoint-export", "is another contract or version than was judged"),
+        (b'"policy":"same"', b'"policy":"lossless"', "is not the contract that was judged"),
+        (b"The import keeps", b"Our import keeps", "is not the contract that was judged"),
+    ],
+)
+def test_a_contract_yaml_that_is_not_what_was_judged_is_noticed(
+    bundle: Bundle, old: bytes, new: bytes, message: str
+) -> None:
+    def edit(files: dict[str, bytes]) -> None:
+        assert old in files["contract.yaml"]
+        files["contract.yaml"] = files["contract.yaml"].replace(old, new, 1)
+
+    assert verify(resealed(bundle.path, edit), NOW).integrity.details == (f"contract.yaml: {message}",)
+
+
+def test_a_contract_with_an_overridden_parameter_is_held_against_its_yaml(tmp_path: Path) -> None:
+    yaml = b"""
+weighbridge: contract/v0
+id: checkpoint-import
+version: 1.0.0
+title: An import keeps its bytes
+owner: imports
+params: {policy: {type: string, default: same}}
+subjects: {source: {kind: checkpoint}, import: {kind: checkpoint}}
+gates:
+  - {id: G-1, kind: dtype-preservation, title: Kept, subjects: {source: source, candidate: import},
+     with: {policy: "${params.policy}"}}
+"""
+    _, _, given = read_contract(yaml, "contract.yaml", {"policy": "lossless"})
+    assert given is not None
+    path = seal(drafts.draft(given=given, contract_yaml=yaml), tmp_path, drafts.REDACTOR).path
+    assert verify(path, NOW).integrity.held is Held.HOLDS
+    assert verify(resealed(path, lambda files: files.update({"contract.yaml": yaml + b"# more\n"})), NOW).exit_code == 0
 
 
 def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
