@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,11 +15,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
+from tests.evidence.test_review import resealed
 
+from weighbridge import verification
 from weighbridge.canonical import loads, sha256
 from weighbridge.data import data_path
 from weighbridge.evidence.statement import Tool
-from weighbridge.verification import tool
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
@@ -53,6 +55,16 @@ def test_a_bundle_of_a_fail_holds_and_says_first_that_it_failed(cli: Cli) -> Non
         "code": "dtype",
     }
     assert (required.code, json.loads(required.out)["gates"]) == (1, [gate])
+
+
+def test_a_forged_pass_is_not_shown_as_what_was_measured(cli: Cli) -> None:
+    def forge(files: dict[str, bytes]) -> None:
+        files["verdicts.json"] = (good / "verdicts.json").read_bytes()
+
+    good, bad = sealed(cli, GOOD), sealed(cli, BAD)
+    ended = cli("evidence", "verify", resealed(bad, forge))
+    assert (ended.code, ended.lines[1]) == (1, "as sealed, which is not what the measurements give:")
+    assert ended.lines[2].startswith("PASS")
 
 
 def test_a_bundle_of_a_blocked_gate_did_not_pass(cli: Cli) -> None:
@@ -132,7 +144,8 @@ def test_what_is_attached_is_sealed_redacted_with_its_role_and_digest(cli: Cli, 
     shown = cli("evidence", "show", bundle).out
     assert f"{wanted['sha256']}  log train.log attached" in shown
     (bundle / "logs" / "log.txt").write_bytes(text[:-1] + b"!")
-    assert cli("evidence", "verify", bundle).code == 1
+    altered = cli("evidence", "verify", bundle)
+    assert (altered.code, altered.lines[1]) == (1, "what its gates came to cannot be said: it is not whole")
 
 
 @pytest.mark.parametrize(
@@ -250,6 +263,26 @@ def test_a_folder_that_is_not_there_is_named_and_nothing_is_left(cli: Cli, workp
     assert not (workplace / "none").exists()
 
 
+def test_a_subject_rewritten_between_measuring_and_digesting_seals_nothing(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        save_file({"w": np.arange(6, dtype=np.float32)}, workplace / f"{name}.safetensors")
+    path, real = workplace / "b.safetensors", verification.seal
+
+    def rewriting(*arguments: Any) -> Any:
+        before, data = path.stat(), path.read_bytes()
+        path.write_bytes(data[:-1] + b"?")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return real(*arguments)
+
+    monkeypatch.setattr(verification, "seal", rewriting)
+    words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    ended = cli("verify", "builtin:checkpoint-import", *words)
+    assert (ended.code, "subject-changed" in ended.err) == (4, True)
+    assert not (workplace / ".weighbridge" / "bundles").exists()
+
+
 # --- Whose evidence it is ---------------------------------------------------------------------------------------------
 
 
@@ -262,7 +295,7 @@ def test_the_statement_names_the_tool_by_the_digest_of_its_source(cli: Cli, monk
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "judging.py"))
     assert re.fullmatch(r"[0-9a-f]{64}", first)
-    assert tool().digest != first
+    assert verification.tool().digest != first
 
 
 def test_the_statement_holds_the_commit_of_a_run_and_whether_its_tree_was_dirty(cli: Cli, workplace: Path) -> None:

@@ -107,6 +107,10 @@ def verify_bundle(
         print_json({"id": answers.id, "gates": shown, **told})
     else:
         tell([click.style(f"bundle {answers.id}", bold=True)])
+        if answers.rederivation.held is Held.BROKEN:
+            tell(["as sealed, which is not what the measurements give:"])
+        elif sealed is None:
+            tell(["what its gates came to cannot be said: it is not whole"])
         for finding in findings:
             code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
             tell([outcome_line(finding, titles.get(finding.gate, "")) + code])
@@ -182,7 +186,7 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
 @command.command(
     "pack",
     short_help="Write a bundle into one file.",
-    epilog="\b\nExample: weighbridge evidence pack .weighbridge/bundles/2026-04-26-… import.tar",
+    epilog="\b\nExample: weighbridge evidence pack .weighbridge/bundles/2026-… import.tar",
 )
 @BUNDLE
 @click.argument("archive", type=click.Path(path_type=Path))
@@ -202,7 +206,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
 @command.command(
     "merge",
     short_help="Bring bundles and ledgers together.",
-    epilog="\b\nExample: weighbridge evidence merge nightly.zip ../other/evidence --into evidence",
+    epilog="\b\nExample: weighbridge evidence merge nightly.zip --into evidence",
 )
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--into", required=True, type=click.Path(path_type=Path), help="The folder of evidence that grows.")
