@@ -70,6 +70,9 @@ _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mailchimp-key", ("-us",), r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])"),
     ("azure-key", ("accountkey=", "sharedaccesskey="),
      r"(?i)(?:account|sharedaccess)key=" + _PLACEHOLDER + r"[A-Za-z0-9+/]{20,256}={0,2}"),
+    ("kaggle-key", ("kaggle", "username"),
+     r"(?i)kaggle[a-z_.-]{0,20}key" + _ASSIGNED + r"[0-9a-f]{32}(?![0-9a-f])"
+     r"|(?<=username)\\?\"\s{0,4}:\s{0,4}\\?\"[^\"\\]{1,64}\\?\",\s{0,4}\\?\"key\\?\"\s{0,4}:\s{0,4}\\?\"[0-9a-f]{32}"),
     ("wandb-key", ("wandb",),
      r"(?i)wandb[a-z0-9_.-]{0,40}" + _ASSIGNED + r"[0-9a-f]{40}(?![0-9a-f])|wandb_v1_[A-Za-z0-9_]{20,255}"),
     ("web-token", ("eyj",),
