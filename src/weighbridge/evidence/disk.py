@@ -153,8 +153,7 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
     finally:
         os.close(handle)
     data = b"".join(parts)
-    # The time of a file's content can be set back, that of its inode cannot.
-    if len(data) != before.st_size or (before.st_size, before.st_ctime_ns) != (after.st_size, after.st_ctime_ns):
+    if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BundleError("changed-while-read", "changed while it was read", where=shown, remedy="read it again")
     return data
 

@@ -94,8 +94,13 @@ class MappedFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened: inode, size or time of change."""
-        if _identity(os.fstat(self._fd)) != self._identity:
+        """Raise where the file is no longer what it was when it was opened: inode, size or time of change.
+
+        That another took its name changes the inode's time too, and nothing of what is mapped here.
+        """
+        now = os.fstat(self._fd)
+        kept = _identity(now) if now.st_nlink else (*_identity(now)[:-1], self._identity[-1])
+        if kept != self._identity:
             raise _changed(self.name)
 
 
