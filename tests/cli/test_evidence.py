@@ -257,6 +257,14 @@ def test_names_in_a_bundle_print_no_lines_of_their_own(cli: Cli) -> None:
     assert not any(line.startswith("PASS") for line in ended.lines)
 
 
+def test_a_name_that_is_no_text_is_told_and_not_printed_raw(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    (bundle / os.fsdecode(b"\xff")).write_text("")
+    ended = cli("evidence", "verify", bundle)
+    assert (ended.code, r"\udcff: is not in the manifest" in ended.out) == (1, True)
+    assert cli("evidence", "verify", bundle, "--json").code == 1
+
+
 def test_a_folder_that_is_not_there_is_named_and_nothing_is_left(cli: Cli, workplace: Path) -> None:
     ended = cli("evidence", "pack", sealed(cli, GOOD), "none/a.tar")
     assert (ended.code, "none/a.tar: disk the archive was not written" in ended.err) == (4, True)
