@@ -64,6 +64,6 @@ PATHS = {
     "data": "/data1/anne/llama/model.safetensors",
     "projects": "/projects/secret-lab/run-7",
     "fsx": "/fsx/team-blue/ckpt",
-    "work": "/work/anne/x",
+    "scratch": "/scratch2/anne/x",
     "home": "/home/anne/x",
 }
