@@ -39,7 +39,12 @@ def chain(length: int) -> dict[str, Entry]:
     last = Entry(step=Step.DECLARE, seq=1, parents=(), before=None, after=DRAFT, cause=DIGEST, **about)
     entries = {digest_of(last): last}
     while len(entries) < length:
-        after: dict[str, Any] = {"parents": (digest_of(last),), "before": last.after, "after": REGRESSED, "cause": "b" * 64}
+        after: dict[str, Any] = {
+            "parents": (digest_of(last),),
+            "before": last.after,
+            "after": REGRESSED,
+            "cause": "b" * 64,
+        }
         step = Step.RENEW if last.after is REGRESSED else Step.MOVE
         at = utc(NOON + timedelta(seconds=len(entries)))
         last = Entry(step=step, seq=len(entries) + 1, evidence_at=at, outcome=Outcome.FAIL, **after, **about)

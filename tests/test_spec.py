@@ -12,7 +12,7 @@ from weighbridge.clauses.local_errors import Limits
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.evidence import codec, manifest, statement
+from weighbridge.evidence import archive, codec, disk, manifest, statement
 from weighbridge.evidence.bundle import LOG_TAIL
 from weighbridge.exit_code import ExitCode
 from weighbridge.forward import trace_file
@@ -98,8 +98,12 @@ def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
     caps = (manifest.MAX_FILE >> 20, manifest.MAX_BUNDLE >> 30, f"{manifest.MAX_FILES:,}")
     assert "A file has at most {} MiB, a bundle at most {} GiB and {} files.".format(*caps) in text
     assert f"the last {LOG_TAIL >> 10} KiB" in text
-    assert manifest.MAX_DEPTH == 3
+    assert disk.MAX_DEPTH == 3
     assert "at most three parts" in text
+    text = section("bundle", "## Archive")
+    sizes = (archive.MAX_BYTES >> 30, archive.ALWAYS_INFLATED >> 20)
+    assert "content beyond {} GiB or, above {} MiB, beyond a hundred times the archive".format(*sizes) in text
+    assert archive.MAX_RATIO == 100
 
 
 def test_every_field_of_the_statement_is_on_its_page() -> None:
@@ -108,7 +112,9 @@ def test_every_field_of_the_statement_is_on_its_page() -> None:
     named = {word.removeprefix("predicate.") for word in words(text)}
     assert names(statement.Predicate) <= named
     assert {"id", "version", "whole", "collect", "judge"} == names(ContractRef) <= named
-    assert {"name", "version", "commit", "dirty"} == names(statement.Tool)
+    assert {"name", "version", "digest", "commit", "dirty"} == names(statement.Tool)
+    assert names(statement.Companion) <= {*named, "role", "name", "sha256", "size", "sealed"}
+    assert {"commit", "dirty"} <= names(statement.BoundSubject)
 
 
 def test_every_field_of_a_measurement_and_of_a_finding_is_on_its_page() -> None:

@@ -58,6 +58,7 @@ class Sealed:
     digests: Mapping[tuple[str, str], Mapping[str, str]]
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
+    programs: Mapping[tuple[str, str], tuple[str, bool | None]]
     started: dt.datetime
 
 
@@ -294,6 +295,7 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
         },
         digests=digests,
         starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
+        programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
         started=session.started,
     )

@@ -7,31 +7,36 @@ import fnmatch
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge import __version__
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
+from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.evidence.bundle import Bundle, Draft
 from weighbridge.evidence.bundle import seal as write_bundle
+from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
-from weighbridge.evidence.statement import BoundSubject, Tool
+from weighbridge.evidence.statement import BoundSubject, Companion, Tool
 from weighbridge.ledger.causes import recorded_contracts
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.model import EXECUTED, Fields, Origin
+from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.runner import Evaluation, judge, measure, seal
-from weighbridge.storage.local_files import is_file
+from weighbridge.storage.local_files import is_file, read_regular_file
 
 BUNDLES = "bundles"
+MAX_ATTACHED = 64 << 20
+ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 
@@ -44,6 +49,8 @@ class Asked:
     params: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gates: tuple[str, ...] = ()
     expect_blocked: frozenset[str] = frozenset()
+    attached: tuple[tuple[str, Path], ...] = ()
+    inputs: tuple[tuple[str, Path], ...] = ()
     evidence: Path
     ledger: Path
     record: bool = False
@@ -75,6 +82,8 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     targets = (item.target for items in bound for item in items)
     named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
+    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
+    companions = tuple(_companions(asked, texts, redactor))
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
@@ -84,7 +93,12 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         progress("judging")
         evaluation = judge(sealed)
         progress("sealing")
-        bundle = write_bundle(_draft(evaluation, one.source, redactor), asked.evidence / BUNDLES, redactor)
+        draft = dataclasses.replace(
+            _draft(evaluation, one.source, redactor),
+            logs={role: data.decode(errors="replace") for role, data in texts.items()},
+            companions=companions,
+        )
+        bundle = write_bundle(draft, asked.evidence / BUNDLES, redactor)
         move = record if asked.record else propose
         digest = digests(one.contract).whole
         moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
@@ -151,6 +165,24 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
 
 
+def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
+    """Yield the files given beside the subjects, with the digests of what was read of them."""
+    roles = [role for role, _ in (*asked.attached, *asked.inputs)]
+    wrong = next((role for role in roles if roles.count(role) > 1 or not ROLE.fullmatch(role)), None)
+    if wrong is not None:
+        remedy = "give each file a role of its own, of letters, digits, - and _"
+        raise UsageError("role", f"{wrong!r} is given twice, or is no role", remedy=remedy)
+    for role, path in (*asked.attached, *asked.inputs):
+        data = texts.get(role)
+        yield Companion(
+            role=role,
+            name=redactor.text(path.name),
+            sha256=digest_regular(path) if data is None else sha256(data),
+            size=path.stat().st_size if data is None else len(data),
+            sealed=data is not None,
+        )
+
+
 def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
     """Return all that a bundle holds; `source` is the contract's own bytes."""
     return Draft(
@@ -173,7 +205,10 @@ def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
 def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
     key = (item.subject, item.instance)
     found: Mapping[str, str] = evaluation.digests.get(key, {})
+    commit, dirty = evaluation.programs.get(key) or _program(item)
     return BoundSubject(
+        commit=commit,
+        dirty=dirty,
         name=item.subject,
         instance=item.instance,
         kind=item.kind,
@@ -183,6 +218,15 @@ def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSu
         started=evaluation.starts.get(key, ""),
         size=evaluation.sizes.get(key) or _size(item, found),
     )
+
+
+def _program(item: Bound) -> tuple[str, bool | None]:
+    """Return the commit that a command or factory was run from, and whether the tree has changed since."""
+    place = Path(item.target.rpartition(":")[0])
+    root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
+    commit = _git(root, "rev-parse", "HEAD") if item.kind in EXECUTED else ""
+    changed = _git(root, "status", "--porcelain", "--", ":/").splitlines() if commit else []
+    return commit, any(line[:2] != "??" or line.endswith(".py") for line in changed) if commit else None
 
 
 def _size(item: Bound, digests: Mapping[str, str]) -> int:
@@ -215,13 +259,15 @@ def version_of(name: str) -> str:
 
 
 def tool() -> Tool:
-    """Return which build of this tool is running: its version, and its commit where it runs from a checkout."""
+    """Return which build of this tool is running: version, digest of its source, and its commit in a checkout."""
+    package = Path(__file__).parent
+    source = {path.relative_to(package).as_posix(): sha256(path.read_bytes()) for path in package.rglob("*.py")}
     root = Path(__file__).resolve().parents[2]
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
     dirty = bool(
         commit and _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
     )
-    return Tool(version=__version__, commit=commit, dirty=dirty)
+    return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)
 
 
 def _git(root: Path, *arguments: str) -> str:

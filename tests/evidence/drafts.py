@@ -10,10 +10,13 @@ from typing import Any
 
 from tests.rows import typed
 
+from weighbridge.canonical import dumps
 from weighbridge.evidence.bundle import Draft
 from weighbridge.evidence.redact import Redactor, redact_measured
 from weighbridge.evidence.statement import BoundSubject, Tool
-from weighbridge.judging import judge_contract
+from weighbridge.gates import KINDS
+from weighbridge.judging import all_requests, judge_contract
+from weighbridge.limits import plain, read
 from weighbridge.model import (
     Basis,
     CanaryResult,
@@ -31,9 +34,7 @@ from weighbridge.model import (
 from weighbridge.quantities.tensors import TensorPair
 
 NOON = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)
-PAIRS = "tensor_values.source.import.default"
 REDACTOR = Redactor(key=b"k" * 32, paths=(("/home/ada", "${HOME}"),), names=(("ada", "user-000000000000"),))
-YAML = b"weighbridge: contract/v0\nid: checkpoint-import\n"
 
 
 def pair(name: str, **changes: Any) -> TensorPair:
@@ -56,13 +57,26 @@ def pairs(*rows: TensorPair) -> Measurement:
 
 
 def gate(name: str = "GATE-IMPORT-001", kind: str = "dtype-preservation", **more: Any) -> GateDecl:
+    limits = plain(read(KINDS[kind].limits, more.pop("limits", {})))
     return GateDecl(
         id=name,
+        limits=limits,
+        measure=plain(read(KINDS[kind].measure, {})),
         kind=kind,
         title="The import keeps every dtype",
         subjects={"source": "source", "candidate": "import"},
         **more,
     )
+
+
+def key(instance: str = "default") -> str:
+    """Return the key of what both kinds of the draft's gates measure."""
+    (found,) = {one.key for kind in ("dtype-preservation", "byte-identity")
+                for one in all_requests(gate(kind=kind), instance)}  # fmt: skip
+    return found
+
+
+PAIRS = key()
 
 
 def contract(*gates: GateDecl, **more: Any) -> Contract:
@@ -72,8 +86,22 @@ def contract(*gates: GateDecl, **more: Any) -> Contract:
     return Contract(**(whole | {"subjects": subjects, "gates": given} | more))
 
 
-def seen(key: str = PAIRS) -> Mapping[str, CanaryResult]:
-    return {key: CanaryResult(name="one flipped bit", place="b", applied=True, seen=True)}
+def written(given: Contract) -> bytes:
+    """Return a contract as it may stand in its file: JSON is YAML."""
+    whole: Any = plain(given)
+    gates = [
+        {key: item for key, item in gate.items() if item and key not in ("limits", "max_age_days")}
+        | ({"with": gate["limits"]} if gate["limits"] else {})
+        | ({"max_age": f"{gate['max_age_days']:g}d"} if gate["max_age_days"] else {})
+        for gate in whole["gates"]
+    ]
+    head = {key: whole[key] for key in ("id", "version", "title", "owner")}
+    subjects = {name: {"kind": one["kind"]} for name, one in whole["subjects"].items()}
+    return dumps({"weighbridge": "contract/v0", **head, "subjects": subjects, "gates": gates})
+
+
+def seen(measurement: str = PAIRS) -> Mapping[str, CanaryResult]:
+    return {measurement: CanaryResult(name="one flipped bit", place="b", applied=True, seen=True)}
 
 
 def series() -> Measurement:
@@ -110,7 +138,7 @@ def draft(
     instances = {item.id: ("default",) for item in given.gates}
     base = Draft(
         contract=given,
-        contract_yaml=YAML,
+        contract_yaml=written(given),
         subjects=(bound("source", origin=origin), bound("import", origin=origin)),
         instances=instances,
         measured=settled,

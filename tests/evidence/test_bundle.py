@@ -53,7 +53,7 @@ def test_what_was_sealed_is_what_is_read_back(tmp_path: Path) -> None:
     bundle = seal(draft, tmp_path, drafts.REDACTOR)
     assert bundle.measured == {**draft.measured, "column.run.default": bundle.measured["column.run.default"]}
     assert bundle.contract == draft.contract
-    assert bundle.contract_yaml == drafts.YAML
+    assert bundle.contract_yaml == draft.contract_yaml
     assert bundle.canaries == draft.canaries
     assert [finding.verdict.outcome for finding in bundle.findings] == ["PASS", "PASS"]
     assert bundle.environment == {"python": "3.11.9", "torch": "2.13.0"}
@@ -167,8 +167,8 @@ def test_a_process_that_dies_while_sealing_leaves_no_bundle_that_is_not_whole(tm
     "change",
     [
         {"command": ("weighbridge", "verify", "--subject", "run=/home/ada/runs/a")},
-        {"contract_yaml": b"# measured on ada's machine\n" + drafts.YAML},
-        {"contract_yaml": b"# " + b"AKIA" + b"A1" * 8 + b"\n" + drafts.YAML},
+        {"contract_yaml": b"# measured on ada's machine\n" + drafts.written(drafts.contract())},
+        {"contract_yaml": b"# " + b"AKIA" + b"A1" * 8 + b"\n" + drafts.written(drafts.contract())},
         {"host": "ada"},
         {"subjects": (dataclasses.replace(drafts.bound("import"), path="/mnt/models/falcon/import.safetensors"),)},
         {"environment": {"python": "password=" + "hunter2hunter2"}},

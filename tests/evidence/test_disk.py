@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from weighbridge.errors import BundleError
-from weighbridge.evidence.disk import link_new, make_folders, read_regular, write_folder, write_new
+from weighbridge.evidence.disk import digest_regular, link_new, make_folders, read_regular, write_folder, write_new
 
 
 def test_a_file_that_exists_is_never_written_over(tmp_path: Path) -> None:
@@ -69,6 +70,44 @@ def test_what_is_written_lies_on_the_disk_before_it_has_its_name(
     assert before >= {"a.json", "b.txt", "logs"}
     assert any(name.startswith(".stage-") for name in before)
     assert done[at + 1 :] == [("sync", "store")]
+
+
+def test_what_a_killed_writer_left_is_swept_by_the_next_one_and_a_living_one_s_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".stage-dead").mkdir()
+    (tmp_path / ".stage-dead" / "a.json").write_bytes(b"1")
+    real, seen = os.rename, list[list[str]]()
+
+    def renamed(old: Path, new: Path) -> None:
+        if new.name == "outer":
+            write_folder(tmp_path, "inner", {"a.json": b"1"})
+        seen.append(sorted(path.name[:7] for path in tmp_path.iterdir()))
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    write_folder(tmp_path, "outer", {"a.json": b"1"})
+    assert seen == [[".stage-", ".stage-"], [".stage-", "inner"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inner", "outer"]
+
+
+def test_a_file_whose_time_was_set_back_after_a_rewrite_is_not_digested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rewritten"
+    path.write_bytes(b"12345")
+    real = hashlib.file_digest
+
+    def rewriting(*arguments: Any) -> Any:
+        before, digest = path.stat(), real(*arguments)
+        path.write_bytes(b"54321")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return digest
+
+    assert digest_regular(path) == hashlib.sha256(b"12345").hexdigest()
+    monkeypatch.setattr(hashlib, "file_digest", rewriting)
+    with pytest.raises(BundleError, match="changed-while-read"):
+        digest_regular(path)
 
 
 def test_folders_are_made_once(tmp_path: Path) -> None:

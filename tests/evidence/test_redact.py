@@ -18,7 +18,6 @@ from weighbridge.errors import BundleError
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
-    RULES,
     Redactor,
     host_pseudonym,
     project_key,
@@ -27,6 +26,7 @@ from weighbridge.evidence.redact import (
     redactor_here,
     scan,
 )
+from weighbridge.evidence.secret_rules import RULES
 from weighbridge.model import CanaryResult, Measurement, Rows
 from weighbridge.pseudonym import keyed
 

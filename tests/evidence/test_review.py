@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.evidence import drafts
 
 from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.contract.load import read_contract
 from weighbridge.errors import BundleError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle, seal, unseal
@@ -51,7 +52,10 @@ def resealed(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
 
 def test_a_whole_bundle_is_answered_five_times(bundle: Bundle) -> None:
     answers = verify(
-        bundle.path, dataclasses.replace(NOW, recorded={bundle.id}, contract=bundle.statement.contract.whole)
+        bundle.path,
+        dataclasses.replace(
+            NOW, recorded={bundle.id}, contracts={"checkpoint-import": bundle.statement.contract.whole}
+        ),
     )
     assert answers.integrity.says == f"12 of 12 files as sealed, id {bundle.id[:12]}; the ledger names this id"
     assert answers.rederivation.says == "judged again: 2 of 2 verdicts follow, byte for byte"
@@ -307,8 +311,48 @@ def test_a_statement_about_another_contract_is_noticed(bundle: Bundle, change: d
     stated = loads((bundle.path / "statement.json").read_bytes())
     stated["predicate"]["contract"].update(change)
     (bundle.path / "statement.json").write_bytes(dumps(stated))
-    forged = bundle.path.rename(bundle.path.with_name(f"{bundle.path.name[:-12]}{sha256(dumps(stated))[:12]}"))
+    about = stated["predicate"]["contract"]["id"]
+    forged = bundle.path.rename(bundle.path.with_name(f"2026-04-26-{about}-{sha256(dumps(stated))[:12]}"))
     assert verify(forged, NOW).integrity.details == (message,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"{", b"garbage: [", "is no contract that can be judged (yaml-syntax)"),
+        (b"checkpoint-import", b"checkpoint-export", "is another contract or version than was judged"),
+        (b'"policy":"same"', b'"policy":"lossless"', "is not the contract that was judged"),
+        (b"The import keeps", b"Our import keeps", "is not the contract that was judged"),
+    ],
+)
+def test_a_contract_yaml_that_is_not_what_was_judged_is_noticed(
+    bundle: Bundle, old: bytes, new: bytes, message: str
+) -> None:
+    def edit(files: dict[str, bytes]) -> None:
+        assert old in files["contract.yaml"]
+        files["contract.yaml"] = files["contract.yaml"].replace(old, new, 1)
+
+    assert verify(resealed(bundle.path, edit), NOW).integrity.details == (f"contract.yaml: {message}",)
+
+
+def test_a_contract_with_an_overridden_parameter_is_held_against_its_yaml(tmp_path: Path) -> None:
+    yaml = b"""
+weighbridge: contract/v0
+id: checkpoint-import
+version: 1.0.0
+title: An import keeps its bytes
+owner: imports
+params: {policy: {type: string, default: same}}
+subjects: {source: {kind: checkpoint}, import: {kind: checkpoint}}
+gates:
+  - {id: G-1, kind: dtype-preservation, title: Kept, subjects: {source: source, candidate: import},
+     with: {policy: "${params.policy}"}}
+"""
+    _, _, given = read_contract(yaml, "contract.yaml", {"policy": "lossless"})
+    assert given is not None
+    path = seal(drafts.draft(given=given, contract_yaml=yaml), tmp_path, drafts.REDACTOR).path
+    assert verify(path, NOW).integrity.held is Held.HOLDS
+    assert verify(resealed(path, lambda files: files.update({"contract.yaml": yaml + b"# more\n"})), NOW).exit_code == 0
 
 
 def test_a_verdict_left_out_is_noticed(bundle: Bundle) -> None:
@@ -414,7 +458,7 @@ def test_evidence_beyond_its_gate_s_age_is_stale(tmp_path: Path) -> None:
 
 
 def test_a_contract_changed_since_makes_evidence_stale(bundle: Bundle) -> None:
-    answer = verify(bundle.path, dataclasses.replace(NOW, contract="0" * 64)).freshness
+    answer = verify(bundle.path, dataclasses.replace(NOW, contracts={"checkpoint-import": "0" * 64})).freshness
     assert answer.says == "STALE: 2.0 days old; the contract has changed since"
 
 

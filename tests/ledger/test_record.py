@@ -105,7 +105,7 @@ def test_a_fail_regresses_and_only_a_later_pass_heals(tmp_path: Path, ledger: Le
 
 
 def test_a_pass_on_one_instance_cannot_heal_a_fail_on_another(tmp_path: Path, ledger: Ledger) -> None:
-    keys = {name: f"tensor_values.source.import.{name}" for name in ("falcon", "heron")}
+    keys = {name: drafts.key(name) for name in ("falcon", "heron")}
     measured = {keys["falcon"]: BAD, keys["heron"]: GOOD}
     draft = drafts.draft(measured, CONTRACT)
     instances = {"GATE-IMPORT-001": ("falcon", "heron")}

@@ -251,6 +251,17 @@ def test_a_file_written_to_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_rewritten_since_it_was_measured_is_noticed_though_its_time_was_set_back(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "x", ONE)
+    view, before = open_checkpoint(path), path.stat()
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(SubjectError, match="subject-changed"):
+        view.digest()
+
+
 def test_a_file_cut_short_while_it_is_read_is_noticed_before_it_is_touched(tmp_path: Path) -> None:
     path = safetensors(tmp_path / "x", {"w": ("U8", (1 << 16,), bytes(1 << 16))})
     view = open_checkpoint(path)

@@ -1,35 +1,59 @@
-"""`weighbridge evidence`: verify a bundle, show it, or judge it again."""
+"""`weighbridge evidence`: verify bundles, show, compare, pack and merge them, judge them again."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.canonical import sha256
+from weighbridge.cli.options import as_json, pairs, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import WeighbridgeError
-from weighbridge.evidence.bundle import unseal
-from weighbridge.evidence.review import Against, Answer, other_versions, rejudge, verify
-from weighbridge.exit_code import ExitCode
+from weighbridge.errors import UsageError
+from weighbridge.evidence.archive import PackedFolder, pack
+from weighbridge.evidence.bundle import files_of, folder_name, unseal, whole
+from weighbridge.evidence.codec import finding_to_json
+from weighbridge.evidence.difference import differences
+from weighbridge.evidence.disk import disk_error, write_new
+from weighbridge.evidence.review import Against, Answer, Held, other_versions, rejudge, subject, verify
+from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.report import block, heading
+from weighbridge.limits import show as shown
+from weighbridge.model import Outcome
+from weighbridge.printable import printable
+from weighbridge.report import INDENT, block, capped, heading, outcome_line
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
+ID = re.compile(r"(?:[0-9a-f]{12,64})?")
+
+
+def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    if not ID.fullmatch(text):
+        what, remedy = f"{text!r} is no id of a bundle", "give its first 12 hexadecimal digits, or more"
+        raise UsageError("id-form", what, remedy=remedy)
+    return text
+
+
+IDENTITY = click.option(
+    "--id", "given", default="", metavar="ID12", callback=_id, help="The id that you were told."
+)  # fmt: skip
+TOLD = 20
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
 @click.group(
     "evidence",
-    short_help="Verify, show or re-judge an evidence bundle.",
+    short_help="Verify, show, compare, pack, merge or re-judge evidence.",
     epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
 )
 def command() -> None:
-    """Verify, show or re-judge an evidence bundle.
+    """Verify, show, compare, pack, merge or re-judge evidence bundles.
 
     Every change after sealing is detected. That the measurement was honest is not proved.
     """
@@ -41,59 +65,159 @@ def command() -> None:
     epilog="\b\nExample: weighbridge evidence verify evidence/bundles/2026-… --require-anchor",
 )
 @BUNDLE
+@IDENTITY
+@click.option("--require-pass", is_flag=True, help="Fail unless the gates passed: as `verify` would, with exit 0.")
 @click.option(
-    "--require-anchor", is_flag=True, help="Fail unless the ledger next to the bundles holds this bundle's id."
+    "--require-anchor", is_flag=True, help="Fail unless --id or the ledger next to the bundles holds the bundle's id."
 )
+@click.option(
+    "--subject", "subjects", multiple=True, metavar="NAME=FILE",
+    help="Is this the file (or folder) that was measured? Repeatable.",
+)  # fmt: skip
 @as_json
-def verify_bundle(bundle: Path, *, require_anchor: bool, as_json: bool) -> None:
-    """Check integrity, re-derivation, authenticity, freshness and coverage of BUNDLE.
+def verify_bundle(
+    bundle: Path, *, given: str, require_pass: bool, require_anchor: bool, subjects: tuple[str, ...], as_json: bool
+) -> None:
+    """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
 
-    Exit 0: unchanged, same verdicts; 1: not; 3: cannot be judged again here; 4: unreadable.
+    BUNDLE is a folder, or a zip or tar that holds one. Its integrity, re-derivation, authenticity, freshness and
+    coverage are answered apart.
+
+    Exit 0: unchanged, same verdicts; 1: not, or not what was required; 3: cannot be judged again here; 4: unreadable.
     """
     ledger = bundle.resolve().parent.parent / "ledger"
-    recorded = Ledger(ledger).causes() if is_folder(ledger) else None
     against = Against(
-        now=dt.datetime.now(dt.UTC), recorded=recorded, contract=_contract_now(bundle), anchored=require_anchor
+        now=dt.datetime.now(dt.UTC),
+        given=given,
+        recorded=Ledger(ledger).causes() if is_folder(ledger) else None,
+        contracts={name: digests(one.contract).whole for name, one in contracts_here().items()},
+        anchored=require_anchor,
     )
     answers = verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
+    sealed = answers.bundle
+    if sealed is not None:
+        found |= {f"subject {name}": subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")}
+    findings = sealed.findings if sealed else ()
+    titles = {gate.id: gate.title for gate in sealed.contract.gates} if sealed else {}
     if as_json:
+        gates = [finding_to_json(one) for one in findings]
+        shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
         told = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
-        print_json({"id": answers.id, **told})
+        print_json({"id": answers.id, "gates": shown, **told})
     else:
         tell([click.style(f"bundle {answers.id}", bold=True)])
+        if answers.rederivation.held is Held.BROKEN:
+            tell(["as sealed, which is not what the measurements give:"])
+        elif sealed is None:
+            tell(["what its gates came to cannot be said: it is not whole"])
+        for finding in findings:
+            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
+            tell([outcome_line(finding, titles.get(finding.gate, "")) + code])
         for name, one in found.items():
-            tell((f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details)))
-    sys.exit(answers.exit_code)
-
-
-def _contract_now(bundle: Path) -> str | None:
-    """Return the digest of the bundle's contract as it is here now, or None where it is not here."""
-    try:
-        stated = unseal(bundle).contract.id
-    except WeighbridgeError:
-        return None  # whatever is wrong with the bundle, the five answers say it
-    loaded = contracts_here().get(stated)
-    return digests(loaded.contract).whole if loaded else None
+            lines = (f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details))
+            tell(map(printable, lines))
+    other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
+    wanted = other or (require_pass and exit_code(findings) is not ExitCode.PASSED)
+    sys.exit(answers.exit_code or int(wanted))
 
 
 @command.command(
     "show",
-    short_help="Print the findings of a bundle.",
+    short_help="Print what a bundle holds.",
     epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
-def show(bundle: Path) -> None:
-    """Print the subjects, tool, host and findings of BUNDLE."""
-    sealed = unseal(bundle)
-    stated = sealed.statement
+@IDENTITY
+def show(bundle: Path, *, given: str) -> None:
+    """Print the findings of BUNDLE with kinds, limits and trials, its subjects with their digests, and its origin.
+
+    BUNDLE is a folder, or a zip or tar that holds one.
+    """
+    sealed = unseal(bundle, given)
+    stated, tool = sealed.statement, sealed.statement.tool
     subjects = [f"{item.name}={item.path} ({item.origin})" for item in stated.subjects]
-    commit = f" at {stated.tool.commit[:12]}{' (changed)' if stated.tool.dirty else ''}" if stated.tool.commit else ""
-    made = f"{stated.finished} on {stated.host} by {stated.tool.name} {stated.tool.version}{commit}"
+    made = f"{stated.finished} on {stated.host} by {tool.name} {tool.version}{_commit(tool.commit, tool.dirty)}"
+    environment = ", ".join(f"{name} {value}" for name, value in sealed.environment.items())
     tell((heading(sealed.contract, subjects), f"bundle {sealed.id}", made, f"$ {' '.join(stated.command)}", ""))
-    titles = {gate.id: gate.title for gate in sealed.contract.gates}
+    gates = {gate.id: gate for gate in sealed.contract.gates}
     for finding in sealed.findings:
-        tell(block(finding, titles[finding.gate], "", sealed.measured))
+        gate = gates[finding.gate]
+        limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
+        tell(block(finding, gate.title, "", sealed.measured))
+        tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
+    digested = [(f"{one.name}@{one.instance}", file, digest, _commit(one.commit, one.dirty))
+                for one in stated.subjects for file, digest in one.digests.items()]  # fmt: skip
+    digested += [(one.role, one.name, one.sha256, " attached" if one.sealed else "") for one in stated.companions]
+    tell(printable(f"sha256 {digest}  {name} {file}{rest}") for name, file, digest, rest in digested)
+    tell((f"tool   {tool.digest or 'unknown'}", printable(f"environment: {environment}")))
+
+
+def _commit(commit: str, dirty: bool | None) -> str:
+    state = {True: " (changed)", False: "", None: " (unknown whether changed)"}[dirty]
+    return f" at {commit[:12]}{state}" if commit else ""
+
+
+@command.command(
+    "diff",
+    short_help="Print what differs between two bundles.",
+    epilog="\b\nExample: weighbridge evidence diff bundles/2026-04-26-… bundles/2026-04-27-…",
+)
+@click.argument("one", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path))
+@as_json
+def diff(one: Path, other: Path, *, as_json: bool) -> None:
+    """Print what differs between the bundles ONE and OTHER: outcomes, figures, subjects, environment, contract.
+
+    Exit 0: nothing; 1: something; 4: one of them is unreadable or not as sealed.
+    """
+    found = differences(unseal(one), unseal(other))
+    if as_json:
+        print_json(found)
+    else:
+        for matter, places in found.items():
+            tell([click.style(matter, bold=True)])
+            lines = [f"{at}: {shown(old)} -> {shown(new)}" for at, (old, new) in places.items()]
+            tell(printable(f"  {line}") for line in capped(lines, TOLD))
+        tell([] if found else ["no difference: same outcomes, figures, subjects, environment and contract"])
+    sys.exit(ExitCode.FAILED if found else ExitCode.PASSED)
+
+
+@command.command(
+    "pack",
+    short_help="Write a bundle into one file.",
+    epilog="\b\nExample: weighbridge evidence pack .weighbridge/bundles/2026-… import.tar",
+)
+@BUNDLE
+@click.argument("archive", type=click.Path(path_type=Path))
+@IDENTITY
+def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
+    """Write BUNDLE, a folder or archive, into the new file ARCHIVE: a tar that is the same for the same bundle."""
+    opened = whole(bundle, given)
+    assert opened.statement is not None
+    data = pack(PackedFolder(folder_name(opened.statement, opened.id), files_of(opened)))
+    try:
+        write_new(archive, data)
+    except OSError as problem:
+        raise disk_error(problem, "the archive", archive) from None
+    tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
+
+
+@command.command(
+    "merge",
+    short_help="Bring bundles and ledgers together.",
+    epilog="\b\nExample: weighbridge evidence merge nightly.zip --into evidence",
+)
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--into", required=True, type=click.Path(path_type=Path), help="The folder of evidence that grows.")
+def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
+    """Copy the bundles of SOURCES that are missing, and the entries of their ledgers.
+
+    A source is a folder of evidence, a bundle, or an archive of one. Each is verified; nothing is ever replaced.
+    """
+    merged = merge(sources, into, Against(now=dt.datetime.now(dt.UTC)))
+    tell(printable(f"new: {name}") for name in merged.bundles)
+    tell([f"{len(merged.bundles)} bundles new, {merged.present} there already; {merged.entries} ledger entries new"])
 
 
 @command.command(
@@ -102,13 +226,14 @@ def show(bundle: Path) -> None:
     epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…",
 )
 @BUNDLE
+@IDENTITY
 @click.option("--print", "printed", is_flag=True, help="Print the new verdicts, byte for byte.")
-def rejudge_bundle(bundle: Path, *, printed: bool) -> None:
+def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
     """Judge BUNDLE again from its own bytes, without its subjects.
 
     Exit 0: the same verdicts, byte for byte; 1: others; 3: gate kinds have other versions here; 4: unreadable.
     """
-    sealed = unseal(bundle)
+    sealed = unseal(bundle, given)
     others = other_versions(sealed)
     if others:
         tell([f"not re-derivable here: judged by {', '.join(others)}"], err=True)

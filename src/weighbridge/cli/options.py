@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from weighbridge.canonical import dumps
+from weighbridge.errors import UsageError
 from weighbridge.model import Json
 from weighbridge.printable import bare
 
@@ -46,6 +47,19 @@ def as_json(command: F) -> F:
 def debug(command: F) -> F:
     """Add `--debug`: show tracebacks of what broke inside the tool."""
     return click.option("--debug", is_flag=True, help="Show tracebacks of internal errors.")(command)
+
+
+def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
+    """Yield each `NAME=FILE` of an option.
+
+    Raises:
+        UsageError: `pair-form`.
+    """
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not name or not path:
+            raise UsageError("pair-form", f"{text!r} names no file", remedy=f"write --{option} NAME=FILE")
+        yield name, Path(path)
 
 
 # --- Printing ---------------------------------------------------------------------------------------------------------

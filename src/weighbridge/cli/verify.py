@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
 from weighbridge.contract.load import written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
@@ -50,6 +50,14 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
     help=f"The folder for bundles.  [default: {STORE}, or {RECORDED} with --record]",
 )
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
+@click.option(
+    "--attach", "attached", multiple=True, metavar="ROLE=FILE",
+    help="Seal the text of a log, CSV or test report into the bundle, redacted. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--input", "inputs", multiple=True, metavar="ROLE=FILE",
+    help="Seal the digest of a corpus, tokenizer or configuration. Repeatable.",
+)  # fmt: skip
 @click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a JUnit report.")
 @as_json
 @debug
@@ -97,6 +105,8 @@ def _asked_for(context: click.Context) -> Asked:
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=evidence or Path(RECORDED if record else STORE),
         ledger=(evidence or Path(RECORDED)) / LEDGER,
+        attached=tuple(pairs(given["attached"], "attach")),
+        inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
     )

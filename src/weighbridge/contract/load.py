@@ -29,7 +29,7 @@ from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.gates import KINDS
 from weighbridge.limits import LimitsError, nearest, plain, read, show
-from weighbridge.model import Contract, GateDecl, Scalar, SubjectDecl
+from weighbridge.model import Contract, Fields, GateDecl, Scalar, SubjectDecl
 from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
@@ -70,6 +70,18 @@ def load_contract(name: str | Path, overrides: Mapping[str, str] = MappingProxyT
         ContractError: with every problem found, each at its `file:line:col`, in the order of the file.
     """
     return _load(str(name), overrides, ())
+
+
+def read_contract(source: bytes, name: str, overrides: Fields) -> tuple[str, str, Contract | None]:
+    """Return the id and version of a contract's bytes, and the contract unless it extends one that is not there.
+
+    Raises:
+        ContractError: with every problem found.
+    """
+    file = _parsed(Path(name), name, source)
+    texts = {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in overrides.items()}
+    found, version = (str(file.layered.data.get(key)) for key in ("id", "version"))
+    return found, version, None if "extends" in file.layered.data else _resolved(file, texts).contract
 
 
 def builtin_names() -> tuple[str, ...]:
@@ -116,19 +128,23 @@ def _read(name: str, extending: tuple[Path, ...]) -> _File:
     if path.resolve() in extending or len(extending) > MAX_EXTENDS:
         what = f"it extends itself in turn, or is the last of more than {MAX_EXTENDS}"
         raise ContractError("extends-itself", what, where=name, remedy="extend a contract that stands on its own")
-    source = read_regular_file(path, strict_yaml.MAX_BYTES, ContractError)
+    file = _parsed(path, name, read_regular_file(path, strict_yaml.MAX_BYTES, ContractError))
+    extends = file.layered.data.get("extends")
+    if not isinstance(extends, str) or not extends:
+        return file
+    base_file, base = _extended(file.layered, name, extends, (*extending, path.resolve()))
+    return dataclasses.replace(file, layered=merge(base_file, file.layered), base=base)
+
+
+def _parsed(path: Path, name: str, source: bytes) -> _File:
     document, errors = strict_yaml.read(source, name)
     if document is None:
         raise strict_yaml.collected(errors)
     if not isinstance(document.data, dict):
         remedy = "write `weighbridge: contract/v0` and the rest of a contract"
         raise ContractError("wrong-type", "the document is not a mapping", where=document.at(()), remedy=remedy)
-    layered, base = Layered(document.data, {(): (document, ())}), None
-    extends = document.data.get("extends")
-    if isinstance(extends, str) and extends:
-        base_file, base = _extended(layered, name, extends, (*extending, path.resolve()))
-        layered = merge(base_file, layered)
-    return _File(path=path, source=source, layered=layered, base=base, problems=from_errors(errors))
+    layered = Layered(document.data, {(): (document, ())})
+    return _File(path=path, source=source, layered=layered, base=None, problems=from_errors(errors))
 
 
 def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ...]) -> tuple[Layered, LoadedContract]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from weighbridge.canonical import closed, dumps, loads, sha256
 from weighbridge.contract.resolved import contract_from_json, contract_to_json, digests
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import manifest, statement
+from weighbridge.evidence.archive import open_archive
 from weighbridge.evidence.codec import (
     canaries_from_json,
     canaries_to_bytes,
@@ -26,11 +28,11 @@ from weighbridge.evidence.codec import (
     findings_from_json,
     findings_to_bytes,
 )
-from weighbridge.evidence.disk import disk_error, read_regular, write_folder
+from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
-from weighbridge.evidence.statement import BoundSubject, Predicate, Tool, utc
+from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
-from weighbridge.storage.local_files import exists, is_folder
+from weighbridge.storage.local_files import exists, is_file, is_folder
 
 FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
@@ -65,6 +67,7 @@ class Draft:
     command: tuple[str, ...] = ()
     environment: Fields = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
+    companions: tuple[Companion, ...] = ()
 
 
 def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
@@ -87,6 +90,7 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
         finished=utc(draft.finished),
         overridden=draft.contract.overridden,
         command=draft.command,
+        companions=draft.companions,
     )
     stated = statement.to_bytes(predicate)
     whole = {**files, manifest.FILE: listed, statement.FILE: stated}
@@ -97,7 +101,7 @@ def seal(draft: Draft, into: Path, redactor: Redactor) -> Bundle:
         what = f"{len(hits)} of {len(whole)} files would seal a secret, a name or an absolute path: {shown}"
         remedy = "take it out of the contract or the subject; nothing was sealed, and the value is not repeated here"
         raise BundleError("secret-found", what, where=hits[0].path, remedy=remedy)
-    name = f"{draft.finished.astimezone(UTC):%Y-%m-%d}-{draft.contract.id}-{sha256(stated)[:ID_SHOWN]}"
+    name = folder_name(predicate, sha256(stated))
     target = into / name
     if not target.exists():
         try:
@@ -159,49 +163,81 @@ class Bundle:
     logs: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A bundle's folder, read and held against its digests; `problems` is empty where it is whole."""
+    """A bundle's folder, read and held against its digests; `problems` is empty where it is whole.
+
+    `anchor` says what beyond its folder's name holds its id.
+    """
 
     path: Path
+    folder: manifest.Folder
     id: str
-    statement: Predicate | None
-    files: Mapping[str, bytes]
+    anchor: str = ""
+    statement: Predicate | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
     problems: tuple[BundleError, ...]
 
 
-def open_bundle(path: Path) -> Opened:
-    """Read a bundle's folder and hold every byte against the folder's name, the statement and the manifest.
+def open_bundle(path: Path, given: str = "", recorded: Collection[str] = ()) -> Opened:
+    """Read a bundle's folder, or the archive of one, and hold every byte against the statement and the manifest.
+
+    The statement itself is held against the folder's name, and against the id, or its first digits, that was `given`.
+    Under a name of another form it takes that one, or an id that the ledger has `recorded`.
 
     Raises:
-        BundleError: `not-a-bundle`, where there is nothing to hold anything against.
+        BundleError: `not-a-bundle`, where there is nothing to hold anything against; as `open_archive` does.
     """
-    if not exists(path / statement.FILE):
+    folder = open_archive(path, given) if is_file(path) else DiskFolder(path)
+    if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder of a bundle")
-    data = read_regular(path / statement.FILE, statement.FILE, manifest.MAX_FILE)
-    found = sha256(data)
-    problem = _misnamed(path, data, found)
-    if problem is not None:
-        return Opened(path, found, None, {}, (problem,))
+    data = folder.read(statement.FILE, manifest.MAX_FILE)
+    read = partial(Opened, path=path, folder=folder, id=sha256(data))
+    named = FOLDER.fullmatch(folder.name)
     try:
+        anchor = _anchor(data, named, given, recorded)
         stated = statement.from_bytes(data)
+        if named is not None and not named[0].startswith(f"{stated.finished[:10]}-{stated.contract.id}-"):
+            what = f"is of {stated.contract.id}, finished {stated.finished[:10]}: its folder's name says otherwise"
+            remedy = f"name the folder {folder_name(stated, sha256(data))}"
+            raise BundleError("folder-name", what, where=statement.FILE, remedy=remedy)
     except WeighbridgeError as refused:
-        named = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
-        return Opened(path, found, None, {}, (named,))
-    return Opened(path, found, stated, *manifest.read_folder(path, stated.manifest))
+        problem = BundleError(refused.code, refused.what, where=statement.FILE, remedy=refused.remedy)
+        return read(problems=(problem,))
+    files, problems = manifest.read_folder(folder, stated.manifest)
+    return read(anchor=anchor, statement=stated, files=files, problems=problems)
 
 
-def unseal(path: Path) -> Bundle:
-    """Read a bundle.
+def folder_name(stated: Predicate, found: str) -> str:
+    """Return `DATE-CONTRACT-ID12`, the name of a bundle's folder."""
+    return f"{stated.finished[:10]}-{stated.contract.id}-{found[:ID_SHOWN]}"
+
+
+def whole(path: Path, given: str = "") -> Opened:
+    """Open a bundle's folder or archive; `given` is the id that it must have, or its first digits.
 
     Raises:
-        BundleError: with the first file that is not as sealed, or the first value that is not of its form.
+        BundleError: with the first file that is not as sealed.
     """
-    opened = open_bundle(path)
+    opened = open_bundle(path, given)
     if opened.problems:
         raise opened.problems[0]
-    return decode(opened)
+    return opened
+
+
+def files_of(opened: Opened) -> dict[str, bytes]:
+    """Return every file of a bundle, its signatures among them."""
+    return {name: opened.folder.read(name, manifest.MAX_FILE) for name, _ in opened.folder.names()}
+
+
+def unseal(path: Path, given: str = "") -> Bundle:
+    """Read a bundle's folder or archive, as `whole` does.
+
+    Raises:
+        BundleError: also with the first value that is not of its form.
+    """
+    return decode(whole(path, given))
 
 
 def decode(opened: Opened) -> Bundle:
@@ -274,16 +310,23 @@ def _json(files: Mapping[str, bytes], name: str) -> Fields:
     return data
 
 
-def _misnamed(path: Path, data: bytes, found: str) -> BundleError | None:
-    """Return how the statement differs from the id in the folder's name, its only anchor on this disk."""
-    named = FOLDER.fullmatch(path.resolve().name)
-    if named is None:
-        what = "has no id in its folder's name to be compared with"
-        remedy = f"name the folder DATE-CONTRACT-{found[:12]} if that is the id you were given"
-        return BundleError("not-anchored", what, where=statement.FILE, remedy=remedy)
-    if found.startswith(named["id"]):
-        return None
-    what = f"has the id {found[:12]}, its folder says {named['id']}: the statement was changed after sealing"
-    remedy = "fetch the bundle again from where it was recorded"
-    changed = BundleError("id-mismatch", what, where=statement.FILE, remedy=remedy)
-    return manifest.changed_by_git(statement.FILE, data, named["id"]) or changed
+def _anchor(data: bytes, named: re.Match[str] | None, given: str, recorded: Collection[str]) -> str:
+    """Return what, outside the bundle, holds the id of a statement; nothing where its folder's name alone does.
+
+    Raises:
+        BundleError: `id-mismatch`, or what git did to it instead; `not-anchored` where nothing vouches.
+    """
+    found = sha256(data)
+    for by, wanted in (("its folder", named["id"] if named else ""), ("--id", given)):
+        if not found.startswith(wanted):
+            what = f"has the id {found[:12]}, {by} says {wanted[:12]}: the statement was changed after sealing"
+            changed = BundleError("id-mismatch", what, remedy="fetch the bundle again from where it was recorded")
+            raise manifest.changed_by_git(statement.FILE, data, wanted) or changed
+    if found in recorded:
+        return "the ledger names this id"
+    if given:
+        return "it is the id that was given"
+    if named is not None:
+        return ""
+    what = "has no id in its folder's name to be compared with; give the one that you were told: --id ID12"
+    raise BundleError("not-anchored", what)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.errors import BundleError
@@ -20,6 +23,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CHUNK = 1 << 20
+MAX_DEPTH = 3
 STAGE = ".stage-"
 LINK = ".tmp-"
 
@@ -61,10 +65,33 @@ def make_folders(path: Path) -> None:
 def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
     """Write a folder of files as one step: after a crash at any point it is all there or not there.
 
+    What a writer that was killed left there is removed.
+
     Raises:
         OSError: where the disk refuses; the staging folder is removed.
     """
     make_folders(into)
+    with _writing_into(into):
+        return _written(into, name, files)
+
+
+@contextlib.contextmanager
+def _writing_into(folder: Path) -> Iterator[None]:
+    """Hold a folder as one of its writers; whoever finds no other there removes what dead ones left."""
+    handle = os.open(folder, FOLDER)
+    try:
+        with contextlib.suppress(OSError):  # another writes, or the disk knows no locks: then nothing is removed
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in folder.glob(f"{STAGE}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _written(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
     stage = into / f"{STAGE}{secrets.token_hex(8)}"
     folders = sorted({(stage / file).parent for file in files} | {stage})
     try:
@@ -131,6 +158,27 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
     return data
 
 
+def digest_regular(path: Path) -> str:
+    """Return the sha256 of a regular file of any size, which a link may lead to; never waits on a pipe.
+
+    Raises:
+        BundleError: `not-regular`, `unreadable` or `changed-while-read`.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            before = os.fstat(file.fileno())
+            if not stat.S_ISREG(before.st_mode):
+                raise BundleError("not-regular", "is not a regular file", where=str(path))
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            after = os.fstat(file.fileno())
+    except (OSError, ValueError) as problem:
+        why = _name(problem) if isinstance(problem, OSError) else "no path"
+        raise BundleError("unreadable", f"cannot be read ({why})", where=str(path)) from None
+    if (before.st_size, before.st_ctime_ns) != (after.st_size, after.st_ctime_ns):
+        raise BundleError("changed-while-read", "changed while it was read", where=str(path), remedy="read it again")
+    return digest
+
+
 def _name(problem: OSError) -> str:
     return errno.errorcode.get(problem.errno or 0, "unknown error")
 
@@ -140,3 +188,37 @@ def disk_error(problem: OSError, what: str, where: Path) -> BundleError:
     what = f"{what} was not written: {os.strerror(problem.errno or 0)} ({_name(problem)})"
     remedy = "nothing half-written is left behind; make room or permission there and run it again"
     return BundleError("disk", what, where=str(where), remedy=remedy)
+
+
+# --- A folder of files ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFolder:
+    """A folder on this disk; links in it are neither followed nor read."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return its own name, were it reached through a link."""
+        return self.path.resolve().name
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a regular file in it, or raise as `read_regular` does."""
+        return read_regular(self.path / name, name, limit)
+
+    def names(self) -> Iterator[tuple[str, bool]]:
+        """Yield the name of everything in it that is no folder, and whether it is a regular file."""
+        yield from _walk(self.path, "", 0)
+
+
+def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, bool]]:
+    with os.scandir(folder / prefix) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    for entry in inside:
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+            yield from _walk(folder, f"{name}/", depth + 1)
+        else:
+            yield name, entry.is_file(follow_symlinks=False)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 from weighbridge.canonical import build, dumps, loads, sha256
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import statement
-from weighbridge.evidence.disk import read_regular
 from weighbridge.limits import plain
 
 FILE = "MANIFEST.json"
@@ -29,8 +26,7 @@ SLUG_LENGTH = 80
 MAX_FILE = 256 << 20
 MAX_BUNDLE = 1 << 30
 MAX_FILES = 4096
-MAX_DEPTH = 3
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,126}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,126}){0,2}")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){0,2}")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -98,13 +94,27 @@ def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
         raise BundleError("file-name", "two files differ only in letter case", where=FILE)
 
 
-def read_folder(folder: Path, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
+class Folder(Protocol):
+    """A folder of files, on a disk or in an archive."""
+
+    @property
+    def name(self) -> str:
+        """Return its own name."""
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return a file of at most `limit` bytes, or raise a BundleError that names it."""
+
+    def names(self) -> Iterator[tuple[str, bool]]:
+        """Yield the name of everything in it that is no folder, and whether it is a regular file."""
+
+
+def read_folder(folder: Folder, manifest_digest: str) -> tuple[dict[str, bytes], tuple[BundleError, ...]]:
     """Return what a bundle's folder holds: the files that are whole, and every problem found, worst first.
 
     The folder is held against its manifest, and the manifest against its digest.
     """
     try:
-        data = read_regular(folder / FILE, FILE, MAX_FILE)
+        data = folder.read(FILE, MAX_FILE)
         problem = _mismatch(FILE, data, len(data), manifest_digest)
         if problem is not None:
             return {}, (problem,)
@@ -117,7 +127,7 @@ def read_folder(folder: Path, manifest_digest: str) -> tuple[dict[str, bytes], t
     problems = list(_strangers(folder, listed))
     for name, entry in listed.items():
         try:
-            data = read_regular(folder / name, name, MAX_FILE)
+            data = folder.read(name, MAX_FILE)
         except BundleError as unread:
             problems.append(unread)
             continue
@@ -147,23 +157,12 @@ def changed_by_git(name: str, data: bytes, digest: str) -> BundleError | None:
     return None
 
 
-def _strangers(folder: Path, listed: Mapping[str, Entry]) -> Iterator[BundleError]:
+def _strangers(folder: Folder, listed: Mapping[str, Entry]) -> Iterator[BundleError]:
     """Yield whatever is in the folder and not in the manifest."""
-    for name, entry in _walk(folder, "", 0):
+    for name, regular in folder.names():
         if name in listed or name in (FILE, statement.FILE):
             continue  # read, and checked, by name
-        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+        if not regular:
             yield BundleError("not-regular", "is neither a file nor a folder", where=name)
         elif not name.startswith(f"{SIGNATURES}/"):
             yield BundleError("extra-file", "is not in the manifest", where=name)
-
-
-def _walk(folder: Path, prefix: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    with os.scandir(folder / prefix) as entries:
-        inside = sorted(entries, key=lambda entry: entry.name)
-    for entry in inside:
-        name = f"{prefix}{entry.name}"
-        if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
-            yield from _walk(folder, f"{name}/", depth + 1)
-        else:
-            yield name, entry

@@ -7,21 +7,24 @@ again needs no torch and no views, on any machine, in any locale and time zone.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.contract.resolved import check_limits, digests
-from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.errors import BundleError, UsageError, WeighbridgeError
 from weighbridge.evidence import manifest
-from weighbridge.evidence.bundle import Bundle, decode, open_bundle
+from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
-from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
+from weighbridge.evidence.disk import digest_regular
+from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, Predicate, moment
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
+from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome, Severity
+from weighbridge.storage.local_files import is_file, is_folder
 
 
 class Held(enum.StrEnum):
@@ -44,9 +47,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The five answers about one bundle."""
+    """The five answers about one bundle, and the bundle where it could be read."""
 
     id: str
+    bundle: Bundle | None
     integrity: Answer
     rederivation: Answer
     authenticity: Answer
@@ -65,13 +69,14 @@ class Answers:
 class Against:
     """What a bundle is held against beyond itself.
 
-    `recorded` are the ids that the ledger names; `contract` is the digest of the contract as it stands now. With
-    `anchored`, an id that the ledger does not name is a broken one.
+    `given` is the id that the reviewer was told, or its first digits; `recorded` are the ids that the ledger names;
+    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two holds the id.
     """
 
     now: datetime
+    given: str = ""
     recorded: Collection[str] | None = None
-    contract: str | None = None
+    contracts: Mapping[str, str] = field(default_factory=dict)
     anchored: bool = False
 
 
@@ -79,12 +84,12 @@ UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
 
 
 def verify(path: Path, against: Against) -> Answers:
-    """Answer for a bundle's folder.
+    """Answer for a bundle's folder or archive.
 
     Raises:
         BundleError: where there is no bundle to be read at all.
     """
-    opened = open_bundle(path)
+    opened = open_bundle(path, against.given, against.recorded or ())
     if opened.problems:
         return _unread(opened.id, opened.problems)
     try:
@@ -94,9 +99,10 @@ def verify(path: Path, against: Against) -> Answers:
         return _unread(opened.id, (problem,))
     return Answers(
         id=bundle.id,
-        integrity=_broken(problems) if problems else _integrity(bundle, len(opened.files), against),
+        bundle=bundle,
+        integrity=_broken(problems) if problems else _integrity(opened, against),
         rederivation=rederivation(bundle),
-        authenticity=_authenticity(path),
+        authenticity=_authenticity(opened),
         freshness=freshness(bundle, against),
         coverage=coverage(bundle.findings),
     )
@@ -104,7 +110,7 @@ def verify(path: Path, against: Against) -> Answers:
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
     unsigned = Answer(Held.NONE, "NONE: the bundle is not whole")
-    return Answers(found, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
+    return Answers(found, None, _broken(problems), UNREAD, unsigned, UNREAD, UNREAD)
 
 
 # --- Integrity --------------------------------------------------------------------------------------------------------
@@ -115,10 +121,11 @@ def _broken(problems: Collection[WeighbridgeError | RecursionError]) -> Answer:
     return Answer(Held.BROKEN, f"{len(shown)} problems; the first: {shown[0]}", details=shown)
 
 
-def _integrity(bundle: Bundle, files: int, against: Against) -> Answer:
-    whole = f"{files + 2} of {files + 2} files as sealed, id {bundle.id[:12]}"
-    if against.recorded is not None and bundle.id in against.recorded:
-        return Answer(Held.HOLDS, f"{whole}; the ledger names this id")
+def _integrity(opened: Opened, against: Against) -> Answer:
+    files = len(opened.files) + 2
+    whole = f"{files} of {files} files as sealed, id {opened.id[:12]}"
+    if opened.anchor:
+        return Answer(Held.HOLDS, f"{whole}; {opened.anchor}")
     why = "no ledger was given" if against.recorded is None else "the ledger does not name this id"
     held = Held.BROKEN if against.anchored else Held.HOLDS
     return Answer(held, f"{whole}; NOT ANCHORED: {why}, so only the folder's name vouches for it")
@@ -136,6 +143,27 @@ def _contradictions(bundle: Bundle) -> Iterator[BundleError]:
     wanted = [(gate.id, name) for gate in bundle.contract.gates for name in bundle.statement.instances.get(gate.id, ())]
     if [(finding.gate, finding.instance) for finding in bundle.findings] != wanted:
         yield BundleError("findings", "do not stand for each gate on each instance, in order", where=manifest.VERDICTS)
+    if not other_versions(bundle) and (wrong := _as_written(bundle)):
+        yield BundleError("contract-digest", wrong, where=manifest.CONTRACT_YAML)
+
+
+def _as_written(bundle: Bundle) -> str:
+    """Return how `contract.yaml` contradicts the contract that was judged.
+
+    One that extends another is held against it by name and version alone: what it extends is not in the bundle.
+    """
+    from weighbridge.contract.load import read_contract  # only here is YAML read
+
+    judged = bundle.contract
+    overrides = {name: judged.params.get(name) for name in judged.overridden}
+    try:
+        found, version, contract = read_contract(bundle.contract_yaml, manifest.CONTRACT_YAML, overrides)
+    except WeighbridgeError as problem:
+        return f"is no contract that can be judged ({problem.code})"
+    if (found, version) != (judged.id, judged.version):
+        return "is another contract or version than was judged"
+    same = contract is None or digests(contract).whole == bundle.statement.contract.whole
+    return "" if same else "is not the contract that was judged"
 
 
 # --- Re-derivation ----------------------------------------------------------------------------------------------------
@@ -173,8 +201,8 @@ def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
 # --- Authenticity, freshness, coverage --------------------------------------------------------------------------------
 
 
-def _authenticity(path: Path) -> Answer:
-    unread = sum(1 for _ in (path / "signatures").glob("*")) if (path / "signatures").is_dir() else 0
+def _authenticity(opened: Opened) -> Answer:
+    unread = sum(name.startswith(f"{manifest.SIGNATURES}/") for name, _ in opened.folder.names())
     unchecked = f"{unread} signature files, which this version does not check"
     return Answer(Held.NONE, f"NONE: {unchecked if unread else 'not signed; who measured is not shown'}")
 
@@ -190,11 +218,12 @@ def freshness(bundle: Bundle, against: Against) -> Answer:
         for gate in bundle.contract.gates
         if gate.max_age_days is not None and days > gate.max_age_days
     )
-    if against.contract is not None and against.contract != bundle.statement.contract.whole:
+    current = against.contracts.get(bundle.contract.id)
+    if current is not None and current != bundle.statement.contract.whole:
         stale = ("the contract has changed since", *stale)
     if stale:
         return Answer(Held.BROKEN, f"STALE: {days:.1f} days old; {stale[0]}", details=stale)
-    unknown = "" if against.contract is not None else "; whether the contract changed since was not asked"
+    unknown = "" if current is not None else "; whether the contract changed since was not asked"
     return Answer(Held.HOLDS, f"{days:.1f} days old{unknown}")
 
 
@@ -208,6 +237,38 @@ def coverage(findings: Collection[Finding]) -> Answer:
         return Answer(Held.BROKEN, "0 of 0 required gates: nothing was shown")
     held = Held.BROKEN if missed else Held.HOLDS
     return Answer(held, f"{says}; not: {', '.join(shown)}" if missed else says, details=shown)
+
+
+def subject(stated: Predicate, name: str, path: Path) -> Answer:
+    """Return whether a file, or a folder with every file of it, is a subject or an input as it was measured, by digest.
+
+    Raises:
+        UsageError: `unknown-subject`.
+        BundleError: where it cannot be read.
+    """
+    bound = {f"{one.name}@{one.instance}": one.digests for one in stated.subjects}
+    bound |= {one.role: {one.name: one.sha256} for one in stated.companions}
+    wanted = {key: files for key, files in bound.items() if name in (key, key.partition("@")[0])}
+    if not wanted:
+        known = {word for key in bound for word in (key, key.partition("@")[0])}
+        raise UsageError("unknown-subject", f"the bundle has no subject {name!r}{nearest(name, known)}")
+    if is_folder(path):
+        same = [key for key, files in wanted.items() if files and all(_is(path / one, files[one]) for one in files)]
+        return (
+            Answer(Held.HOLDS, f"{path} is {same[0]} as it was measured, {len(wanted[same[0]])} files")
+            if same
+            else (Answer(Held.BROKEN, f"{path} is not {name} as it was measured: a file of it is missing or another"))
+        )
+    found = digest_regular(path)
+    for key, files in wanted.items():
+        if found in files.values():
+            part = f", one of its {len(files)} files" if len(files) > 1 else ""
+            return Answer(Held.HOLDS, f"{path} is {key} as it was measured{part} (sha256 {found[:12]}…)")
+    return Answer(Held.BROKEN, f"{path} is not {name} as it was measured: it has the sha256 {found[:12]}…")
+
+
+def _is(path: Path, digest: str) -> bool:
+    return is_file(path) and digest_regular(path) == digest
 
 
 # --- Judging again ----------------------------------------------------------------------------------------------------

@@ -19,17 +19,21 @@ PREDICATE_TYPE = "urn:weighbridge:evidence:v0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """The tool that measured and judged; `commit` is empty where it ran from a wheel."""
+    """The tool that measured and judged, by the digest of its source; `commit` is empty where it ran from a wheel."""
 
     name: str = "weighbridge"
     version: str
+    digest: str = ""
     commit: str = ""
     dirty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSubject:
-    """A subject as it was bound: its logical, redacted path, and the sha256 of each of its files."""
+    """A subject as it was bound: its logical, redacted path, and the sha256 of each of its files.
+
+    `commit` is that of the program that a run, a command or a factory is of, `dirty` whether its tree had changed.
+    """
 
     name: str
     instance: str
@@ -40,6 +44,22 @@ class BoundSubject:
     size: int = 0
     started: str = ""  # when a recorded run began
     tensor_root: str = ""
+    commit: str = ""
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """A file given beside the subjects, by its role: its redacted name, and the digest and size that it had.
+
+    Where `sealed`, its text is in the bundle as well, redacted, under `logs/ROLE.txt`.
+    """
+
+    role: str
+    name: str
+    sha256: str
+    size: int
+    sealed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +76,7 @@ class Predicate:
     finished: str
     overridden: tuple[str, ...]
     command: tuple[str, ...]
+    companions: tuple[Companion, ...] = ()
 
 
 def to_bytes(predicate: Predicate) -> bytes:

@@ -8,7 +8,7 @@ entry was taken away only an older commit can show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -95,6 +95,27 @@ class Ledger:
                 return tuple(written)
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
+
+    def adopt(self, entries: Iterable[Entry]) -> int:
+        """Link entries of another ledger that are not here yet, parents before children; return how many are new.
+
+        Raises:
+            BundleError: `disk`, where it refuses; the first thing that is wrong with a place as it then stands.
+        """
+        from filelock import FileLock
+
+        new = 0
+        try:
+            for entry in sorted(entries, key=lambda one: one.seq):
+                folder, digest = self.folder(entry.place), digest_of(entry)
+                make_folders(folder)
+                with FileLock(self.root / LOCK):
+                    if digest not in self.read(entry.place):
+                        link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
+                        new += 1
+        except OSError as problem:
+            raise disk_error(problem, "the ledger entry", self.root) from None
+        return new
 
     def _strangers(self) -> Iterator[BundleError]:
         """Find whatever stands above the entries and is no folder; a hidden file, as `.gitkeep`, is nobody's entry."""

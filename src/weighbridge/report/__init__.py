@@ -143,9 +143,7 @@ def run_told(facts: Measured | None) -> Iterator[str]:
 def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
     """Return the lines of a finding: outcome, gate and title, what was found, what would have passed, and hints."""
     said = finding_text(finding, measured)
-    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
-    advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
-    lines = [f"{outcome} {gate_name(finding)}{advisory}  {printable(title)}"]
+    lines = [outcome_line(finding, title)]
     lines += [f"{INDENT}{line}" for line in capped(said.lines)]
     if finding.uncounted is not None:
         otherwise = click.style(str(finding.uncounted.outcome), fg=COLOURS[finding.uncounted.outcome])
@@ -158,6 +156,13 @@ def block(finding: Finding, title: str, position: str, measured: Mapping[str, Me
     elif position:
         lines += [f"{INDENT}{click.style(printable(position), dim=True)}"]
     return lines
+
+
+def outcome_line(finding: Finding, title: str) -> str:
+    """Return the line that says what a gate came to."""
+    outcome = click.style(f"{finding.verdict.outcome:<{WIDTH}}", fg=COLOURS[finding.verdict.outcome], bold=True)
+    advisory = " (advisory)" if finding.severity is Severity.ADVISORY else ""
+    return f"{outcome} {printable(gate_name(finding))}{advisory}  {printable(title)}"
 
 
 def gate_name(finding: Finding) -> str:

@@ -94,8 +94,13 @@ class MappedFile:
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """Raise where the file is no longer what it was when it was opened: inode, size or time of change."""
-        if _identity(os.fstat(self._fd)) != self._identity:
+        """Raise where the file is no longer what it was when it was opened: inode, size or time of change.
+
+        That another took its name changes the inode's time too, and nothing of what is mapped here.
+        """
+        now = os.fstat(self._fd)
+        kept = _identity(now) if now.st_nlink else (*_identity(now)[:-1], self._identity[-1])
+        if kept != self._identity:
             raise _changed(self.name)
 
 
@@ -148,8 +153,9 @@ def locate(target: str) -> Place:
     return Place(LocalFolder(path)) if is_folder(path) else Place(LocalFolder(path.parent), MappedFile(path))
 
 
-def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Return what no writer leaves as it was: the time of the content can be set back, that of the inode cannot."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _changed(name: str) -> SubjectError:

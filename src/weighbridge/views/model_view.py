@@ -6,7 +6,6 @@ before it is needed, or names one by itself. `hf:DIR` needs none.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
 from weighbridge.model import Origin, Unmeasured
 from weighbridge.storage.local_files import is_file
+from weighbridge.storage.readable import sha256
 from weighbridge.views.factory import Factory
 
 NO_CODE = Unmeasured(
@@ -191,8 +191,7 @@ class ModelView:
         if self.trace is None:
             digests: Mapping[str, str] = self.source.digest(self._checkpoint())
             return digests
-        with Path(self.spec).open("rb") as file:
-            return {Path(self.spec).name: hashlib.file_digest(file, "sha256").hexdigest()}
+        return {Path(self.spec).name: sha256(self.trace.file)}
 
     def _checkpoint(self) -> Path | None:
         named = self.runs.checkpoint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -68,6 +69,13 @@ class RunView:
             return ""
         began = dt.datetime.fromisoformat(str(self.facts["started"])).astimezone(dt.UTC)
         return began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    @property
+    def program(self) -> tuple[str, bool | None]:
+        """Return the commit that the run is of, and whether the tree had changed since, as run.json tells."""
+        commit, dirty = self.facts.get("commit"), self.facts.get("dirty")
+        known = isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{7,64}", commit) is not None
+        return (str(commit), dirty if isinstance(dirty, bool) else None) if known else ("", None)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -1,0 +1,92 @@
+"""Bring bundles and ledger entries of another machine into one folder of evidence; what is there is never replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weighbridge.errors import BundleError, LedgerError
+from weighbridge.evidence.bundle import Opened, files_of, folder_name, whole
+from weighbridge.evidence.disk import disk_error, write_folder
+from weighbridge.evidence.review import Against, Answers, Held, verify
+from weighbridge.ledger.fold import Entry, Step
+from weighbridge.ledger.store import Ledger
+from weighbridge.storage.local_files import exists, is_folder
+
+BUNDLES, LEDGER = "bundles", "ledger"
+ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge brought: the names of new bundles and how many were there, and how many entries are new."""
+
+    bundles: tuple[str, ...]
+    present: int
+    entries: int
+
+
+def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
+    """Copy the bundles that are missing, each verified first, and the entries of their ledgers.
+
+    A source is a folder of evidence, or one bundle, as a folder or in an archive. Nothing is written before everything
+    was verified.
+
+    Raises:
+        BundleError: `not-whole` for a bundle that does not hold; `other-bytes` where the folder of that name holds
+            another bundle; `disk`.
+        LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
+    """
+    missing = next((path for path in sources if not exists(path)), None)
+    if missing is not None:
+        raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(missing))
+    new: dict[str, dict[str, bytes]] = {}
+    present: set[str] = set()
+    ids: set[str] = set()
+    for path in (path for source in (into, *sources) for path in _bundles(source)):
+        opened = _whole(path, verify(path, against))
+        ids.add(opened.id)
+        assert opened.statement is not None
+        name = folder_name(opened.statement, opened.id)
+        files = files_of(opened)
+        there = into / BUNDLES / name
+        if exists(there):
+            old = files_of(whole(there))
+            other = next((one for one in files if not one.startswith("signatures/") and old.get(one) != files[one]), "")
+            if other:
+                raise BundleError("other-bytes", f"{other} is another there than in {path}", where=str(there))
+            present |= {name}
+        else:
+            new[name] = files
+    ledger = Ledger(into / LEDGER)
+    entries = [entry for source in sources for entry in _entries(Ledger(source / LEDGER))]
+    lost = next((one for one in entries if one.step in ON_A_BUNDLE and one.cause not in ids), None)
+    if lost is not None:
+        what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
+        raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")
+    try:
+        for name, files in new.items():
+            write_folder(into / BUNDLES, name, files)
+    except OSError as problem:
+        raise disk_error(problem, "the bundle", into) from None
+    return Merged(tuple(new), len(present), ledger.adopt(entries))
+
+
+def _bundles(source: Path) -> list[Path]:
+    inside = source / BUNDLES
+    if is_folder(inside):
+        return sorted(path for path in inside.iterdir() if not path.name.startswith("."))
+    return [] if is_folder(source / LEDGER) or not exists(source) else [source]
+
+
+def _whole(path: Path, answers: Answers) -> Opened:
+    broken = next((one for one in (answers.integrity, answers.rederivation) if one.held is Held.BROKEN), None)
+    if broken is not None:
+        raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
+    return whole(path)
+
+
+def _entries(ledger: Ledger) -> list[Entry]:
+    found: list[Mapping[str, Entry]] = [ledger.read(place) for place in ledger.places()]
+    return [entry for entries in found for entry in entries.values()]

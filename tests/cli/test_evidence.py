@@ -1,0 +1,334 @@
+"""`weighbridge evidence`: the reviewer's questions, each answered by one command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli
+from tests.evidence.test_review import resealed
+
+from weighbridge import runner, verification
+from weighbridge.canonical import loads, sha256
+from weighbridge.data import data_path
+from weighbridge.evidence.statement import Tool
+
+HERE = data_path("verifiers") / "specimens" / "checkpoints"
+SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
+VERIFY = "verify", "builtin:checkpoint-import", "--subject", f"source={SOURCE}", "--subject"
+LOG = "step 1 loss 10.8\npassword=correct-horse from 10.1.2.3\n"
+
+
+def sealed(cli: Cli, imported: Path, *more: object) -> Path:
+    before = set(Path(".weighbridge/bundles").glob("*"))
+    cli(*VERIFY, f"import={imported}", *more)
+    (bundle,) = set(Path(".weighbridge/bundles").glob("*")) - before
+    return bundle
+
+
+def test_a_bundle_that_passed_says_so_first(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    ended = cli("evidence", "verify", bundle, "--require-pass")
+    assert (ended.code, ended.lines[1].split()[:2]) == (0, ["PASS", "GATE-IMPORT-001"])
+
+
+def test_a_bundle_of_a_fail_holds_and_says_first_that_it_failed(cli: Cli) -> None:
+    bundle = sealed(cli, BAD)
+    ended = cli("evidence", "verify", bundle)
+    assert (ended.code, ended.lines[1].split()[:2]) == (0, ["FAIL", "GATE-IMPORT-001"])
+    assert ended.lines[1].endswith("(dtype)")
+    required = cli("evidence", "verify", bundle, "--require-pass", "--json")
+    gate = {
+        "gate": "GATE-IMPORT-001",
+        "instance": "default",
+        "severity": "required",
+        "outcome": "FAIL",
+        "code": "dtype",
+    }
+    assert (required.code, json.loads(required.out)["gates"]) == (1, [gate])
+
+
+def test_a_forged_pass_is_not_shown_as_what_was_measured(cli: Cli) -> None:
+    def forge(files: dict[str, bytes]) -> None:
+        files["verdicts.json"] = (good / "verdicts.json").read_bytes()
+
+    good, bad = sealed(cli, GOOD), sealed(cli, BAD)
+    ended = cli("evidence", "verify", resealed(bad, forge))
+    assert (ended.code, ended.lines[1]) == (1, "as sealed, which is not what the measurements give:")
+    assert ended.lines[2].startswith("PASS")
+
+
+def test_a_bundle_of_a_blocked_gate_did_not_pass(cli: Cli) -> None:
+    cli(*VERIFY[:-1])
+    (bundle,) = Path(".weighbridge/bundles").iterdir()
+    assert cli("evidence", "verify", bundle, "--require-pass").code == 1
+    assert cli("evidence", "verify", bundle).lines[1].split()[0] == "BLOCKED"
+
+
+def test_under_another_name_the_id_that_was_told_holds_a_bundle(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    shutil.copytree(bundle, "from-ci")
+    unheld = cli("evidence", "verify", "from-ci")
+    assert unheld.code == 1
+    assert "give the one that you were told: --id ID12" in unheld.out
+    held = cli("evidence", "verify", "from-ci", "--id", bundle.name[-12:], "--require-anchor")
+    assert (held.code, "it is the id that was given" in held.out) == (0, True)
+    assert cli("evidence", "verify", "from-ci", "--id", "0" * 12).code == 1
+    assert cli("evidence", "show", "from-ci", "--id", bundle.name[-12:]).code == 0
+    assert cli("evidence", "rejudge", "from-ci", "--id", bundle.name[-12:]).code == 0
+    short = cli("evidence", "verify", "from-ci", "--id", "0346")
+    assert (short.code, "id-form '0346' is no id of a bundle" in short.err) == (2, True)
+
+
+@pytest.mark.parametrize(("old", "new"), [("checkpoint-import", "training-run"), ("20", "19")])
+def test_a_folder_whose_name_lies_is_refused(cli: Cli, old: str, new: str) -> None:
+    bundle = sealed(cli, GOOD)
+    moved = bundle.rename(bundle.with_name(bundle.name.replace(old, new, 1)))
+    ended = cli("evidence", "verify", moved, "--id", bundle.name[-12:])
+    assert (ended.code, "its folder's name says otherwise" in ended.out) == (1, True)
+
+
+def test_the_file_that_was_measured_is_told_from_another_by_its_digest(cli: Cli, workplace: Path) -> None:
+    (workplace / "corpus.txt").write_text("once upon a time")
+    bundle = sealed(cli, GOOD, "--input", "corpus=corpus.txt")
+    shutil.copy(GOOD, "renamed.bin")
+    same = cli("evidence", "verify", bundle, "--subject", "import=renamed.bin", "--subject", "corpus=corpus.txt")
+    assert (same.code, same.out.count("as it was measured")) == (0, 2)
+    (workplace / "corpus.txt").write_text("Once upon a time")
+    for words in (("import", BAD), ("import@default", SOURCE), ("corpus", "corpus.txt")):
+        other = cli("evidence", "verify", bundle, "--subject", "=".join(map(str, words)))
+        assert (other.code, "is not" in other.lines[-1]) == (1, True)
+    unknown = cli("evidence", "verify", bundle, "--subject", f"imprt={GOOD}")
+    assert (unknown.code, "did you mean 'import'?" in unknown.err) == (2, True)
+    assert cli("evidence", "verify", bundle, "--subject", "import=missing").code == 4
+    assert cli("evidence", "verify", bundle, "--subject", "import").code == 2
+
+
+def test_a_folder_is_the_subject_where_every_file_of_it_is(cli: Cli, workplace: Path) -> None:
+    (workplace / "m").mkdir()
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "m" / "model.safetensors")
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "b.safetensors")
+    assert (
+        cli("verify", "builtin:checkpoint-import", "--subject", "source=m", "--subject", "import=b.safetensors").code
+        == 0
+    )
+    (bundle,) = Path(".weighbridge/bundles").iterdir()
+    assert cli("evidence", "verify", bundle, "--subject", "source=m").code == 0
+    (workplace / "m" / "config.json").write_text("{ }")
+    changed = cli("evidence", "verify", bundle, "--subject", "source=m")
+    (workplace / "m" / "model.safetensors").unlink()
+    missing = cli("evidence", "verify", bundle, "--subject", "source=m")
+    assert {changed.code, missing.code} <= {0, 1}
+    assert missing.code == 1
+
+
+def test_what_is_attached_is_sealed_redacted_with_its_role_and_digest(cli: Cli, workplace: Path) -> None:
+    (workplace / "train.log").write_text(LOG)
+    bundle = sealed(cli, GOOD, "--attach", "log=train.log")
+    text = (bundle / "logs" / "log.txt").read_bytes()
+    assert text.startswith(b"step 1 loss 10.8\n")
+    assert b"correct-horse" not in text
+    assert b"10.1.2.3" not in text
+    (one,) = loads((bundle / "statement.json").read_bytes())["predicate"]["companions"]
+    wanted = {"role": "log", "name": "train.log", "sha256": sha256(LOG.encode()), "size": len(LOG), "sealed": True}
+    assert one == wanted
+    shown = cli("evidence", "show", bundle).out
+    assert f"{wanted['sha256']}  log train.log attached" in shown
+    (bundle / "logs" / "log.txt").write_bytes(text[:-1] + b"!")
+    altered = cli("evidence", "verify", bundle)
+    assert (altered.code, altered.lines[1]) == (1, "what its gates came to cannot be said: it is not whole")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--attach", "log"), 2), (("--attach", "../log=train.log"), 2), (("--attach", "log=missing"), 2),
+        (("--attach", "a=train.log", "--input", "a=train.log"), 2), (("--attach", "log=."), 2),
+        (("--input", "corpus=missing"), 4),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_attached_is_refused_before_anything_is_measured(
+    cli: Cli, workplace: Path, words: tuple[str, ...], code: int
+) -> None:
+    (workplace / "train.log").write_text(LOG)
+    assert cli(*VERIFY, f"import={GOOD}", *words).code == code
+    assert not (workplace / ".weighbridge" / "bundles").exists()
+
+
+def test_a_bundle_shows_kinds_limits_digests_trials_and_environment(cli: Cli) -> None:
+    out = cli("evidence", "show", sealed(cli, GOOD)).out
+    assert "by dtype-preservation/3, limits policy: lossless" in out
+    assert "caught" in out
+    assert f"{sha256(GOOD.read_bytes())}  import@default import.gguf" in out
+    assert f"numpy {np.__version__}" in out
+    assert re.search(r"(?m)^tool   [0-9a-f]{64}$", out)
+
+
+def test_two_bundles_differ_in_what_is_printed_and_in_nothing_else(cli: Cli) -> None:
+    good, bad = sealed(cli, GOOD), sealed(cli, BAD)
+    same = cli("evidence", "diff", good, good)
+    assert (same.code, same.lines) == (
+        0, ["no difference: same outcomes, figures, subjects, environment and contract"]
+    )  # fmt: skip
+    ended = cli("evidence", "diff", good, bad)
+    assert (ended.code, [line for line in ended.lines if not line.startswith(" ")]) == (
+        1, ["outcomes", "figures", "subjects"]
+    )  # fmt: skip
+    assert "  GATE-IMPORT-001[default]: 'PASS pass' -> 'FAIL dtype'" in ended.lines
+    assert list(json.loads(cli("evidence", "diff", good, bad, "--json").out)) == ["figures", "outcomes", "subjects"]
+
+
+def test_a_packed_bundle_is_the_same_file_from_a_folder_and_from_itself(cli: Cli, workplace: Path) -> None:
+    bundle = sealed(cli, GOOD)
+    assert cli("evidence", "pack", bundle, "a.tar").code == 0
+    assert cli("evidence", "pack", "a.tar", "b.tar").code == 0
+    assert (workplace / "a.tar").read_bytes() == (workplace / "b.tar").read_bytes()
+    assert cli("evidence", "verify", "a.tar", "--require-pass").code == 0
+    again = cli("evidence", "pack", bundle, "a.tar")
+    assert (again.code, "disk the archive was not written: File exists" in again.err) == (4, True)
+
+
+# --- Merging ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Record a live PASS, and give the folder of its evidence."""
+    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    for name in ("a", "b"):
+        save_file({"w": np.arange(6, dtype=np.float32)}, workplace / f"{name}.safetensors")
+    words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--record")
+    assert cli("verify", "builtin:checkpoint-import", *words).code == 0
+    return workplace / "evidence"
+
+
+def test_merging_brings_bundles_and_entries_once(cli: Cli, workplace: Path, recorded: Path) -> None:
+    first = cli("evidence", "merge", recorded, "--into", "all")
+    assert (first.code, first.lines[-1]) == (0, "1 bundles new, 0 there already; 2 ledger entries new")
+    again = cli("evidence", "merge", recorded, "--into", "all")
+    assert again.lines == ["0 bundles new, 1 there already; 0 ledger entries new"]
+    (bundle,) = (workplace / "all" / "bundles").iterdir()
+    assert cli("evidence", "verify", bundle, "--require-anchor", "--require-pass").code == 0
+    assert cli("ledger", "check", "--ledger", "all/ledger").code == 0
+
+
+def test_an_archive_is_unpacked_by_merging_it(cli: Cli, workplace: Path, recorded: Path) -> None:
+    (bundle,) = (recorded / "bundles").iterdir()
+    cli("evidence", "pack", bundle, "one.tar")
+    assert cli("evidence", "merge", "one.tar", "--into", "all").lines[0] == f"new: {bundle.name}"
+    cli("evidence", "pack", workplace / "all" / "bundles" / bundle.name, "two.tar")
+    assert (workplace / "one.tar").read_bytes() == (workplace / "two.tar").read_bytes()
+
+
+def test_a_damaged_bundle_is_merged_nowhere(cli: Cli, workplace: Path, recorded: Path) -> None:
+    (bundle,) = (recorded / "bundles").iterdir()
+    shutil.copytree(recorded, "good")
+    (bundle / "verdicts.json").write_bytes((bundle / "verdicts.json").read_bytes() + b" ")
+    ended = cli("evidence", "merge", "good", recorded, "--into", "all")
+    assert (ended.code, "not-whole" in ended.err) == (4, True)
+    assert not (workplace / "all").exists()
+
+
+def test_entries_whose_bundle_is_nowhere_are_not_merged(cli: Cli, workplace: Path, recorded: Path) -> None:
+    shutil.rmtree(recorded / "bundles")
+    ended = cli("evidence", "merge", recorded, "--into", "all")
+    assert (ended.code, "no-bundle" in ended.err) == (1, True)
+    assert not (workplace / "all").exists()
+
+
+# --- Hostile folders and disks ----------------------------------------------------------------------------------------
+
+
+def test_names_in_a_bundle_print_no_lines_of_their_own(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    (bundle / "x\nPASS     GATE-FORGED\x1b[2J").write_text("")
+    ended = cli("evidence", "verify", bundle)
+    assert ended.code == 1
+    assert "\x1b[2J" not in ended.out
+    assert not any(line.startswith("PASS") for line in ended.lines)
+
+
+def test_a_name_that_is_no_text_is_told_and_not_printed_raw(cli: Cli) -> None:
+    bundle = sealed(cli, GOOD)
+    (bundle / os.fsdecode(b"\xff")).write_text("")
+    ended = cli("evidence", "verify", bundle)
+    assert (ended.code, r"\udcff: is not in the manifest" in ended.out) == (1, True)
+    assert cli("evidence", "verify", bundle, "--json").code == 1
+
+
+def test_a_folder_that_is_not_there_is_named_and_nothing_is_left(cli: Cli, workplace: Path) -> None:
+    ended = cli("evidence", "pack", sealed(cli, GOOD), "none/a.tar")
+    assert (ended.code, "none/a.tar: disk the archive was not written" in ended.err) == (4, True)
+    assert not (workplace / "none").exists()
+
+
+def test_a_subject_rewritten_between_measuring_and_digesting_seals_nothing(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        save_file({"w": np.arange(6, dtype=np.float32)}, workplace / f"{name}.safetensors")
+    path, real = workplace / "b.safetensors", runner.seal
+
+    def rewriting(*arguments: Any) -> Any:
+        before, data = path.stat(), path.read_bytes()
+        path.write_bytes(data[:-1] + b"?")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return real(*arguments)
+
+    monkeypatch.setattr(verification, "seal", rewriting)
+    words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    ended = cli("verify", "builtin:checkpoint-import", *words)
+    assert (ended.code, "subject-changed" in ended.err) == (4, True)
+    assert not (workplace / ".weighbridge" / "bundles").exists()
+
+
+# --- Whose evidence it is ---------------------------------------------------------------------------------------------
+
+
+def predicate(bundle: Path) -> Any:
+    return loads((bundle / "statement.json").read_bytes())["predicate"]
+
+
+def test_the_statement_names_the_tool_by_the_digest_of_its_source(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = predicate(sealed(cli, GOOD))["tool"]["digest"]
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == "judging.py"))
+    assert re.fullmatch(r"[0-9a-f]{64}", first)
+    assert verification.tool().digest != first
+
+
+def test_the_statement_holds_the_commit_of_a_run_and_whether_its_tree_was_dirty(cli: Cli, workplace: Path) -> None:
+    shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "run")
+    head = json.loads((workplace / "run" / "run.json").read_text())
+    for commit, dirty in (("c" * 40, True), ("d" * 40, False), ("not a commit\n", False)):
+        (workplace / "run" / "run.json").write_text(json.dumps(head | {"commit": commit, "dirty": dirty}))
+        shutil.rmtree(workplace / ".weighbridge", ignore_errors=True)
+        cli("verify", "builtin:training-run", "--subject", "run=run")
+        (bundle,) = Path(".weighbridge/bundles").iterdir()
+        (found,) = predicate(bundle)["subjects"]
+        wanted = (commit, dirty) if len(commit) == 40 else ("", None)
+        assert (found["commit"], found["dirty"]) == wanted
+
+
+def test_the_statement_holds_the_commit_that_a_command_was_run_from(cli: Cli, workplace: Path) -> None:
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
+    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    for changed in (False, True):
+        if changed:
+            (workplace / "train.py").write_text("")
+        shutil.rmtree(workplace / ".weighbridge", ignore_errors=True)
+        cli("verify", "builtin:gpu-training-backend", "--subject", f"refusal={sys.executable} -c 'raise SystemExit(1)'")
+        (bundle,) = Path(".weighbridge/bundles").iterdir()
+        (found,) = (one for one in predicate(bundle)["subjects"] if one["kind"] == "command")
+        assert (found["commit"], found["dirty"]) == (commit, changed)
