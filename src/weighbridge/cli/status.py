@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from weighbridge.amendment import standings, tally
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
@@ -19,6 +18,7 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
 from weighbridge.report import STATUS_WORDS
+from weighbridge.spec.tally import standings, tally
 
 LEDGER = click.option(
     "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,

@@ -195,18 +195,18 @@ def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Fo
     for index, gate in enumerate(child.gates):
         path = ("gates", index)
         old = before.get(gate.id)
-        looser: dict[Path, str] = {}
+        found: dict[Path, str] = {}
         if old is not None:
-            looser = {(*path, *place): what for place, what in _looser(old, gate)}
+            found = {(*path, *place): what for place, what in looser(old, gate)}
             for name in {*gate.subjects.values()} & base.subjects.keys() & child.subjects.keys():
                 elsewhere = _elsewhere(name, base.subjects[name], child.subjects[name], folder)
-                looser |= {("subjects", name, key): what for key, what in elsewhere}
+                found |= {("subjects", name, key): what for key, what in elsewhere}
         relax = layered.data["gates"][index].get("relax")
-        if relax and not looser:
+        if relax and not found:
             what = f"{gate.id} is no looser than in what it extends"
             yield layered.found((*path, "relax"), "needless-relax", what, "delete relax", at_key=True, warning=True)
         elif not relax:
-            for place, what in looser.items():
+            for place, what in found.items():
                 remedy = "keep the tighter value, or give the reason in relax:"
                 yield layered.found(place, "loosened", f"{gate.id}: {what}", remedy)
 
@@ -222,7 +222,7 @@ def _elsewhere(name: str, old: SubjectDecl, new: SubjectDecl, folder: str) -> It
         yield next(iter(now), "path"), f"{name} was {_shown(was)}, is {_shown(now)}"
 
 
-def _looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
+def looser(old: GateDecl, new: GateDecl) -> Iterator[tuple[tuple[str, ...], str]]:
     """List what is not known to be as tight as before: where it is written, and what changed."""
     if old.kind != new.kind:
         yield ("kind",), f"was {old.kind}, is {new.kind}"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence import drafts
 from tests.ledgers import recorded, sealed
-
 from weighbridge.amendment import Citation, agrees, citations, cite, draft, markdown, printed, resolve, standings, tally
+
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.judging import judge_contract

@@ -1,0 +1,411 @@
+"""What a Markdown text claims, held against bundles, the ledger, formulas and files; of anybody's text, not only ours.
+
+Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses. Code
+fences, comments and what follows `<!-- weighbridge:quote -->` up to an empty line are not the text's own claims.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weighbridge.contract.layers import Found
+from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.review import Held, rederivation
+from weighbridge.ledger.fold import Place, lowest
+from weighbridge.model import Outcome, Status
+from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Bundles, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.tally import BEGIN, END, Stood, markdown, tally
+
+QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
+STATUS = "|".join(Status)
+OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")
+GATE = r"[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+"
+TOKEN = re.compile(rf"(?P<gate>\b{GATE})(?:\[(?P<instance>[^\]\s]+)\])?|(?P<denied>\bnot )?\b(?P<status>{STATUS})\b")
+SAID = re.compile(rf"\b(?P<gate>{GATE})[`*]*(?:\[[^\]\s]+\])?[`*]*,?\s*(?:is|was|:|\||=|→)?\s*[`*]*(?:{STATUS})\b")
+SHORT = {status.split("_")[0]: status for status in Status}
+COUNT = re.compile(
+    rf"(?:\b(?P<scope>[A-Z][A-Z0-9-]*)\s+)?\b(?P<count>\d+)(?:\s*(?:/|of)\s*(?P<of>\d+))?\s+(?:gates\s+(?:are\s+)?)?"
+    rf"(?P<status>{STATUS}|{'|'.join(SHORT)}|discharged|regressed|retired)\b"
+)
+WHOLE = r"\d+(?![\d.,]*\d)"
+TERM = rf"{WHOLE}(?: [A-Z_]+\b)?"
+OPERATOR = "[×*/^·−+-]"
+SUM = re.compile(
+    rf"(?<![\w.,])(?<!{OPERATOR})(?<!{OPERATOR} )(?P<terms>{TERM}(?:\s*\+\s*{TERM})+)(?:\s*[=(]\s*(?P<sum>{WHOLE}))?"
+)
+LOGARITHM = re.compile(
+    rf"{FORMULA.pattern}\s*(?:=|≈|is)\s*(?P<value>{NUMBER})(?:[ \"“]*(?P<unit>{UNIT}))?"
+    rf"|(?P<value_>{NUMBER})[ \"“]*(?P<unit_>{UNIT})?[\"”]?\s+(?:=|≈|for|is|of)\s+"
+    rf"{FORMULA.pattern.replace('<log>', '<log_>').replace('<of>', '<of_>')}"
+)
+MEASURED = re.compile(rf"{NUMBER}[ ]?{UNIT}")
+VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
+HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
+STATES = ("OPEN", "ELIMINATED", "CONFIRMED", "REFUTED")
+ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
+    (Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE, Status.DISCHARGED), Outcome.PASS
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a text is held against. `refuted` maps what may no longer be built on to what says so.
+
+    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen.
+    """
+
+    bundles: Bundles
+    stood: Mapping[Place, Stood]
+    refuted: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One sentence, list item or row of a table, with the line that it begins on."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was found wrong, and how many claims of each sort were looked at."""
+
+    problems: tuple[Found, ...]
+    counted: Mapping[str, int]
+
+
+class Text:
+    """One text while it is held: its own sentences, and what was looked at in it."""
+
+    def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
+        self.where = where
+        self.known = known
+        self.units = tuple(_units(text, first_line))
+        self.blocks = tuple(_tallies(text, first_line))
+        self.counted: Counter[str] = Counter()
+
+    def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
+        """Return a problem at a line."""
+        told = {"code": code, "what": what, "remedy": remedy}
+        return Found(file=self.where, line=line, column=1, warning=warning, **told)
+
+
+def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
+    """Hold every claim of a text."""
+    held = Text(text, where, known, first_line)
+    problems = [
+        problem for check in (_cited, _statuses, _counts, _sums, _logarithms, _blocks) for problem in check(held)
+    ]
+    problems += [*_hypotheses(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
+    return Looked(problems=tuple(sorted(set(problems))), counted=held.counted)
+
+
+def _units(text: str, line: int) -> Iterator[Unit]:
+    """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
+    text = re.sub(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", _blank, text, flags=re.DOTALL)
+    text = re.sub(r"<!--(?! weighbridge:quote -->).*?-->", _blank, text, flags=re.DOTALL)
+    fenced = quoted = False
+    held: list[str] = []
+    start = line
+    for at, raw in enumerate([*text.split("\n"), ""], start=line):
+        row = raw.strip()
+        fence = row.startswith(FENCES)
+        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and bool(row))
+        alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
+        if held and (not row or alone or fence or fenced or quoted):
+            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(held)))
+            held = []
+        if row and not (fence or fenced or quoted):
+            start = start if held else at
+            held.append(row)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
+
+
+# --- Citations --------------------------------------------------------------------------------------------------------
+
+
+def _cited(text: Text) -> Iterator[Found]:
+    sound: dict[str, bool] = {}
+    for unit in text.units:
+        found = citations(unit.text)
+        text.counted["citations"] += len(found)
+        if len(found) != len(re.findall(r"\[(?:ev:|files:|=)", unit.text)):
+            yield text.found(
+                unit.line, "citation-form", "has a citation that cannot be read", "write [ev:ID12#/POINTER]"
+            )
+        for one in found:
+            if one.id:
+                if one.id not in sound:
+                    problems = tuple(_unsound(text, unit, one.id))
+                    sound[one.id] = not problems
+                    yield from problems
+                yield from _evidence(text, unit, one) if sound[one.id] else ()
+            else:
+                yield from _computed(text, unit, one) if one.formula else _files(text, unit, one)
+
+
+def _unsound(text: Text, unit: Unit, id_: str) -> Iterator[Found]:
+    """Yield why a bundle cannot be cited at all."""
+    try:
+        bundle = text.known.bundles.get(id_)
+        answer = rederivation(bundle)
+    except WeighbridgeError as problem:
+        yield text.found(unit.line, problem.code, f"[ev:{id_}]: {problem.what}", problem.remedy)
+        return
+    if answer.held is not Held.HOLDS:
+        yield text.found(unit.line, "not-rederivable", f"[ev:{id_}]: {answer.says}", "run verify again")
+    if bundle.statement.tool.dirty:
+        what = f"[ev:{id_}]: measured by a tool with uncommitted changes, so nobody else can have it"
+        yield text.found(unit.line, "dirty-tool", what, "commit them, run verify again")
+
+
+def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
+    bundle = text.known.bundles.get(one.id)
+    if one.pointer is None:
+        yield from _whole(text, unit, bundle)
+        return
+    if not one.text:
+        yield text.found(
+            unit.line, "citation-form", f"nothing to be held stands before {one.pointer}", "print the value"
+        )
+        return
+    try:
+        value = resolve(bundle, one)
+    except WeighbridgeError as problem:
+        yield text.found(unit.line, problem.code, f"{problem.where} {problem.what}", problem.remedy)
+        return
+    if not agrees(one.text, value):
+        what = f"says {one.text}, the evidence {value if isinstance(value, float) else _shown(value)}"
+        yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
+    verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
+    wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
+    if wanted and one.unit != wanted:
+        what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
+        yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
+
+
+def _shown(value: object) -> str:
+    return str(value)[:80]
+
+
+def _whole(text: Text, unit: Unit, bundle: Bundle) -> Iterator[Found]:
+    """Hold what a sentence says of gates against a bundle that is cited as a whole."""
+    gates = {match["gate"] for match in TOKEN.finditer(unit.text) if match["gate"]}
+    judged: dict[str, set[Outcome]] = {}
+    for finding in bundle.findings:
+        judged.setdefault(finding.gate, set()).add(finding.verdict.outcome)
+    stated = {Outcome(word) for word in OUTCOME.findall(unit.text)}
+    stated |= {ENTITLED[status] for status in _claimed(unit.text) if status in ENTITLED}
+    if gates and not gates & judged.keys():
+        what = f"bundle {bundle.id[:12]} did not judge {', '.join(sorted(gates))}"
+        yield text.found(unit.line, "evidence-irrelevant", what, "cite a bundle that did")
+    for gate in sorted(gates & judged.keys()):
+        if stated and not judged[gate] <= stated:
+            what = f"{gate} came to {', '.join(sorted(judged[gate]))} in bundle {bundle.id[:12]}"
+            yield text.found(unit.line, "evidence-contradicts", what, "say what the bundle says")
+
+
+def _claimed(text: str) -> set[Status]:
+    return {Status(match["status"]) for match in TOKEN.finditer(text) if match["status"] and not match["denied"]}
+
+
+def _computed(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
+    found = computed(one.formula)
+    if found is None:
+        yield text.found(unit.line, "citation-form", f"{one.formula!r} is no ln, log2 or log10 of a number")
+    else:
+        yield from _held_logarithm(text, unit.line, one.formula, one.text, one.unit)
+
+
+def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
+    if text.known.frozen:
+        return  # it was counted when the section landed, and files may be added since
+    pattern = one.files.strip()
+    inside = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
+    count = sum(path.is_file() for path in Path().glob(pattern)) if inside and pattern else 0
+    if not agrees(one.text, count):
+        yield text.found(unit.line, "count-mismatch", f"says {one.text or 'nothing'}, {pattern} matches {count} files")
+
+
+# --- Statuses ---------------------------------------------------------------------------------------------------------
+
+
+def _statuses(text: Text) -> Iterator[Found]:
+    by_gate: dict[str, list[tuple[Place, Stood]]] = {}
+    for place, stood in text.known.stood.items():
+        by_gate.setdefault(place.gate, []).append((place, stood))
+    for unit in text.units:
+        for match in SAID.finditer(unit.text):
+            if match["gate"] not in by_gate:
+                yield text.found(
+                    unit.line, "status-mismatch", f"{match['gate']} is not in the ledger, so has no status"
+                )
+        for gates, said in _groups(unit.text, by_gate):
+            for gate, instance in gates:
+                members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]
+                text.counted["statuses"] += 1
+                yield from _held_status(text, unit.line, gate + (f"[{instance}]" if instance else ""), members, said)
+
+
+Said = Sequence[tuple[Status, bool]]  # each status word, and whether it is denied
+
+
+def _groups(text: str, known: Collection[str]) -> Iterator[tuple[list[tuple[str, str | None]], Said]]:
+    """Yield gates with the status words said of them: those after them, or where none follows those before."""
+    gates: list[tuple[str, str | None]] = []
+    said: list[tuple[Status, bool]] = []
+    for match in TOKEN.finditer(text):
+        if match["status"]:
+            said.append((Status(match["status"]), bool(match["denied"])))
+        elif match["gate"] in known:
+            if gates and said:
+                yield gates, said
+                gates, said = [], []
+            gates.append((match["gate"], match["instance"]))
+    if gates and said:
+        yield gates, said
+
+
+def _held_status(text: Text, line: int, gate: str, members: Sequence[Stood], said: Said) -> Iterator[Found]:
+    """Hold the last word as what is claimed, and those before it as what once was."""
+    now = lowest(one.standing.status for one in members if one.standing.status) if members else None
+    past = frozenset[Status]().union(*(one.past for one in members))
+    (last, denied), before = said[-1], [status for status, denied in said[:-1] if not denied]
+    wrong = (now is last) if denied else (now is not last)
+    never = next((status for status in before if status not in past), None)
+    if wrong or never is not None:
+        what = f"{gate} is {now or 'not in the ledger'}, not {last}" if wrong else f"{gate} was never {never}"
+        what = f"{gate} is {now}, which is denied here" if wrong and denied else what
+        yield text.found(line, "status-mismatch", what, "see: weighbridge status why GATE")
+
+
+def _counts(text: Text) -> Iterator[Found]:
+    for unit in text.units:
+        for match in COUNT.finditer(unit.text):
+            scope = match["scope"] or ""
+            inside = {place: one.standing for place, one in text.known.stood.items() if scope in place.gate}
+            count = tally(inside or {place: one.standing for place, one in text.known.stood.items()})
+            status = Status(SHORT.get(match["status"].upper(), match["status"]))
+            text.counted["counts"] += 1
+            if (int(match["count"]), int(match["of"] or count.gates)) != (count.counts[status], count.gates):
+                what = f"says {match[0].strip()!r}; the ledger has {count.counts[status]} of {count.gates} {status}"
+                yield text.found(unit.line, "tally-mismatch", what, "see: weighbridge status")
+
+
+def _blocks(text: Text) -> Iterator[Found]:
+    for line, block in text.blocks:
+        text.counted["tallies"] += 1
+        if block != markdown(tally({place: one.standing for place, one in text.known.stood.items()})).rstrip():
+            yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
+
+
+def _tallies(text: str, first_line: int) -> Iterator[tuple[int, str]]:
+    for match in re.finditer(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", text, flags=re.DOTALL):
+        yield first_line + text.count("\n", 0, match.start()), match[0]
+
+
+# --- Sums, logarithms, hypotheses -------------------------------------------------------------------------------------
+
+
+def _sums(text: Text) -> Iterator[Found]:
+    """Hold every sum that is written out, and every one that is called unchanged against the one before."""
+    before: list[int] = []
+    for unit in text.units:
+        for match in SUM.finditer(unit.text):
+            terms = [int(number) for number in re.findall(r"\d+", match["terms"])]
+            text.counted["sums"] += 1
+            if match["sum"] and sum(terms) != int(match["sum"]):
+                what = f"{match[0].strip()!r}: that is {sum(terms)}"
+                yield text.found(unit.line, "does-not-add", what)
+            if "unchanged" in unit.text and before and terms != before:
+                was, now = (f"{' + '.join(map(str, some))} = {sum(some)}" for some in (before, terms))
+                yield text.found(unit.line, "does-not-add", f"is called unchanged; it was {was} and is {now}")
+            before = terms
+
+
+def _logarithms(text: Text) -> Iterator[Found]:
+    for unit in text.units:
+        for match in LOGARITHM.finditer(unit.text):
+            formula = f"{match['log'] or match['log_']} {match['of'] or match['of_']}"
+            value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
+            text.counted["logarithms"] += 1
+            yield from _held_logarithm(text, unit.line, formula, value, named)
+
+
+def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
+    found = computed(formula)
+    if found is None:
+        return
+    exact, unit = found
+    other = "log2" if formula.startswith("ln") else "ln"
+    wrong, _ = computed(re.sub(r"^\w+", other, formula)) or (exact, "")
+    if not agrees(value, exact):
+        mixed = f"; {value} is the {other}" if agrees(value, wrong) else ""
+        what = f"says {value}, {formula} is {exact:.4g} {unit}".rstrip() + mixed
+        yield text.found(line, "number-mismatch", what, f"write {exact:.4g} {unit}".rstrip())
+    elif named and named != unit:
+        yield text.found(line, "unit-mismatch", f"{formula} is in {unit or 'no unit'}, not in {named}")
+
+
+def _hypotheses(text: Text) -> Iterator[Found]:
+    """Hold the table of hypotheses: decided ones have evidence, open ones an experiment that would decide them."""
+    rows = [
+        (unit.line, [cell.strip() for cell in unit.text.strip("|").split("|")]) for unit in text.units if _row(unit)
+    ]
+    table, tables = "", {name: list[tuple[int, list[str]]]() for name in ("id", "decides")}
+    for line, cells in rows:
+        if set("".join(cells)) <= set("-: "):
+            continue
+        if cells in HEADS or len(cells) != 4:
+            table = cells[0] if cells in HEADS else ""
+        elif table:
+            tables[table].append((line, cells))
+    planned = {
+        cells[0] for _, cells in tables["decides"] if cells[1] and cells[2] and cells[3] and cells[2] != cells[3]
+    }
+    for line, (name, _, state, evidence) in tables["id"]:
+        text.counted["hypotheses"] += 1
+        if state not in STATES:
+            yield text.found(line, "hypothesis", f"{name} is {state or 'nothing'}", f"write one of {', '.join(STATES)}")
+        elif state == "OPEN" and name not in planned:
+            what = f"{name} is OPEN, and no experiment says which values would confirm and which refute it"
+            yield text.found(line, "hypothesis", what, "write it under Next experiment before it runs")
+        elif state != "OPEN" and "[ev:" not in evidence and "A-" not in evidence:
+            yield text.found(line, "hypothesis", f"{name} is {state} without evidence", "cite it: [ev:ID12#/POINTER]")
+
+
+def _row(unit: Unit) -> bool:
+    return unit.text.startswith("|")
+
+
+def _refuted(text: Text) -> Iterator[Found]:
+    for unit in text.units:
+        for name, by in text.known.refuted.items():
+            if re.search(rf"{re.escape(name)}(?![\w-])", unit.text) and not re.search(
+                "refute|supersede", unit.text, re.IGNORECASE
+            ):
+                yield text.found(unit.line, "refuted", f"builds on {name}, which {by}", "cite the later section")
+
+
+def _uncited(text: Text) -> Iterator[Found]:
+    for unit in text.units:
+        spans = [one.span for one in citations(unit.text)]
+        spans += [match.span() for match in LOGARITHM.finditer(unit.text)]
+        for match in MEASURED.finditer(unit.text):
+            if not any(start <= match.start() < end for start, end in spans):
+                what = f"{match[0]!r} has a unit and no citation"
+                yield text.found(
+                    unit.line, "uncited", what, "cite where it was measured: [ev:ID12#/POINTER]", warning=True
+                )
