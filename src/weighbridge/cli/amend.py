@@ -97,8 +97,8 @@ def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) ->
         errors = sum(not problem.warning for problem in problems)
         tell([f"refused: {errors} problems, nothing was written"], err=True)
         sys.exit(ExitCode.FAILED)
-    version = dict(zip(landed(spec / AMENDMENTS), versions(landed(spec / AMENDMENTS)), strict=True))
-    after = next(found for one, found in version.items() if one.digest == section.digest)
+    sections = landed(spec / AMENDMENTS)
+    after = versions(sections)[[one.digest for one in sections].index(section.digest)]
     tell([f"landed: §{section.number} {section.about.title}, version {after}", str(section.path)])
     tell(f"discharged: {place}" for place in section.about.landing.discharges)
 

@@ -98,7 +98,7 @@ def _judged(
 ) -> tuple[Section, tuple[Found, ...]]:
     """Return the section as it would land, and everything that is wrong with it."""
     where, before = str(draft.path), history(here.ledger)
-    problems = [*structure(sections), *_about(here, draft, sections)]
+    problems = [*structure(sections), *_about(draft, sections)]
     mine: tuple[Cited, ...] = ()
     try:
         bundles = [here.bundles.get(id_) for id_ in draft.about.evidence]
@@ -106,6 +106,11 @@ def _judged(
     except WeighbridgeError as problem:
         bundles = []
         problems.append(_found(where, problem.code, problem.what, problem.remedy))
+    for bundle in bundles:
+        if STORES[1].parts[0] in bundle.path.parts:
+            remedy = f"move it into {STORES[0]}, or make it with verify --record"
+            what = f"bundle {bundle.id[:12]} is in a folder that git ignores"
+            problems.append(_found(where, "evidence-not-kept", what, remedy))
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
@@ -129,7 +134,7 @@ def _judged(
     return Section(path=target, about=about, body=body, digest=digest, text=text), tuple(dict.fromkeys(problems))
 
 
-def _about(here: Here, draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
+def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
     """Hold the front matter of a draft against itself and against what has landed."""
     about, where = draft.about, str(draft.path)
     known = {one.about.id: one for one in sections}
@@ -152,11 +157,6 @@ def _about(here: Here, draft: Section, sections: Sequence[Section]) -> Iterator[
     for name in sorted({*about.depends_on} & known.keys()):
         for how, by in taken_back(known[name], sections):
             yield _found(where, "refuted", f"depends on {name}, {how} by §{by.number}", "rest it on the later section")
-    for id_ in about.evidence:
-        path = here.bundles.found[id_[:12]].path if id_[:12] in here.bundles.found else STORES[0]
-        if STORES[1].parts[0] in path.parts:
-            remedy = f"move it into {STORES[0]}, or make it with verify --record"
-            yield _found(where, "evidence-not-kept", f"bundle {id_[:12]} is in a folder that git ignores", remedy)
 
 
 def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Sequence[Section]) -> str:
