@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -206,7 +207,7 @@ def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(k
 def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(kept: Kept) -> None:
     kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
     words = DRAFTS / "words.md"
-    words.write_text('---\nid: A-20260101-words\ntitle: Words\nauthor: Ada\nkind: editorial\n---\n## Words\n\nMore.\n')
+    words.write_text("---\nid: A-20260101-words\ntitle: Words\nauthor: Ada\nkind: editorial\n---\n## Words\n\nMore.\n")
     assert kept.land(words).lines[0] == "landed: §2 Words, version 0.1.1"
     Path("contracts/time.yaml").write_text(TIME.replace("500", "900").replace("1.0.0", "2.0.0"))
     kept.cli("verify", "contracts/time.yaml", "--subject", "run=log.jsonl", "--record")
@@ -349,16 +350,13 @@ def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(ke
     git(kept.folder, "commit", "-qm", "first", "--allow-empty")
     head = git(kept.folder, "rev-parse", "HEAD").strip()
     Path("config.json").write_text("{}\n")
-    argv = '["printf", "%s", "two words; no shell $HOME"]'
-    sha = {
-        "config.json": "ca3d163bab055381827226140568f3bef7eaac187cebd76878e0b63e9e442356",
-        "printf": "2ff0a0ae4f10e1d72d1b4b7c4d1e5b5a24a2bd9a7f0cd97cbd4bcfba0e3d6dd1",
-    }
+    words = "two words; no shell $HOME"
+    digests = {name: sha256(text.encode()).hexdigest() for name, text in (("file", "{}\n"), ("command", words))}
     holds = (
-        f'{{kind: file, id: config.json, expect: "{sha["config.json"]}"}}',
+        f'{{kind: file, id: config.json, expect: "{digests["file"]}"}}',
         f'{{kind: commit, id: "{head}", expect: in history}}',
     )
-    command = f'{{kind: command, argv: {argv}, expect: "{sha["printf"]}"}}'
+    command = f'{{kind: command, argv: ["printf", "%s", "{words}"], expect: "{digests["command"]}"}}'
 
     def with_premises(*premises: str) -> Path:
         draft = kept.draft()
@@ -366,17 +364,58 @@ def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(ke
         draft.write_text(draft.read_text().replace("premises:\n", f"premises:\n{listed}"))
         return draft
 
-    ended = kept.land(with_premises(*holds, command))
+    draft = with_premises(*holds, command)
+    ended = kept.land(draft)
     assert codes(ended) == ["premise-not-run"]
-    assert kept.land(DRAFTS / "a.md", "--run-commands").code == 1
-    (DRAFTS / "a.md").unlink()
+    assert kept.land(draft, "--run-commands").code == 0
     Path("contracts/mine.yaml").write_text(IMPORT.replace("policy: lossless", "policy: same"))
     Path("config.json").write_text("[]\n")
-    ended = kept.land(with_premises(*holds, f'{{kind: commit, id: "{"0" * 40}", expect: in history}}'))
+    draft = with_premises(
+        *holds,
+        f'{{kind: commit, id: "{"0" * 40}", expect: in history}}',
+        '{kind: command, argv: ["false"], expect: ""}',
+    )
+    ended = kept.land(draft, "--run-commands")
     told = [line.partition("premise-stale ")[2] for line in ended.lines if "premise-stale" in line]
-    assert [line.split(":")[0] for line in told] == ["file config.json", f"commit {'0' * 40}", "contract mine"]
-    assert f"expected {sha['config.json']}, found 37517e5f" in told[0]
+    assert [line.split(":")[0] for line in told] == [
+        "file config.json", f"commit {'0' * 40}", "command false", "contract mine",
+    ]  # fmt: skip
+    assert f"expected {digests['file']}, found {sha256(b'[]' + bytes([10])).hexdigest()}" in told[0]
     assert told[1].endswith("expected in history, found not in the history of HEAD")
+    assert told[2].endswith("expected nothing, found exit 1")
+
+
+def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weighbridge.spec.premises.SECONDS", 0.2)
+    for name, argv, found in (("a", '["sleep", "60"]', "nothing within"), ("b", '["no-such"]', "does not start")):
+        draft = kept.draft(name)
+        premise = f"premises:\n- {{kind: command, argv: {argv}, expect: x}}\n"
+        draft.write_text(draft.read_text().replace("premises:\n", premise))
+        ended = kept.land(draft, "--run-commands")
+        assert (ended.code, codes(ended)) == (1, ["premise-stale"])
+        assert found in ended.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("---\nweighbridge", "weighbridge", "front-matter does not begin with front matter"),
+        ('kind: "record"', 'kind: "claim"', "'claim' is not one of record, correction, editorial"),
+        ('author: "Ada"', "author: ''", "front-matter names no author"),
+        ('kind: "record"', 'kind: "editorial"', "front-matter is of the kind editorial"),
+        ('kind: "record"', 'kind: "correction"', "front-matter is of the kind correction"),
+        ("depends_on: []", "depends_on: [A-20260101-x]", "not-landed A-20260101-x has not landed"),
+        ("depends_on: []", "depends_on: []\nstatus: DISCHARGED", "unknown key 'status'"),
+        ("supersedes: []", "supersedes: []\nlanded: {}", "missing key"),
+    ],
+)
+def test_front_matter_that_says_what_cannot_be_is_refused(kept: Kept, before: str, after: str, told: str) -> None:
+    draft = kept.draft()
+    assert before in draft.read_text()
+    draft.write_text(draft.read_text().replace(before, after, 1))
+    ended = kept.land(draft)
+    assert ended.code == 1
+    assert told in ended.out + ended.err
 
 
 # --- Hypotheses -------------------------------------------------------------------------------------------------------

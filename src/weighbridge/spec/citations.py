@@ -26,6 +26,7 @@ from weighbridge.storage.local_files import is_folder
 STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
 SHORTEST = 6
 SIGNIFICANT = 6
+WIDEST = 200  # characters in which a value stands before its citation
 WIDE = Context(prec=400)  # the whole range of a double, digit by digit
 UNITS = (
     *("ms", "s", "µs", "us", "ns", "min", "h", "days", "bytes", "B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB"),
@@ -84,7 +85,8 @@ def citations(text: str) -> tuple[Citation, ...]:
 
 
 def _citation(text: str, match: re.Match[str]) -> Citation:
-    line = text.rfind("\n", 0, match.start()) + 1
+    widest = max(0, match.start() - WIDEST)
+    line = max(text.rfind("\n", widest, match.start()) + 1, widest)
     before, after = BEFORE.search(text[line : match.start()]), AFTER.match(text, match.end())
     unit = (before["unit"] if before else None) or (after["unit"] if after else None)
     return Citation(

@@ -25,15 +25,20 @@ from weighbridge.spec.tally import BEGIN, END, Stood, markdown, tally
 QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 STATUS = "|".join(Status)
 OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")
-GATE = r"[A-Z][A-Z0-9]*(?:-[A-Z0-9]+)+"
-TOKEN = re.compile(rf"(?P<gate>\b{GATE})(?:\[(?P<instance>[^\]\s]+)\])?|(?P<denied>\bnot )?\b(?P<status>{STATUS})\b")
-SAID = re.compile(rf"\b(?P<gate>{GATE})[`*]*(?:\[[^\]\s]+\])?[`*]*,?\s*(?:is|was|:|\||=|→)?\s*[`*]*(?:{STATUS})\b")
+GATE = r"[A-Z][A-Z0-9]{0,39}(?:-[A-Z0-9]{1,40}){1,8}"  # bounds, so that no text takes long to read
+TOKEN = re.compile(
+    rf"(?P<gate>\b{GATE})(?:\[(?P<instance>[^\]\s]{{1,99}})\])?|(?P<denied>\bnot )?\b(?P<status>{STATUS})\b"
+)
+SAID = re.compile(
+    rf"\b(?P<gate>{GATE})[`*]*(?:\[[^\]\s]{{1,99}}\])?[`*]{{0,3}},?\s{{0,3}}"
+    rf"(?:is|was|:|\||=|→)?\s{{0,3}}[`*]{{0,3}}(?:{STATUS})\b"
+)
 SHORT = {status.split("_")[0]: status for status in Status}
 COUNT = re.compile(
-    rf"(?:\b(?P<scope>[A-Z][A-Z0-9-]*)\s+)?\b(?P<count>\d+)(?:\s*(?:/|of)\s*(?P<of>\d+))?\s+(?:gates\s+(?:are\s+)?)?"
-    rf"(?P<status>{STATUS}|{'|'.join(SHORT)}|discharged|regressed|retired)\b"
+    r"(?:\b(?P<scope>[A-Z][A-Z0-9-]{0,40})\s{1,3})?\b(?P<count>\d+)(?:\s*(?:/|of)\s*(?P<of>\d+))?"
+    rf"\s+(?:gates\s+(?:are\s+)?)?(?P<status>{STATUS}|{'|'.join(SHORT)}|discharged|regressed|retired)\b"
 )
-WHOLE = r"\d+(?![\d.,]*\d)"
+WHOLE = r"\d{1,12}(?![\d.,]{0,9}\d)"
 TERM = rf"{WHOLE}(?: [A-Z_]+\b)?"
 OPERATOR = "[×*/^·−+-]"
 SUM = re.compile(
@@ -111,8 +116,7 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
 
 def _units(text: str, line: int) -> Iterator[Unit]:
     """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
-    text = re.sub(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", _blank, text, flags=re.DOTALL)
-    text = re.sub(r"<!--(?! weighbridge:quote -->).*?-->", _blank, text, flags=re.DOTALL)
+    text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False
     held: list[str] = []
     start = line
@@ -129,8 +133,22 @@ def _units(text: str, line: int) -> Iterator[Unit]:
             held.append(row)
 
 
-def _blank(match: re.Match[str]) -> str:
-    return "\n" * match[0].count("\n")
+def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:
+    """Yield where each part from `begin` to `end` stands, in one pass."""
+    start = text.find(begin)
+    while start >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
+        yield start, stop + len(end)
+        start = text.find(begin, stop + len(end))
+
+
+def _without(text: str, begin: str, end: str) -> str:
+    """Return a text with such parts blank, its lines still counted, and the mark of a quotation kept."""
+    shown, at = [], 0
+    for start, stop in _between(text, begin, end):
+        part = text[start:stop]
+        shown += [text[at:start], part if part == QUOTE else "\n" * part.count("\n")]
+        at = stop
+    return "".join((*shown, text[at:]))
 
 
 # --- Citations --------------------------------------------------------------------------------------------------------
@@ -249,6 +267,7 @@ def _statuses(text: Text) -> Iterator[Found]:
     for unit in text.units:
         for match in SAID.finditer(unit.text):
             if match["gate"] not in by_gate:
+                text.counted["statuses"] += 1
                 yield text.found(
                     unit.line, "status-mismatch", f"{match['gate']} is not in the ledger, so has no status"
                 )
@@ -312,8 +331,8 @@ def _blocks(text: Text) -> Iterator[Found]:
 
 
 def _tallies(text: str, first_line: int) -> Iterator[tuple[int, str]]:
-    for match in re.finditer(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", text, flags=re.DOTALL):
-        yield first_line + text.count("\n", 0, match.start()), match[0]
+    for start, stop in _between(text, BEGIN, END):
+        yield first_line + text.count("\n", 0, start), text[start:stop]
 
 
 # --- Sums, logarithms, hypotheses -------------------------------------------------------------------------------------
@@ -403,8 +422,9 @@ def _uncited(text: Text) -> Iterator[Found]:
     for unit in text.units:
         spans = [one.span for one in citations(unit.text)]
         spans += [match.span() for match in LOGARITHM.finditer(unit.text)]
+        held = {at for start, end in spans for at in range(start, end)}
         for match in MEASURED.finditer(unit.text):
-            if not any(start <= match.start() < end for start, end in spans):
+            if match.start() not in held:
                 what = f"{match[0]!r} has a unit and no citation"
                 yield text.found(
                     unit.line, "uncited", what, "cite where it was measured: [ev:ID12#/POINTER]", warning=True
