@@ -67,8 +67,8 @@ class Kept:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def use(**more: bool) -> None:
-        monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0", **more))
+    def use(*, dirty: bool = False) -> None:
+        monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0", dirty=dirty))
 
     return use
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weighbridge.spec.citations import Bundles
-from weighbridge.spec.claims import Known, look
+from weighbridge.spec.claims import look
+from weighbridge.spec.reading import Known
 
 KNOWN = Known(bundles=Bundles(), stood={}, refuted={"A-20260101-a": "was refuted"}, strict=True)
 PIECES = (

@@ -20,7 +20,8 @@ from weighbridge.limits import plain
 from weighbridge.spec.amendments import landed, versions
 from weighbridge.spec.citations import find
 from weighbridge.spec.drafting import Told, cited, draft
-from weighbridge.spec.landing import Here, check_file, check_spec, earned, land
+from weighbridge.spec.landed_sections import Here, check_spec, earned
+from weighbridge.spec.landing import check_file, land
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
 from weighbridge.spec.tally import discharged, history, markdown, tally
 

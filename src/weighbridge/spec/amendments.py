@@ -89,6 +89,11 @@ class Section:
         named = LANDED.fullmatch(self.path.name)
         return int(named["section"]) if named else 0
 
+    @property
+    def first_line(self) -> int:
+        """Return the line of the file on which the body begins."""
+        return 1 + self.text[: len(self.text) - len(self.body)].count("\n")
+
 
 def section_of(path: Path) -> Section:
     """Read an amendment.
@@ -137,7 +142,12 @@ def landed(folder: Path) -> tuple[Section, ...]:
     Raises:
         AmendmentError: with the first that is not as it landed.
     """
-    sections = [section_of(path) for path in sorted(folder.glob("[0-9]*.md"))] if folder.is_dir() else []
+    paths = sorted(folder.glob("[0-9]*.md")) if folder.is_dir() else []
+    strange = next((path for path in paths if not LANDED.fullmatch(path.name)), None)
+    if strange is not None:
+        what = "is named as a landed section and has no digest in its name"
+        raise AmendmentError("front-matter", what, where=str(strange), remedy="keep drafts in drafts/, and land them")
+    sections = [section_of(path) for path in paths]
     return tuple(sorted(sections, key=lambda one: (one.number, one.about.landing.at, one.digest)))
 
 

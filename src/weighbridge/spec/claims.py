@@ -1,15 +1,12 @@
 """What a Markdown text claims, held against bundles, the ledger, formulas and files; of anybody's text, not only ours.
 
-Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses. Code
-fences, comments and what follows `<!-- weighbridge:quote -->` up to an empty line are not the text's own claims.
+Looked at are citations, status words beside gates, counts of gates by status, sums, logarithms, and hypotheses.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
@@ -19,10 +16,10 @@ from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Held, rederivation
 from weighbridge.ledger.fold import Place, lowest
 from weighbridge.model import Outcome, Status
-from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Bundles, Citation, agrees, citations, computed, resolve
-from weighbridge.spec.tally import BEGIN, END, Stood, markdown, tally
+from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.reading import Known, Looked, Text, Unit
+from weighbridge.spec.tally import Stood, markdown, tally
 
-QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 STATUS = "|".join(Status)
 OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")
 GATE = r"[A-Z][A-Z0-9]{0,39}(?:-[A-Z0-9]{1,40}){1,8}"  # bounds, so that no text takes long to read
@@ -58,52 +55,6 @@ ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What a text is held against. `refuted` maps what may no longer be built on to what says so.
-
-    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen.
-    """
-
-    bundles: Bundles
-    stood: Mapping[Place, Stood]
-    refuted: Mapping[str, str] = field(default_factory=dict)
-    strict: bool = False
-    frozen: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One sentence, list item or row of a table, with the line that it begins on."""
-
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """What was found wrong, and how many claims of each sort were looked at."""
-
-    problems: tuple[Found, ...]
-    counted: Mapping[str, int]
-
-
-class Text:
-    """One text while it is held: its own sentences, and what was looked at in it."""
-
-    def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
-        self.where = where
-        self.known = known
-        self.units = tuple(_units(text, first_line))
-        self.blocks = tuple(_tallies(text, first_line))
-        self.counted: Counter[str] = Counter()
-
-    def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
-        """Return a problem at a line."""
-        told = {"code": code, "what": what, "remedy": remedy}
-        return Found(file=self.where, line=line, column=1, warning=warning, **told)
-
-
 def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     """Hold every claim of a text."""
     held = Text(text, where, known, first_line)
@@ -112,43 +63,6 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     ]
     problems += [*_hypotheses(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
     return Looked(problems=tuple(sorted(set(problems))), counted=held.counted)
-
-
-def _units(text: str, line: int) -> Iterator[Unit]:
-    """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
-    text = _without(_without(text, BEGIN, END), "<!--", "-->")
-    fenced = quoted = False
-    held: list[str] = []
-    start = line
-    for at, raw in enumerate([*text.split("\n"), ""], start=line):
-        row = raw.strip()
-        fence = row.startswith(FENCES)
-        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and bool(row))
-        alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
-        if held and (not row or alone or fence or fenced or quoted):
-            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(held)))
-            held = []
-        if row and not (fence or fenced or quoted):
-            start = start if held else at
-            held.append(row)
-
-
-def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:
-    """Yield where each part from `begin` to `end` stands, in one pass."""
-    start = text.find(begin)
-    while start >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
-        yield start, stop + len(end)
-        start = text.find(begin, stop + len(end))
-
-
-def _without(text: str, begin: str, end: str) -> str:
-    """Return a text with such parts blank, its lines still counted, and the mark of a quotation kept."""
-    shown, at = [], 0
-    for start, stop in _between(text, begin, end):
-        part = text[start:stop]
-        shown += [text[at:start], part if part == QUOTE else "\n" * part.count("\n")]
-        at = stop
-    return "".join((*shown, text[at:]))
 
 
 # --- Citations --------------------------------------------------------------------------------------------------------
@@ -252,7 +166,11 @@ def _files(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         return  # it was counted when the section landed, and files may be added since
     pattern = one.files.strip()
     inside = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
-    count = sum(path.is_file() for path in Path().glob(pattern)) if inside and pattern else 0
+    try:
+        count = sum(path.is_file() for path in Path().glob(pattern)) if inside else 0
+    except (ValueError, OSError):
+        yield text.found(unit.line, "citation-form", f"{pattern!r} is no pattern of files")
+        return
     if not agrees(one.text, count):
         yield text.found(unit.line, "count-mismatch", f"says {one.text or 'nothing'}, {pattern} matches {count} files")
 
@@ -328,11 +246,6 @@ def _blocks(text: Text) -> Iterator[Found]:
         text.counted["tallies"] += 1
         if block != markdown(tally({place: one.standing for place, one in text.known.stood.items()})).rstrip():
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
-
-
-def _tallies(text: str, first_line: int) -> Iterator[tuple[int, str]]:
-    for start, stop in _between(text, BEGIN, END):
-        yield first_line + text.count("\n", 0, start), text[start:stop]
 
 
 # --- Sums, logarithms, hypotheses -------------------------------------------------------------------------------------
