@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import json
+import os
 import random
 import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,10 +21,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, Ended
+from tests.disks import failing
 from tests.ledgers import git
 
 from weighbridge.data import data_path
+from weighbridge.errors import AmendmentError, BundleError
 from weighbridge.evidence.statement import Tool
+from weighbridge.ledger.store import Ledger
+from weighbridge.spec.amendments import section_of
+from weighbridge.spec.landed_sections import Here
+from weighbridge.spec.landing import land
 
 IMPORT = (data_path("contracts") / "checkpoint-import.yaml").read_text().replace("id: checkpoint-import", "id: mine")
 TIME = """weighbridge: contract/v0
@@ -340,6 +353,102 @@ def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept)
     ended = kept.land(draft)
     line = draft.read_text().splitlines().index("<!-- author: why -->") + 1
     assert ended.lines[0].startswith(f"{draft}:{line}:1: unfilled ")
+
+
+# --- What may go wrong on the way -------------------------------------------------------------------------------------
+
+
+def test_a_landed_section_is_held_as_of_its_landing_whatever_was_recorded_since(kept: Kept) -> None:
+    kept.land(kept.draft())
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 1
+    assert "REGRESSED" in kept.cli("status").out
+    assert kept.cli("amend", "check").code == 0
+    assert codes(kept.check("GATE-IMPORT-001 is DISCHARGED.")) == ["status-mismatch"]
+    assert codes(kept.check("GATE-IMPORT-001 was DISCHARGED, is REGRESSED.")) == []
+
+
+def test_a_section_written_by_hand_discharges_nothing_that_it_did_not_earn(kept: Kept) -> None:
+    kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
+    (path,) = Path("spec/amendments").glob("0001-*.md")
+    text = path.read_text().replace('"discharges": []', '"discharges": ["step-time/GATE-GPUTRAIN-004[default]"]')
+    path.unlink()
+    forged = path.with_name(f"0001-section-a-{sha256(text.encode()).hexdigest()[:12]}.md")
+    forged.write_text(text)
+    for ended in (kept.cli("amend", "check"), kept.land(forged), kept.cli("amend", "check", forged)):
+        assert ended.code == 1
+        assert "unearned says that it discharged step-time/GATE-GPUTRAIN-004[default]" in ended.out
+    elsewhere = Path(forged.name)
+    forged.rename(elsewhere)
+    assert codes(kept.land(elsewhere)) == ["not-landed"]
+    assert "DISCHARGED" not in kept.cli("status").out
+
+
+def test_a_draft_is_checked_as_it_would_land(kept: Kept) -> None:
+    draft = kept.draft()
+    ended = kept.cli("amend", "check", draft)
+    assert (ended.code, draft.exists(), codes(ended)) == (0, True, [])
+    draft.write_text(draft.read_text().replace("| DISCHARGED |", "| REGRESSED |"))
+    assert codes(kept.cli("amend", "check", draft)) == ["status-mismatch"]
+    report = json.loads(kept.cli("amend", "check", draft, "--json").out)
+    assert [problem["code"] for problem in report["problems"]] == ["status-mismatch"]
+
+
+def test_a_stray_file_among_the_landed_sections_is_named(kept: Kept) -> None:
+    kept.land(kept.draft())
+    Path("spec/amendments/0002-mine.md").write_text("## Mine\n")
+    ended = kept.cli("amend", "check")
+    assert (ended.code, "0002-mine.md: front-matter" in ended.err) == (1, True)
+
+
+def test_every_byte_of_a_landed_section_counts(kept: Kept) -> None:
+    kept.land(kept.draft())
+    (path,) = Path("spec/amendments").glob("0001-*.md")
+    data = path.read_bytes()
+    for at in range(0, len(data), 23):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(AmendmentError, match="altered"):
+            section_of(path)
+
+
+def test_two_who_land_at_once_get_two_numbers(kept: Kept) -> None:
+    drafts = [kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed) for name in "abc"]
+    ledger, now = Ledger(Path("evidence/ledger")), datetime.now(UTC)
+    with ThreadPoolExecutor(3) as pool:
+        ended = list(pool.map(lambda draft: land(Here(spec=Path("spec"), ledger=ledger, now=now), draft), drafts))
+    assert sorted(section.number for section, _ in ended if section) == [1, 2, 3]
+    assert kept.cli("amend", "check").code == 0
+
+
+@pytest.mark.slow
+def test_a_disk_that_refuses_leaves_a_landing_undone_or_one_that_can_be_finished(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, here = kept.draft(), Here(spec=Path("spec"), ledger=Ledger(Path("evidence/ledger")), now=datetime.now(UTC))
+    for name in ("spec", "evidence"):
+        shutil.copytree(name, f"before/{name}")
+    effects = 0
+    for at in itertools.count(1):
+        counter = [0]
+        with monkeypatch.context() as patch:
+            for name in ("write", "fsync", "link", "replace"):
+                patch.setattr(os, name, failing(at, errno.ENOSPC, counter, getattr(os, name)))
+            with contextlib.suppress(BundleError, AmendmentError):
+                land(here, draft)
+        effects += 1
+        assert not list(Path("spec").glob(".tmp-*"))
+        left = sorted(Path("spec/amendments").glob("0*.md"))
+        section, problems = land(here, left[0] if left else draft)
+        assert (section is not None, problems) == (True, ())
+        draft.unlink(missing_ok=True)
+        assert kept.cli("amend", "check").code == 0
+        if counter[0] < at:
+            break
+        for name in ("spec", "evidence"):
+            shutil.rmtree(name)
+            shutil.copytree(f"before/{name}", name)
+    assert effects > 10
 
 
 # --- Premises ---------------------------------------------------------------------------------------------------------
