@@ -144,6 +144,7 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
     ]
     assert f"- measured: `264.74` [ev:{kept.timed}#/findings/0/measured] ms" in text
     assert "- Live evidence: run[default] is a fixture subject." in text
+    assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
     assert kept.land(DRAFTS / "both.md").code == 0
 
 
@@ -341,7 +342,7 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
 
 def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:
     draft = kept.draft()
-    draft.write_text(draft.read_text() + "\nIt took 12 min.\n")
+    draft.write_text(draft.read_text() + f"\nIt took 12 min.\n{NEXT}| H1 | median | < 100 ms | > 250 ms |\n")
     ended = kept.land(draft)
     assert (ended.code, codes(ended)) == (0, ["uncited"])
     assert ": warning: uncited '12 min' has a unit and no citation" in ended.out

@@ -23,7 +23,7 @@ from weighbridge.spec.drafting import Told, cited, draft
 from weighbridge.spec.landed_sections import Here, check_spec, earned
 from weighbridge.spec.landing import check_file, land
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
-from weighbridge.spec.tally import discharged, history, markdown, tally
+from weighbridge.spec.tally import block, discharged, history
 
 SPEC_FOLDER = click.option(
     "--spec", type=click.Path(path_type=Path), default=Path("spec"), show_default=True, help="The folder of the spec."
@@ -65,8 +65,7 @@ def draft_section(
     now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder))
     places = earned(cited(unsealed, gates), stood, now)
     text = draft(unsealed, gates, Told(at=now, **told), stood, places)  # type: ignore[arg-type]
-    after = discharged(stood, map(str, places))
-    text += f"\n{markdown(tally({place: one.standing for place, one in after.items()}))}"
+    text += f"\n{block(discharged(stood, map(str, places)))}"
     if out is None:
         tell([text.removesuffix("\n")], whole=True)
         return

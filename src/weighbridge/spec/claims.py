@@ -18,7 +18,7 @@ from weighbridge.ledger.fold import Place, lowest
 from weighbridge.model import Outcome, Status
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
 from weighbridge.spec.reading import Known, Looked, Text, Unit
-from weighbridge.spec.tally import Stood, markdown, tally
+from weighbridge.spec.tally import Stood, block, tally
 
 STATUS = "|".join(Status)
 OUTCOME = re.compile(rf"\b(?:{'|'.join(Outcome)})\b")
@@ -242,9 +242,9 @@ def _counts(text: Text) -> Iterator[Found]:
 
 
 def _blocks(text: Text) -> Iterator[Found]:
-    for line, block in text.blocks:
+    for line, shown in text.blocks:
         text.counted["tallies"] += 1
-        if block != markdown(tally({place: one.standing for place, one in text.known.stood.items()})).rstrip():
+        if shown != block(text.known.stood).rstrip():
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
 
 
@@ -307,6 +307,7 @@ def _hypotheses(text: Text) -> Iterator[Found]:
     planned = {
         cells[0] for _, cells in tables["decides"] if cells[1] and cells[2] and cells[3] and cells[2] != cells[3]
     }
+    text.planned |= {line for line, _ in tables["decides"]}
     for line, (name, _, state, evidence) in tables["id"]:
         text.counted["hypotheses"] += 1
         if state not in STATES:
@@ -337,7 +338,7 @@ def _uncited(text: Text) -> Iterator[Found]:
         spans += [match.span() for match in LOGARITHM.finditer(unit.text)]
         held = {at for start, end in spans for at in range(start, end)}
         for match in MEASURED.finditer(unit.text):
-            if match.start() not in held:
+            if match.start() not in held and unit.line not in text.planned:
                 what = f"{match[0]!r} has a unit and no citation"
                 yield text.found(
                     unit.line, "uncited", what, "cite where it was measured: [ev:ID12#/POINTER]", warning=True

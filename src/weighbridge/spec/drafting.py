@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from weighbridge.canonical import dumps
 from weighbridge.errors import UsageError
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
@@ -125,9 +126,12 @@ def _body(
     parts: tuple[tuple[str, Iterable[str]], ...] = (
         (f"## {title}", _about(of_gates)),
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
-        ("### Command", (line for bundle in bundles for line in _command(bundle))),
+        (
+            "### Command",
+            ("```", *dict.fromkeys(" ".join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
+        ),
         ("### Figures", _figures(mine)),
-        ("### Device", (line for bundle in bundles for line in _device(bundle))),
+        ("### Device", _device(bundles)),
         ("### Impact, gate by gate", _impact(bundles, stood, earned)),
         (
             "### Hypotheses",
@@ -145,12 +149,7 @@ def _body(
 
 def _about(gates: Mapping[tuple[str, str, str], GateDecl]) -> Iterator[str]:
     for (name, contract, version), gate in gates.items():
-        yield f"`{name}`, of contract `{contract}` {version}."
-        yield from ("", gate.why) if gate.why else ()
-
-
-def _command(bundle: Bundle) -> Iterator[str]:
-    yield from ("```", " ".join(bundle.statement.command) or "(not recorded)", "```")
+        yield f"- `{name}`, of contract `{contract}` {version}. {gate.why}".rstrip()
 
 
 def _figures(mine: Sequence[Cited]) -> Iterator[str]:
@@ -187,15 +186,20 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _device(bundle: Bundle) -> Iterator[str]:
-    yield f"- host: `{bundle.statement.host}`"
-    for name, value in bundle.environment.items():
-        yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
-    measured = [(key, item) for key, item in bundle.measured.items() if isinstance(item, Measurement)]
+def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
+    """Yield hosts and environments, those of several bundles that are the same once, and the facts of each device."""
+    for bundle in {dumps([of.statement.host, of.environment]): of for of in reversed(bundles)}.values():
+        yield f"- host: `{bundle.statement.host}`"
+        for name, value in bundle.environment.items():
+            yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
+    measured = [(of, key, item) for of in bundles for key, item in of.measured.items() if isinstance(item, Measurement)]
     facts = [
-        (key, pair) for key, item in measured if item.quantity == "facts" for pair in enumerate(rows_of(item, Fact))
+        (of, key, pair)
+        for of, key, item in measured
+        if item.quantity == "facts"
+        for pair in enumerate(rows_of(item, Fact))
     ]
-    for key, (index, fact) in facts:
+    for bundle, key, (index, fact) in facts:
         if fact.name in DEVICE_FACTS and fact.value is not None:
             pointer = f"/measured/measurement/value/rows/{index}/value"
             yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"

@@ -30,7 +30,7 @@ from weighbridge.spec.landed_sections import Here, earned, held, structure, take
 from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
-from weighbridge.spec.tally import BEGIN, END, discharged, history, markdown, tally
+from weighbridge.spec.tally import BEGIN, END, block, discharged, history
 
 
 def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
@@ -103,8 +103,7 @@ def _judged(
         heads={str(place): stood.standing.heads for place, stood in before.items()},
         discharges=places,
     )
-    block = markdown(tally({place: stood.standing for place, stood in after.items()}))
-    text = written(replace(draft.about, landed=landing), f"{body}\n\n{block}")
+    text = written(replace(draft.about, landed=landing), f"{body}\n\n{block(after)}")
     digest, number = sha256(text.encode()), 1 + max((one.number for one in sections), default=0)
     target = here.spec / AMENDMENTS / f"{number:04d}-{slug(draft.about.title)}-{digest[:12]}.md"
     about = replace(draft.about, landed=landing)

@@ -57,6 +57,7 @@ class Text:
         self.units = tuple(_units(text, first_line))
         self.blocks = tuple(_tallies(text, first_line))
         self.counted: Counter[str] = Counter()
+        self.planned: set[int] = set()  # lines of what is still to be measured
 
     def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
         """Return a problem at a line."""

@@ -100,6 +100,11 @@ def tally(found: Mapping[Place, Standing]) -> Tally:
     )
 
 
+def block(found: Mapping[Place, Stood]) -> str:
+    """Write the tally of places as they stood."""
+    return markdown(tally({place: stood.standing for place, stood in found.items()}))
+
+
 def markdown(count: Tally) -> str:
     """Write a tally as the block that a spec carries; regenerating it from the same ledger gives the same bytes."""
     lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
