@@ -143,7 +143,7 @@ def test_the_order_of_statuses_is_that_of_the_page() -> None:
 
 
 def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
-    source = "".join((SOURCE / "ledger" / f"{name}.py").read_text() for name in ("fold", "record", "store"))
+    source = "".join((SOURCE / "ledger" / f"{name}.py").read_text() for name in ("fold", "record", "store", "causes"))
     raised = set(re.findall(r'LedgerError\(\s*f?"([a-z-]+[a-z])"', source))
     assert raised <= set(words(page("ledger")))
     assert len(raised) >= 15

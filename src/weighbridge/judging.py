@@ -108,7 +108,7 @@ def judge_gate(
     kind = KINDS[gate.kind]
     limits = read(kind.limits, gate.limits)
     keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
-    facts = _facts(gate, instance, measured)
+    facts = facts_of(gate, instance, measured)
     canary_trials = tuple(
         _canary_trial(item.key, canaries.get(item.key))
         for item in all_requests(gate, instance)
@@ -318,7 +318,8 @@ def _emptied(value: Value) -> Value:
 # --- Conditions -------------------------------------------------------------------------------------------------------
 
 
-def _facts(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:
+def facts_of(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:
+    """Return the facts that a gate stands on, by name, as far as they were measured."""
     item = facts_request(gate, instance)
     found = measured.get(item.key) if item else None
     return {fact.name: fact for fact in rows_of(found, Fact)} if isinstance(found, Measurement) else {}

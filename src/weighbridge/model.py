@@ -262,6 +262,7 @@ class GateDecl:
     binds: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     max_age_days: float | None = None
+    stale_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weighbridge import __version__
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
-from weighbridge.contract.load import LoadedContract, load_contract
+from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError, UsageError
@@ -23,6 +23,7 @@ from weighbridge.evidence.bundle import Bundle, Draft
 from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Tool
+from weighbridge.ledger.causes import recorded_contracts
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
@@ -67,6 +68,8 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         BundleError: where evidence cannot be sealed.
     """
     loaded = load_all(asked.contracts, asked.params)
+    if asked.record:
+        _demand_own_version(loaded, Ledger(asked.ledger))
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
     targets = (item.target for items in bound for item in items)
@@ -105,6 +108,14 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
     if problems:
         raise collected(tuple(problems))
     return tuple(loaded)
+
+
+def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Ledger) -> None:
+    """Refuse to record under an id and version that the ledger knows with another content."""
+    written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)
+    found = tuple(problem.error for problem in reused(written, recorded_contracts(ledger)))
+    if found:
+        raise collected(found)
 
 
 def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tuple[tuple[Bound, ...], ...]:

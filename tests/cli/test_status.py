@@ -39,7 +39,7 @@ def test_a_standing_is_shown_by_gate_and_counted(cli: Cli, recorded: Path) -> No
     assert recorded.is_dir()
     (row, count) = cli("status").lines
     assert row.split() == ["mine", "GATE-IMPORT-001", "live"]
-    assert count == "gates: 1, of which 1 live"
+    assert count == "gates: 1, of which 1 live; discharged: 0 of 1"
 
 
 def test_a_contract_that_changed_since_makes_a_standing_stale_without_moving_it(
@@ -48,9 +48,9 @@ def test_a_contract_that_changed_since_makes_a_standing_stale_without_moving_it(
     assert "STALE" not in cli("status").out
     ledger = sorted((workplace / "evidence" / "ledger").rglob("*.json"))
     weaken(workplace)
-    (first, *_) = json.loads(cli("status", "--json").out)
-    assert (first["status"], first["stale"]) == ("ACTIVE_WITH_LIVE_EVIDENCE", ["the contract has changed since"])
-    assert "live          STALE: the contract has changed since" in cli("status").out
+    (first,) = json.loads(cli("status", "--json").out)["gates"]
+    assert (first["status"], first["stale"]) == ("ACTIVE_WITH_LIVE_EVIDENCE", ["judge part changed: with"])
+    assert "live          STALE: judge part changed: with" in cli("status").out
     assert sorted((workplace / "evidence" / "ledger").rglob("*.json")) == ledger
     assert recorded.is_dir()
 

@@ -15,7 +15,8 @@ from weighbridge.gates import KINDS
 
 SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
-    "status why", "ledger check", "ledger reconcile", "evidence verify", "evidence show", "evidence rejudge",
+    "status why", "ledger check", "ledger reconcile", "ledger retire",
+    "evidence verify", "evidence show", "evidence rejudge",
     "amend draft", "amend land", "amend check", "amend render", "new kind", "new verifier",
     "trace capture", "trace check", "trace pack",
 )  # fmt: skip
@@ -109,7 +110,7 @@ def test_a_full_ledger_is_a_table_as_wide_as_its_words(cli: Cli) -> None:
         "training-run  GATE-RUN-002  fixture only",
         "training-run  GATE-RUN-003  DRAFT",
         "training-run  GATE-RUN-004  DRAFT",
-        "gates: 4, of which 2 fixture only, 2 DRAFT",
+        "gates: 4, of which 2 fixture only, 2 DRAFT; discharged: 0 of 4",
     ]
 
 

@@ -26,6 +26,7 @@ gates:
     with: {steps: [20, 49], below_ms: "${params.budget_ms}", min_samples: 30}
     severity: required
     max_age: 30d
+    stale_on: [commit]
 """
 CHILD = "weighbridge: contract/v0\nid: child\nversion: 1.0.0\nextends: base.yaml\n"
 REMEDY = "\n  keep the tighter value, or give the reason in relax:"
@@ -84,6 +85,7 @@ gates:
         ("measure: {column: step_ms}", "7:23: loosened G-1: measure column was wall_ms, is step_ms"),
         ("severity: advisory", "7:15: loosened G-1: was required, is advisory"),
         ("max_age: 31d", "7:14: loosened G-1: was 30 days, is 31 days"),
+        ("stale_on: []", "7:15: loosened G-1: stale_on was [commit], is []"),
         ("max_age: null", "7:14: loosened G-1: was 30 days, is unlimited"),
         ("where: {ended: raised}", "7:20: loosened G-1: where ended is new"),
         ("where: {last_step: 49}", "7:24: loosened G-1: where last_step is new"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.evidence.drafts import NOON, gate
+from tests.evidence.drafts import NOON
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.statement import moment, utc
@@ -28,7 +28,6 @@ from weighbridge.ledger.fold import (
     advance,
     fold,
     lowest,
-    stale,
 )
 from weighbridge.model import Outcome, Status, Trial, TrialResult
 
@@ -122,8 +121,9 @@ def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
     assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (Step.RENEW, ACTIVE)
     same = dataclasses.replace(PASSED, max_age_days=9.0, at=NOON)
     assert refusal(ACTIVE, same).code == "already-there"
-    before = Standing(status=ACTIVE, contract_digest="d" * 64, evidence_at=NOON)
-    assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+    for other in ({"contract_digest": "d" * 64}, {"contract_digest": CONTRACT, "kind_version": 7}):
+        before = Standing(status=ACTIVE, evidence_at=NOON, **other)
+        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
 
 
 def test_clocks_may_differ_by_five_minutes_and_no_more() -> None:
@@ -201,6 +201,26 @@ def test_a_chain_folds_to_its_newest_entry_in_any_order() -> None:
         assert (standing.failed_at, standing.evidence_at) == (NOON, LATER)
 
 
+def test_order_comes_from_parents_and_not_from_clocks() -> None:
+    early = utc(NOON - timedelta(days=900))
+    chain = {"z": entry(DRAFT), "a": entry(ACTIVE, "z", outcome=Outcome.PASS, at=early, seq=2, recorded_at=early)}
+    assert (fold(chain).status, fold(chain).heads) == (ACTIVE, ("a",))
+
+
+def test_joining_heads_keeps_the_age_of_the_evidence_and_the_last_fail() -> None:
+    forked = {
+        "a": entry(DRAFT),
+        "b": entry(REGRESSED, "a", outcome=Outcome.FAIL, at=utc(LATER), seq=2),
+        "c": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(NOON), seq=2, cause="p" * 64),
+        "d": entry(ACTIVE, "a", outcome=Outcome.PASS, at=utc(LATER), seq=2),
+    }
+    joined = entry(ACTIVE, "c", "d", step=Step.RECONCILE, seq=3, cause="c+d")
+    kept = fold({key: one for key, one in forked.items() if key != "b"} | {"e": joined})
+    assert (kept.evidence_at, kept.bundle, kept.failed_at) == (NOON, "p" * 64, None)
+    worse = fold(forked | {"e": dataclasses.replace(joined, parents=("b", "c", "d"), after=REGRESSED)})
+    assert (worse.status, worse.failed_at, worse.heads) == (REGRESSED, LATER, ("e",))
+
+
 def test_two_heads_count_as_the_lower() -> None:
     forked = {"a": entry(DRAFT), "b": entry(REGRESSED, "a", seq=2), "c": entry(ACTIVE, "a", seq=2)}
     standing = fold(forked)
@@ -209,17 +229,6 @@ def test_two_heads_count_as_the_lower() -> None:
 
 def test_a_gate_shows_the_lowest_of_its_instances() -> None:
     assert lowest([ACTIVE, DRAFT, DISCHARGED]) is DRAFT
-
-
-def test_staleness_is_computed_from_age_and_contract() -> None:
-    standing = Standing(status=ACTIVE, contract_digest=CONTRACT, evidence_at=NOON)
-    assert stale(standing, gate(), CONTRACT, LATER) == ()
-    assert stale(standing, gate(), "d" * 64, LATER) == ("the contract has changed since",)
-    aged = gate(max_age_days=1.0)
-    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=1)) == ()
-    assert stale(standing, aged, CONTRACT, NOON + timedelta(days=3)) == ("3.0 days old, at most 1",)
-    assert stale(standing, None, CONTRACT, LATER) == ("the contract no longer has this gate",)
-    assert stale(Standing(status=DRAFT), aged, "d" * 64, LATER) == ()
 
 
 @pytest.mark.parametrize("text", ["2026-04-26", "2026-04-26T12:00:00.000000Z", "2026-04-26T12:00:00.000+02:00", "x"])

@@ -9,13 +9,17 @@ import pytest
 from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
+from weighbridge.canonical import sha256
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.bundle import seal
 from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
+from weighbridge.ledger.audit import check
+from weighbridge.ledger.causes import is_live
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
-from weighbridge.ledger.record import discharge, is_live, propose, reconcile, retire
+from weighbridge.ledger.overview import discharged, overview
+from weighbridge.ledger.record import discharge, propose, reconcile, retire
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Origin, Status, Unmeasured
 
@@ -151,8 +155,13 @@ def test_retiring_takes_a_reason_and_a_cause_and_is_final(tmp_path: Path, ledger
         with pytest.raises(LedgerError) as caught:
             retire(ledger, PLACE, reason=reason, cause=cause, now=NOW)
         assert caught.value.code == code
-    entry = retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW)
-    assert retire(ledger, PLACE, reason=REASON, cause="GATE-IMPORT-009", now=NOW) == entry
+    bad = sealed(tmp_path, bad=True)
+    for cause, code in (("GATE-IMPORT-009", "no-cause"), (PLACE.gate, "no-cause"), ("b" * 64, "no-bundle")):
+        with pytest.raises(LedgerError) as caught:
+            retire(ledger, PLACE, reason=REASON, cause=cause, now=NOW)
+        assert caught.value.code == code
+    entry = retire(ledger, PLACE, reason=REASON, cause=bad.id, now=NOW)
+    assert retire(ledger, PLACE, reason=REASON, cause=bad.id, now=NOW) == entry
     (move,) = recorded(ledger, sealed(tmp_path, hours=9))
     assert (move.code, status(ledger)) == ("retired", RETIRED)
 
@@ -185,6 +194,38 @@ def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path:
     assert status(ledger) is REGRESSED
     assert refused(bundle) == "older-than-fail"
     assert ledger.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("cites", "whole", "told"),
+    [
+        ("the bundle", True, ""),
+        ("a FAIL", False, "unearned the amendment cites no live PASS of "),
+        ("nothing", False, "unearned the amendment cites no live PASS of "),
+        ("what is not there", False, "no-bundle bundle bbbbbbbbbbbb is not in bundles/"),
+        ("a changed amendment", False, "no-amendment no amendment in spec/amendments has the digest "),
+    ],
+)
+def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
+    tmp_path: Path, cites: str, whole: bool, told: str
+) -> None:
+    ledger = Ledger(tmp_path / "evidence" / "ledger")
+    bundle, bad = (sealed(tmp_path / "evidence", bad=bad, hours=bad) for bad in (False, True))
+    recorded(ledger, bundle)
+    cited = {"a FAIL": bad.id[:12], "nothing": "", "what is not there": "b" * 12}.get(cites, bundle.id[:12])
+    path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"It holds: `PASS` [ev:{cited}#/findings/0/outcome].\n")
+    digest = sha256(path.read_bytes())
+    discharge(ledger, bundle, bundle.findings[0], amendment=digest, reason=REASON, now=NOW)
+    if cites == "a changed amendment":
+        path.write_text("It held.\n")
+    (gate,) = overview(ledger, {CONTRACT.id: CONTRACT}, NOW)
+    assert (gate.status, gate.stale) == ("DISCHARGED" if whole else "UNVERIFIED", ())
+    assert discharged([gate]) == (int(whole), 1)
+    problems = check(ledger, NOW)
+    assert [problem.code for problem in problems] == ([] if whole else [told.split(maxsplit=1)[0]])
+    assert gate.instances[0].unverified.startswith(told)
 
 
 def test_there_is_nothing_to_reconcile_in_one_chain(tmp_path: Path, ledger: Ledger) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -13,16 +15,19 @@ from typing import Any
 
 import pytest
 from tests.disks import failing
+from tests.evidence import drafts
 from tests.evidence.drafts import NOON
-from tests.ledgers import NOW, PLACE, git, recorded, sealed
+from tests.ledgers import CONTRACT, NOW, PLACE, git, recorded, sealed
 
 from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.statement import utc
+from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import ACTIVE, DRAFT, REGRESSED, Entry, Place, Step, fold
-from weighbridge.ledger.record import reconcile
-from weighbridge.ledger.store import Ledger, check, segment
+from weighbridge.ledger.record import reconcile, record
+from weighbridge.ledger.store import Ledger, segment
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,10 +56,11 @@ def test_an_entry_is_named_by_its_number_and_digest(ledger: Ledger) -> None:
         assert shown == f"checkpoint-import/GATE-IMPORT-001/default/{number:06d}-{digest}.json"
 
 
-def test_every_flipped_byte_of_every_entry_is_seen_and_named(ledger: Ledger) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_flipped_byte_of_every_entry_is_seen_and_named(ledger: Ledger, every: int) -> None:
     for path in files(ledger):
         data = path.read_bytes()
-        for at in range(0, len(data), 7):
+        for at in range(0, len(data), every):
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
             assert path.relative_to(ledger.root).as_posix() in {problem.where for problem in ledger.problems()}
         path.write_bytes(data)
@@ -238,18 +244,41 @@ def test_nobody_else_can_lock_the_ledger_while_an_entry_is_decided(ledger: Ledge
     assert ledger.problems() == ()
 
 
-def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.slow)])
+def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path, count: int) -> None:
     for hours in range(1, 9):
         sealed(tmp_path, bad=True, hours=hours)
     argv = [sys.executable, "-c", APPENDER, str(tmp_path / "bundles"), str(tmp_path / "ledger")]
-    running = [subprocess.Popen(argv, cwd=ROOT) for _ in range(4)]
-    assert [process.wait() for process in running] == [0, 0, 0, 0]
+    running = [subprocess.Popen(argv, cwd=ROOT) for _ in range(count)]
+    assert [process.wait() for process in running] == [0] * count
     ledger = Ledger(tmp_path / "ledger")
     standing = fold(ledger.read(PLACE))
     assert ledger.problems() == ()
     assert not standing.diverged
     assert standing.seq == len(files(ledger))
     assert standing.failed_at == NOON + timedelta(hours=8)
+
+
+@pytest.mark.slow
+def test_appenders_that_are_killed_at_any_moment_leave_one_whole_chain(tmp_path: Path) -> None:
+    for hours in range(1, 9):
+        sealed(tmp_path, bad=True, hours=hours)
+    argv = [sys.executable, "-c", APPENDER, str(tmp_path / "bundles"), str(tmp_path / "ledger")]
+    ledger = Ledger(tmp_path / "ledger")
+    for storm in range(12):
+        running = [subprocess.Popen(argv, cwd=ROOT) for _ in range(2)]
+        while storm and all(process.poll() is None for process in running) and not files(ledger)[storm // 2 :]:
+            time.sleep(0.001)  # until some entry more is there: then kill in the midst of it
+        for process in running:
+            time.sleep(0.002 * storm)
+            process.kill()
+            process.wait()
+        assert ledger.problems() == ()
+        assert not any(fold(entries).diverged for entries in ledger.chains().values())
+    assert subprocess.run(argv, cwd=ROOT, check=False).returncode == 0
+    standing = fold(ledger.read(PLACE))
+    assert (standing.diverged, standing.failed_at) == (False, NOON + timedelta(hours=8))
+    assert check(ledger, NOW) == ()
 
 
 def test_two_machines_that_both_appended_show_as_diverged(tmp_path: Path, ledger: Ledger) -> None:
@@ -311,7 +340,7 @@ def test_two_branches_that_both_appended_merge_without_conflict_and_show_as_dive
     ledger = ledger_of(repository)
     standing = fold(ledger.read(PLACE))
     assert (standing.status, standing.diverged) == (REGRESSED, True)
-    assert check(ledger, repository, "main") == ()
+    assert check(ledger, NOW, "main") == ()
     for path in (repository / "evidence" / "bundles").iterdir():
         assert unseal(path).id.startswith(path.name[-12:])
 
@@ -333,7 +362,22 @@ def test_a_pass_on_one_branch_and_a_fail_on_the_other_count_as_the_fail(reposito
     assert (joined.step, joined.after, joined.parents) == (Step.RECONCILE, REGRESSED, standing.heads)
     recorded(ledger, sealed(repository / "evidence", hours=9))
     assert fold(ledger.read(PLACE)).status is ACTIVE
-    assert check(ledger, repository, "main") == ()
+    assert check(ledger, NOW, "main") == ()
+
+
+def test_branches_that_moved_different_gates_merge_into_both_moves(repository: Path) -> None:
+    other = dataclasses.replace(CONTRACT, gates=(drafts.gate("GATE-IMPORT-002"),), id="other")
+    branch_with(repository, "left", bad=True, hours=2)
+    git(repository, "checkout", "-q", "-b", "right", "main")
+    bundle = sealed(repository / "evidence", hours=2, given=other)
+    record(bundle, ledger_of(repository), now=NOW, contract_digest=digests(other).whole)
+    commit(repository, "right")
+    git(repository, "merge", "-q", "-m", "merge", "left")
+    found = {place.contract: fold(entries) for place, entries in ledger_of(repository).chains().items()}
+    assert {name: (at.status, at.diverged) for name, at in found.items()} == {
+        "checkpoint-import": (REGRESSED, False), "other": (ACTIVE, False),
+    }  # fmt: skip
+    assert check(ledger_of(repository), NOW, "main") == ()
 
 
 def test_the_same_entry_on_both_branches_is_one_entry(repository: Path) -> None:
@@ -345,18 +389,18 @@ def test_the_same_entry_on_both_branches_is_one_entry(repository: Path) -> None:
 
 def test_additions_alone_are_accepted(repository: Path) -> None:
     branch_with(repository, "left", bad=True, hours=3)
-    assert check(ledger_of(repository), repository, "main") == ()
+    assert check(ledger_of(repository), NOW, "main") == ()
 
 
 def test_the_newest_entry_taken_away_is_seen_against_an_older_commit(repository: Path) -> None:
     newest = max(ledger_of(repository).folder(PLACE).iterdir())
     newest.unlink()
-    (problem,) = check(ledger_of(repository), repository, "main")
+    (problem,) = check(ledger_of(repository), NOW, "main")
     assert problem.code == "not-added"
     assert problem.what == "was deleted since main: evidence is only ever added"
     assert problem.where == newest.relative_to(repository).as_posix()
     commit(repository, "gone")
-    (problem,) = check(ledger_of(repository), repository, "main~1")
+    (problem,) = check(ledger_of(repository), NOW, "main~1")
     assert problem.what == "was deleted since main~1: evidence is only ever added"
 
 
@@ -364,8 +408,9 @@ def test_a_changed_or_renamed_file_of_a_bundle_is_seen(repository: Path) -> None
     (bundle,) = (repository / "evidence" / "bundles").iterdir()
     (bundle / "verdicts.json").write_bytes(b"{}")
     git(repository, "mv", str(bundle / "canaries.json"), str(bundle / "canary.json"))
-    problems = check(ledger_of(repository), repository, "main")
-    found = {problem.where.rpartition("/")[2]: problem.what for problem in problems}
+    *added, entry = check(ledger_of(repository), NOW, "main")
+    assert entry.what == f"bundle {bundle.name[-12:]} is not whole: canary.json is not in the manifest"
+    found = {problem.where.rpartition("/")[2]: problem.what for problem in added}
     assert found == {
         "verdicts.json": "was changed since main: evidence is only ever added",
         "canaries.json": "was deleted since main: evidence is only ever added",
@@ -380,10 +425,10 @@ def test_a_landed_amendment_is_frozen_and_a_draft_is_not(repository: Path) -> No
     commit(repository, "land")
     for path in (repository / "spec" / "amendments").iterdir():
         path.write_text("y")
-    problems = check(ledger_of(repository), repository, "main")
+    problems = check(ledger_of(repository), NOW, "main")
     assert [problem.where for problem in problems] == ["spec/amendments/0018-cuda.md"]
 
 
 def test_a_base_that_git_does_not_know_is_a_usage_error(repository: Path) -> None:
     with pytest.raises(UsageError, match="base git does not know it: git merge-base nowhere"):
-        check(ledger_of(repository), repository, "nowhere")
+        check(ledger_of(repository), NOW, "nowhere")

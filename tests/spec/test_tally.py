@@ -9,7 +9,7 @@ from tests.ledgers import PLACE, recorded, sealed
 from weighbridge.errors import AmendmentError
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, Place, Standing
 from weighbridge.ledger.store import Ledger
-from weighbridge.spec.tally import discharged, history, markdown, standings, tally
+from weighbridge.spec.tally import block, discharged, history, markdown, tally
 
 
 def place(gate: str, instance: str = "default") -> Place:
@@ -59,9 +59,9 @@ def test_the_same_ledger_gives_the_same_bytes_and_another_does_not(tmp_path: Pat
     ledger, copy = Ledger(tmp_path / "a"), Ledger(tmp_path / "b")
     recorded(ledger, sealed(tmp_path, hours=1))
     shutil.copytree(ledger.root, copy.root)
-    assert markdown(tally(standings(ledger))) == markdown(tally(standings(copy)))
+    assert block(history(ledger)) == block(history(copy))
     recorded(copy, sealed(tmp_path, bad=True, hours=2))
-    assert markdown(tally(standings(ledger))) != markdown(tally(standings(copy)))
+    assert block(history(ledger)) != block(history(copy))
 
 
 def test_a_ledger_is_folded_as_it_was_when_an_entry_was_the_newest(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.cli.status import LEDGER
+from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.layers import Found
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import unseal

@@ -1,4 +1,4 @@
-"""`weighbridge ledger`: check the ledger, also against an older commit; join entries that diverged."""
+"""`weighbridge ledger`: check the ledger, also against an older commit; join entries that diverged; retire a gate."""
 
 from __future__ import annotations
 
@@ -8,64 +8,101 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import tell
-from weighbridge.cli.status import LEDGER
+from weighbridge.cli.options import LEDGER, tell
 from weighbridge.errors import UsageError
+from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.exit_code import ExitCode
+from weighbridge.judging import DEFAULT
+from weighbridge.ledger.audit import OTHER_VERSION, check
+from weighbridge.ledger.causes import causes_of
 from weighbridge.ledger.fold import Place
-from weighbridge.ledger.record import reconcile
-from weighbridge.ledger.store import Ledger, check
+from weighbridge.ledger.record import reconcile, retire
+from weighbridge.ledger.store import Ledger
 from weighbridge.storage.local_files import is_folder
+
+PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]")
 
 
 @click.group(
     "ledger",
-    short_help="Check the ledger, or join entries that diverged.",
+    short_help="Check the ledger, join entries that diverged, or retire a gate.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 def command() -> None:
-    """Check the ledger, or join the entries of two branches that diverged."""
+    """Check the ledger, join the entries of two branches that diverged, or retire a gate."""
 
 
 @command.command(
     "check",
-    short_help="Check every entry of the ledger.",
+    short_help="Check every entry of the ledger, and its evidence.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 @LEDGER
 @click.option("--base", metavar="REF", help="Also check that evidence was only added since this commit.")
 def check_ledger(folder: Path, base: str | None) -> None:
-    """Check the digest, parents, number and status change of every entry.
+    """Check every entry of the ledger, and that it follows from its evidence.
 
-    Exit 0: intact; 1: not; 2: there is no ledger.
+    Each bundle beside the ledger is judged again.
+
+    Exit 0: whole; 1: not; 2: there is no ledger; 3: a bundle cannot be judged again by this version.
     """
     if not is_folder(folder):
         remedy = "name its folder with --ledger, or make the first entry with verify --record"
         raise UsageError("no-ledger", "there is no ledger here", where=str(folder), remedy=remedy)
     ledger = Ledger(folder)
-    problems = check(ledger, Path(), base)
+    problems = check(ledger, dt.datetime.now(dt.UTC), base)
     tell(map(str, problems))
     if problems:
         tell([f"problems: {len(problems)}"])
-        sys.exit(ExitCode.FAILED)
-    places = ledger.places()
-    count = sum(len(ledger.read(place)) for place in places)
-    tell([f"whole: {count} entries of {len(places)} gates and instances"])
+        sys.exit(ExitCode.BLOCKED if {one.code for one in problems} == {OTHER_VERSION} else ExitCode.FAILED)
+    chains = ledger.chains()
+    tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates and instances"])
 
 
 @command.command(
     "reconcile",
     short_help="Join the newest entries of a gate after a merge.",
-    epilog="\b\nExample: weighbridge ledger reconcile my-import GATE-DTYPE \\\n"
+    epilog="\b\nExample: weighbridge ledger reconcile my-import/GATE-DTYPE \\\n"
     "           --reason 'both branches recorded a PASS'",
 )
 @LEDGER
-@click.argument("contract")
-@click.argument("gate")
-@click.option("--instance", default="default", show_default=True, help="The instance of the gate.")
+@PLACE
 @click.option("--reason", required=True, help="Why the entries are joined.")
-def reconcile_heads(folder: Path, contract: str, gate: str, instance: str, reason: str) -> None:
-    """Join the newest entries of GATE in CONTRACT into one, at the lower status."""
-    place = Place(contract=contract, gate=gate, instance=instance)
-    digest = reconcile(Ledger(folder), place, reason=reason, now=dt.datetime.now(dt.UTC))
-    tell([f"{place}: reconciled by {digest[:12]}"])
+def reconcile_heads(folder: Path, place: str, reason: str) -> None:
+    """Join the newest entries of a gate into one, at the lower status."""
+    named = _place(place)
+    digest = reconcile(Ledger(folder), named, reason=reason, now=dt.datetime.now(dt.UTC))
+    tell([f"{named}: reconciled by {digest[:12]}"])
+
+
+@command.command(
+    "retire",
+    short_help="Retire a gate that was refuted or replaced.",
+    epilog="\b\nExample: weighbridge ledger retire my-import/GATE-DTYPE \\\n"
+    "           --reason 'replaced by a gate over all shards' --cause GATE-SHARDS",
+)
+@LEDGER
+@PLACE
+@click.option("--reason", required=True, help="Why it is retired.")
+@click.option(
+    "--cause", required=True, metavar="BUNDLE|GATE",
+    help="The counter-evidence by at least 12 digits of its id, or the gate that replaces it.",
+)  # fmt: skip
+def retire_gate(folder: Path, place: str, reason: str, cause: str) -> None:
+    """Retire a gate for ever: it was refuted by a bundle, or another gate replaces it."""
+    ledger, named = Ledger(folder), _place(place)
+    whole = next(
+        (one for one in causes_of(ledger, ()).stated if len(cause) >= ID_SHOWN and one.startswith(cause)), cause
+    )
+    digest = retire(ledger, named, reason=reason, cause=whole, now=dt.datetime.now(dt.UTC))
+    tell([f"{named}: retired by {digest[:12]}"])
+
+
+def _place(text: str) -> Place:
+    contract, _, rest = text.partition("/")
+    gate, _, instance = rest.partition("/")
+    if not contract or not gate:
+        raise UsageError(
+            "place-form", f"{text!r} names no gate", remedy="write CONTRACT/GATE or CONTRACT/GATE/INSTANCE"
+        )
+    return Place(contract=contract, gate=gate, instance=instance or DEFAULT)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json, tell
+from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
+from weighbridge.storage.local_files import is_folder
 
 
 @click.command(
@@ -19,9 +22,12 @@ from weighbridge.exit_code import ExitCode
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
 @click.argument("contracts", nargs=-1)
+@LEDGER
 @as_json
-def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
+def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     """Check CONTRACTS for mistakes, and report each with its line and column.
+
+    One with the id and version of a contract in the ledger must have its content.
 
     CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml, else the contracts that ship with the tool.
 
@@ -35,7 +41,8 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
             loaded.append(load_contract(name))
         except ContractError as error:
             problems += error.problems
-    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), {})]
+    known = _recorded(folder) if is_folder(folder) else {}
+    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), known)]
     warnings = [warning for one in loaded for warning in one.warnings]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
@@ -45,3 +52,10 @@ def command(contracts: tuple[str, ...], *, as_json: bool) -> None:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
+
+
+def _recorded(folder: Path) -> Mapping[tuple[str, str], str]:
+    from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
+    from weighbridge.ledger.store import Ledger
+
+    return recorded_contracts(Ledger(folder))

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -29,6 +30,12 @@ HANGING = 4  # columns by which the rest of a broken line is indented further
 IN_ASCII = {
     "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "−": "-", "–": "-", "…": "...", "→": "->", "·": "*", "σ": "sigma",
 }  # fmt: skip
+
+
+LEDGER = click.option(
+    "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
+    help="The folder of the ledger.",
+)  # fmt: skip
 
 
 def as_json(command: F) -> F:

@@ -1,29 +1,30 @@
-"""`weighbridge status`: show the status of every gate, computed from the ledger."""
+"""`weighbridge status`: show the status of every gate, computed from the ledger and the evidence that it names."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.contract.load import contracts_here
-from weighbridge.contract.resolved import digests
+from weighbridge.cli.options import LEDGER, as_json, print_json, tell
+from weighbridge.contract.load import BUILTIN, contracts_here, load_contract
 from weighbridge.errors import UsageError
-from weighbridge.ledger.fold import Place, Standing, lowest, stale
-from weighbridge.ledger.store import Ledger
+from weighbridge.evidence.bundle import ID_SHOWN
+from weighbridge.evidence.statement import utc
+from weighbridge.judging import DEFAULT
+from weighbridge.ledger.causes import causes_of
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
+from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
+from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import Json, Status
+from weighbridge.printable import printable
 from weighbridge.report import STATUS_WORDS
-from weighbridge.spec.tally import standings, tally
+from weighbridge.storage.local_files import is_folder
 
-LEDGER = click.option(
-    "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
-    help="The folder of the ledger.",
-)  # fmt: skip
+FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @click.group(
@@ -33,19 +34,102 @@ LEDGER = click.option(
     epilog="\b\nExample: weighbridge status\nExample: weighbridge status why GATE-RUN-004",
 )
 @LEDGER
+@click.option(
+    "--contract", "named", metavar="ID|FILE",
+    help="Show only the gates of this contract; a file is read as the contract that stands now.",
+)  # fmt: skip
+@click.option("--as-of", type=click.DateTime(FORMS), metavar="TIME", help="Show what was recorded by then, in UTC.")
 @as_json
 @click.pass_context
-def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
-    """Show the status of every gate in the ledger, and how many gates have each status."""
-    context.obj = folder
-    if context.invoked_subcommand is not None:
+def command(
+    context: click.Context, folder: Path, named: str | None, as_of: dt.datetime | None, *, as_json: bool
+) -> None:
+    """Show the status of every gate in the ledger, and how many gates have each status.
+
+    A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
+    """
+    now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
+    here = contracts_here() if is_folder(folder) else {}
+    contracts = {name: loaded.contract for name, loaded in here.items()}
+    if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
+        given = load_contract(named).contract
+        contracts, named = {**contracts, given.id: given}, given.id
+    gates = overview(Ledger(folder), contracts, now, as_of=as_of is not None)
+    if named is not None and all(gate.contract != named for gate in gates):
+        known = {gate.contract for gate in gates}
+        raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
+    context.obj = Ledger(folder), now, [gate for gate in gates if named in (None, gate.contract)]
+    if context.invoked_subcommand is None:
+        shown = context.obj[2]
+        print_json(_json(shown, now)) if as_json else tell(map(printable, _table(shown)))
+
+
+def _table(gates: Sequence[Gate]) -> Iterator[str]:
+    if not gates:
+        yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
         return
-    found = standings(Ledger(folder))
-    why_stale = staleness(found)
-    if as_json:
-        print_json([_json(place, standing, why_stale[place]) for place, standing in found.items()])
-        return
-    tell(_table(found, why_stale))
+    wide = [max(len(printable(getattr(gate, name))) for gate in gates) for name in ("contract", "gate")]
+    for gate in gates:
+        others = [one for one in gate.instances if one.place.instance != DEFAULT]
+        remarks = (
+            ", ".join(f"{one.place.instance}: {_word(one.status)}" for one in others),
+            *sorted({f"({one.unverified})" for one in gate.instances if one.unverified}),
+            "DIVERGED" if gate.diverged else "",
+            f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
+            f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
+        )
+        row = f"{gate.contract:<{wide[0]}}  {gate.gate:<{wide[1]}}  {_word(gate.status):<12}"
+        yield f"{row}  {' '.join(filter(None, remarks))}".rstrip()
+    for name, members in criteria(gates).items():
+        each = ", ".join(f"{gate.gate} {_word(gate.status)}{'' if gate.sound else ', not current'}" for gate in members)
+        yield f"criterion {name}: {_word(members[0].status)} ({each})"
+    for (_, root), waiting in blockers(gates).items():
+        yield f"{root} holds back {', '.join(waiting)}"
+    told = ", ".join(f"{count} {_word(status)}" for status, count in tally(gates).items())
+    stale = sum(bool(gate.stale) for gate in gates)
+    done, whole = discharged(gates)
+    yield f"gates: {len(gates)}, of which {told}; {f'STALE: {stale}; ' if stale else ''}discharged: {done} of {whole}"
+
+
+def _word(status: str | None) -> str:
+    return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
+
+
+def _json(gates: Sequence[Gate], now: dt.datetime) -> Json:
+    done, whole = discharged(gates)
+    return {
+        "as_of": utc(now),
+        "gates": [
+            {
+                "contract": gate.contract, "gate": gate.gate, "status": gate.status, "diverged": gate.diverged,
+                "stale": gate.stale, "binds": gate.binds, "waits_for": gate.waits_for,
+                "instances": [_instance(one) for one in gate.instances],
+            }
+            for gate in gates
+        ],
+        "tally": tally(gates),
+        "discharged": {"gates": done, "of": whole},
+        "criteria": {
+            name: {"status": members[0].status, "gates": [gate.gate for gate in members]}
+            for name, members in criteria(gates).items()
+        },
+        "blockers": [
+            {"contract": contract, "gate": gate, "holds_back": names}
+            for (contract, gate), names in blockers(gates).items()
+        ],
+    }  # fmt: skip
+
+
+def _instance(one: Instance) -> dict[str, Json]:
+    at = one.standing
+    return {
+        "instance": one.place.instance, "status": one.status, "recorded": str(at.status), "unverified": one.unverified,
+        "diverged": at.diverged, "stale": one.stale, "evidence_at": utc(at.evidence_at) if at.evidence_at else "",
+        "bundle": at.bundle, "seq": at.seq,
+    }  # fmt: skip
+
+
+# --- The story of one gate --------------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -53,64 +137,62 @@ def command(context: click.Context, folder: Path, *, as_json: bool) -> None:
 )
 @click.argument("gate")
 @click.pass_obj
-def why(folder: Path, gate: str) -> None:
-    """Show every status change of GATE, oldest first, with its cause."""
-    ledger = Ledger(folder)
-    places = ledger.places()
-    found = {place: ledger.read(place) for place in places if place.gate == gate}
-    if not found:
-        known = {place.gate for place in places}
-        raise UsageError("unknown-gate", f"no gate {gate!r} is in the ledger{nearest(gate, known)}", where=str(folder))
-    for place, entries in found.items():
-        tell([click.style(str(place), bold=True)])
-        for entry in sorted(entries.values(), key=lambda entry: entry.seq):
-            at, move = entry.evidence_at or entry.recorded_at, f"{_word(entry.before)} -> {_word(entry.after)}"
-            tell([f"  {entry.seq:>4}  {at}  {move}  {entry.step} by {entry.cause[:12]}"])
+def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
+    """Show every status change of GATE, oldest first, with its evidence, and what the gate needs next."""
+    ledger, now, gates = found
+    mine = [one for one in gates if one.gate == gate and one.instances]
+    if not mine:
+        known = {one.gate for one in gates if one.instances}
+        what = f"no gate {gate!r} is in the ledger{nearest(gate, known)}"
+        raise UsageError("unknown-gate", what, where=str(ledger.root))
+    causes = causes_of(ledger, [one.place for each in gates for one in each.instances])
+    for each in mine:
+        for one in each.instances:
+            refuted = dict(causes.refuted(one.entries, sorted(one.entries), now))
+            tell([click.style(str(one.place), bold=True)])
+            for digest, entry in sorted(one.entries.items(), key=lambda item: item[1].seq):
+                tell(f"  {printable(line)}" for line in _entry(entry, str(refuted.get(digest, ""))))
+            tell(f"  {printable(line)}" for line in _now(one, each))
 
 
-def staleness(found: Mapping[Place, Standing]) -> dict[Place, tuple[str, ...]]:
-    """Return why each standing is STALE: computed when shown, from the contracts that are here now, never stored."""
-    now, contracts = dt.datetime.now(dt.UTC), contracts_here() if found else {}
-    why: dict[Place, tuple[str, ...]] = dict.fromkeys(found, ())
-    for place, standing in found.items():
-        loaded = contracts.get(place.contract)
-        if loaded is not None:
-            gate = next((gate for gate in loaded.contract.gates if gate.id == place.gate), None)
-            why[place] = stale(standing, gate, digests(loaded.contract).whole, now)
-    return why
+def _entry(entry: Entry, refuted: str) -> Iterator[str]:
+    of = f"  {entry.outcome} of {entry.evidence_at}" if entry.outcome else ""
+    kinds = {Step.DECLARE: "contract ", Step.MOVE: "bundle ", Step.RENEW: "bundle ", Step.DISCHARGE: "amendment "}
+    cause = entry.cause[:ID_SHOWN] if DIGEST.fullmatch(entry.cause) else entry.cause
+    again = "; judged again: the same" if entry.outcome and not refuted else ""
+    yield f"{entry.seq:>3}  {_word(entry.before)} -> {_word(entry.after)}  ({entry.step}){of}"
+    yield f"     by {kinds.get(entry.step, '')}{cause}, recorded {entry.recorded_at}{again}"
+    if entry.reason:
+        yield f"     reason: {entry.reason}"
+    if refuted:
+        yield f"     UNVERIFIED: {refuted}"
 
 
-def _table(found: Mapping[Place, Standing], why_stale: Mapping[Place, tuple[str, ...]]) -> Iterator[str]:
-    if not found:
-        yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
-        return
-    gates: defaultdict[tuple[str, str], list[tuple[Place, Standing]]] = defaultdict(list)
-    for place, standing in found.items():
-        gates[place.contract, place.gate].append((place, standing))
-    wide = [max(map(len, words)) for words in zip(*gates, strict=True)]
-    for (contract, gate), members in sorted(gates.items()):
-        reasons = sorted({why for place, _ in members for why in why_stale[place]})
-        named = [(place.instance, standing) for place, standing in members if place.instance != "default"]
-        remarks = (
-            ", ".join(f"{name}: {_word(standing.status)}" for name, standing in named),
-            "DIVERGED" if any(standing.diverged for _, standing in members) else "",
-            f"STALE: {', '.join(reasons)}" if reasons else "",
-        )
-        status = _word(lowest(standing.status for _, standing in members if standing.status))
-        yield f"{contract:<{wide[0]}}  {gate:<{wide[1]}}  {status:<12}  {' '.join(filter(None, remarks))}".rstrip()
-    counted = tally(found)
-    told = ", ".join(f"{count} {_word(status)}" for status, count in counted.counts.items() if count)
-    yield f"gates: {counted.gates}, of which {told}"
+def _now(one: Instance, gate: Gate) -> Iterator[str]:
+    yield f"now: {_word(one.status)}"
+    yield from (f"STALE: {reason}" for reason in one.stale)
+    if gate.waits_for:
+        yield f"waits for: {', '.join(gate.waits_for)}"
+    yield f"next: {_next(one)}"
 
 
-def _word(status: Status | None) -> str:
-    return STATUS_WORDS[status] if status else "none"
-
-
-def _json(place: Place, standing: Standing, why_stale: tuple[str, ...]) -> dict[str, Json]:
-    at = standing.evidence_at.astimezone(dt.UTC).isoformat() if standing.evidence_at else ""
-    return {
-        "contract": place.contract, "gate": place.gate, "instance": place.instance,
-        "status": str(standing.status), "diverged": standing.diverged, "evidence_at": at, "seq": standing.seq,
-        "stale": why_stale,
-    }  # fmt: skip
+def _next(one: Instance) -> str:
+    """Return what would move an instance on, the most pressing first."""
+    place, at = one.place, one.standing
+    name = f"{place.contract}/{place.gate}" + (f"/{place.instance}" if place.instance != DEFAULT else "")
+    if one.unverified:
+        return f"{one.unverified}; restore the evidence from the history of the repository, then `ledger check`"
+    if at.diverged:
+        return f"join its {len(at.heads)} newest entries: weighbridge ledger reconcile {name} --reason …"
+    if one.stale:
+        return "measure again under the contract as it is: weighbridge verify … --record"
+    needs = {
+        DRAFT: "a PASS with all trials caught: on any subject for fixture only, on live subjects for live",
+        PARTIAL: "a PASS on live subjects, by a clean tool: bind them with --subject and --record",
+        ACTIVE: "a landed amendment that cites a live PASS: weighbridge amend",
+        DISCHARGED: "nothing; a FAIL on live subjects regresses it",
+        RETIRED: "nothing moves it from here; declare a new gate",
+    }
+    if at.status is REGRESSED:
+        return f"a live PASS measured later than {utc(at.failed_at) if at.failed_at else 'the FAIL'}"
+    return needs[at.status or DRAFT]

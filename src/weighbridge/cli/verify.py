@@ -27,6 +27,7 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
+QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
 
@@ -137,16 +138,21 @@ def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, c
 
 
 def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
-    """Yield which statuses move, those that move alike in one line."""
+    """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
     alike: dict[str, list[str]] = {}
     for move in moves:
-        if move.before != move.after:
-            before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
-            why = f" ({move.says})" if move.code else ""
-            instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
-            alike.setdefault(f"{before} -> {after}{why}", []).append(f"{move.place.gate}{instance}")
+        if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
+            continue
+        before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
+        moved, change = ("moved" if recorded else "would move"), f"{before} -> {after}"
+        why = f" ({move.says})" if move.code else ""
+        if move.before == move.after:
+            moved, change = ("not moved" if recorded else "would not move"), f"{move.code}: stays at {after}"
+            why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
+        instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
+        alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")
     for change, places in alike.items():
-        yield f"{'moved' if recorded else 'would move'}: {change}: {', '.join(places)}"
+        yield printable(f"{change}: {', '.join(places)}")
 
 
 def _told_one(result: Result) -> Iterator[str]:

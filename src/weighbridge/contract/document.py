@@ -99,6 +99,9 @@ class GateDocument:
     max_age: Annotated[
         str | None, Doc("evidence older than this is stale", pattern=AGE, form='a number of days, such as "30d"')
     ] = None
+    stale_on: Annotated[
+        tuple[str, ...], Doc("facts of the subject, such as commit: once newer evidence has others, this is stale")
+    ] = ()
     relax: Annotated[str, Doc("why this gate is looser than in the contract that it extends")] = ""
 
 

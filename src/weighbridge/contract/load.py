@@ -320,6 +320,7 @@ def _gate(gate: GateDocument) -> GateDecl:
         limits=plain(read(kind.limits, gate.limits)), measure=plain(read(kind.measure, gate.measure)),
         where=gate.where, requires=gate.requires, binds=gate.binds, depends_on=gate.depends_on,
         max_age_days=float(gate.max_age.removesuffix("d")) if gate.max_age else None,
+        stale_on=gate.stale_on,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from weighbridge.model import Contract
 
 SCHEMA = "weighbridge.contract.resolved/v0"
 COLLECTED = ("id", "kind", "subjects", "measure", "requires")
-JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days")
+JUDGED = ("id", "kind", "limits", "where", "requires", "severity", "max_age_days", "stale_on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

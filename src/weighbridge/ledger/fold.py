@@ -7,13 +7,14 @@ missing. Nothing here can be told a status; it can only be shown evidence.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
-from weighbridge.model import STATUS_ORDER, GateDecl, Outcome, Status, Trial, TrialResult
+from weighbridge.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
+from weighbridge.printable import printable
 
 SCHEMA = "weighbridge.ledger/v0"
 DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE
@@ -54,7 +55,7 @@ class Place:
     instance: str
 
     def __str__(self) -> str:
-        return f"{self.contract}/{self.gate}[{self.instance}]"
+        return printable(f"{self.contract}/{self.gate}[{self.instance}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Entry:
     """One move. `cause` is the id of a bundle or an amendment, or the digest of a contract; times are UTC.
 
     `evidence_at` is when the run began that the evidence is of, or else when the evidence was finished; empty where
-    there is none; `outcome` is what it came to there.
+    there is none; `outcome` is what it came to there, judged by the gate's kind in `kind_version`.
     """
 
     schema: str = SCHEMA
@@ -76,20 +77,26 @@ class Entry:
     contract_digest: str
     evidence_at: str = ""
     outcome: Outcome | None = None
+    kind_version: int = 0
     reason: str = ""
     recorded_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where an instance stands, folded from its entries; `None` before it was declared."""
+    """Where an instance stands, folded from its entries; `None` before it was declared.
+
+    `bundle` is the one that moved it last.
+    """
 
     status: Status | None = None
     heads: tuple[str, ...] = ()
     seq: int = 0
     diverged: bool = False
     causes: frozenset[str] = frozenset()
+    bundle: str = ""
     contract_digest: str = ""
+    kind_version: int = 0
     evidence_at: datetime | None = None
     failed_at: datetime | None = None
 
@@ -104,28 +111,57 @@ class BundleEvidence:
     trials: tuple[Trial, ...]
     at: datetime
     contract_digest: str
+    kind_version: int = 0
     dirty: bool = False
     overridden: tuple[str, ...] = ()
     max_age_days: float | None = None
+    stale_on: tuple[str, ...] = ()
 
 
 def fold(entries: Mapping[str, Entry]) -> Standing:
     """Fold entries, by digest, into a standing. Two heads count as the lower."""
-    if not entries:
-        return Standing()
+    after = history(entries)
     parents = {parent for entry in entries.values() for parent in entry.parents}
-    heads = tuple(sorted(digest for digest in entries if digest not in parents))
-    failures = (moment(one.evidence_at) for one in entries.values() if one.outcome is Outcome.FAIL and one.evidence_at)
-    lowest = entries[min(heads, key=lambda digest: rank(entries[digest].after))]
-    return Standing(
-        status=lowest.after,
-        heads=heads,
-        seq=max(entries[digest].seq for digest in heads),
-        diverged=len(heads) > 1,
-        causes=frozenset(entry.cause for entry in entries.values()),
-        contract_digest=lowest.contract_digest,
-        evidence_at=moment(lowest.evidence_at) if lowest.evidence_at else None,
-        failed_at=max(failures, default=None),
+    standing = join([after[digest] for digest in sorted(entries) if digest not in parents])
+    return replace(standing, causes=frozenset(entry.cause for entry in entries.values()))
+
+
+def history(entries: Mapping[str, Entry]) -> dict[str, Standing]:
+    """Return where each entry led, `causes` left out; an entry's parents have lower numbers than itself."""
+    after: dict[str, Standing] = {}
+    for digest, entry in sorted(entries.items(), key=lambda item: item[1].seq):
+        before = stood(entry, after)
+        at = moment(entry.evidence_at) if entry.evidence_at else before.evidence_at
+        failed = at is not None and entry.outcome is Outcome.FAIL
+        after[digest] = Standing(
+            status=entry.after,
+            heads=(digest,),
+            seq=entry.seq,
+            bundle=entry.cause if entry.step in (Step.MOVE, Step.RENEW) else before.bundle,
+            contract_digest=entry.contract_digest,
+            kind_version=entry.kind_version or before.kind_version,
+            evidence_at=at,
+            failed_at=max(filter(None, (before.failed_at, at))) if failed else before.failed_at,
+        )
+    return after
+
+
+def stood(entry: Entry, after: Mapping[str, Standing]) -> Standing:
+    """Return where an instance stood before an entry, from where the other entries led."""
+    return join([after[parent] for parent in entry.parents if parent in after])
+
+
+def join(standings: Sequence[Standing]) -> Standing:
+    """Return the lowest of several standings, as one that has diverged."""
+    if len(standings) < 2:
+        return standings[0] if standings else Standing()
+    low = min(standings, key=lambda one: rank(one.status or DRAFT))
+    return replace(
+        low,
+        heads=tuple(head for one in standings for head in one.heads),
+        seq=max(one.seq for one in standings),
+        diverged=True,
+        failed_at=max((one.failed_at for one in standings if one.failed_at), default=None),
     )
 
 
@@ -168,13 +204,14 @@ def advance(
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract, or where its age is limited.
-    other = evidence.contract_digest != standing.contract_digest
+    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract or kind, or where the gate says when.
+    shown = (evidence.contract_digest, evidence.kind_version)
+    other = shown != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
         status is ACTIVE
         and (later or (other and evidence.at == standing.evidence_at))
-        and (other or evidence.max_age_days is not None)
+        and (other or evidence.max_age_days is not None or evidence.stale_on)
     ):
         return Step.RENEW, ACTIVE
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
@@ -206,19 +243,3 @@ def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime,
         raise LedgerError("stale", what, remedy="run verify again")
     if standing.failed_at is not None and evidence.at <= standing.failed_at:
         raise LedgerError("older-than-fail", "the PASS is not later than the last FAIL", remedy="run verify again")
-
-
-# --- Computed when shown, never stored --------------------------------------------------------------------------------
-
-
-def stale(standing: Standing, gate: GateDecl | None, contract_digest: str, now: datetime) -> tuple[str, ...]:
-    """Return why a standing is STALE: its contract has changed or dropped the gate, or its evidence is too old."""
-    if standing.status not in (PARTIAL, ACTIVE, DISCHARGED):
-        return ()
-    if gate is None:
-        return ("the contract no longer has this gate",)
-    why = () if standing.contract_digest == contract_digest else ("the contract has changed since",)
-    if gate.max_age_days is None or standing.evidence_at is None:
-        return why
-    days = (now - standing.evidence_at).total_seconds() / DAY_S
-    return (*why, f"{days:.1f} days old, at most {gate.max_age_days:g}") if days > gate.max_age_days else why

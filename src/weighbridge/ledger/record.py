@@ -10,14 +10,11 @@ from typing import Any
 
 from weighbridge.errors import LedgerError
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.review import other_versions, rejudge
-from weighbridge.evidence.statement import BoundSubject, moment, utc
-from weighbridge.judging import DEFAULT
+from weighbridge.evidence.statement import utc
+from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
-from weighbridge.ledger.store import Ledger, digest_of, illegal
-from weighbridge.model import Finding, GateDecl, Origin, Outcome, Status
-
-SHORTEST_REASON = 20
+from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
+from weighbridge.model import Finding, Outcome, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +26,7 @@ class Move:
     after: Status | None
     code: str
     says: str
+    remedy: str = ""
     entries: tuple[str, ...] = ()
 
     @property
@@ -53,7 +51,7 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
         LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.
         BundleError: `disk`, or an entry of the ledger that is not whole.
     """
-    _demand_rederivable(bundle)
+    demand_rederivable(bundle)
     moves: list[Move] = []
     for finding in bundle.findings:
         place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
@@ -68,59 +66,13 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
             if not moves[-1].moved:
                 return declared
             step, after = advance(standing, seen, now=now, contract_digest=contract_digest)
-            evidence = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "outcome": seen.outcome}
-            return [*declared, _next(place, standing, step, after, now, evidence_at=utc(seen.at), **evidence)]
+            about = {"cause": seen.bundle, "contract_digest": seen.contract_digest, "evidence_at": utc(seen.at)}
+            told = {"outcome": seen.outcome, "kind_version": seen.kind_version}
+            return [*declared, _next(place, standing, step, after, now, **about, **told)]
 
         digests = ledger.append(place, decide)
         moves[-1] = dataclasses.replace(moves[-1], entries=digests)
     return tuple(moves)
-
-
-def _demand_rederivable(bundle: Bundle) -> None:
-    """Judge again before believing a verdict: sealed is not the same as true."""
-    if other_versions(bundle):
-        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
-    if rejudge(bundle) != bundle.verdicts:
-        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
-
-
-def place_of(bundle: Bundle, finding: Finding) -> Place:
-    """Return the place that a finding is about."""
-    return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
-
-
-def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
-    """Return what a bundle shows that matters to one gate's status."""
-    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
-    return BundleEvidence(
-        bundle=bundle.id,
-        outcome=finding.verdict.outcome,
-        live=is_live(gate, finding.instance, bundle.statement.subjects),
-        trials=finding.trials,
-        at=_measured_at(gate, finding.instance, bundle),
-        contract_digest=bundle.statement.contract.whole,
-        dirty=bundle.statement.tool.dirty,
-        overridden=bundle.statement.overridden,
-        max_age_days=gate.max_age_days,
-    )
-
-
-def _measured_at(gate: GateDecl, instance: str, bundle: Bundle) -> datetime:
-    """Return when the oldest recorded run of a gate began, or where it has none, when its evidence was finished."""
-    mine = _subjects(gate, instance, bundle.statement.subjects)
-    began = [moment(one.started) for one in mine if one is not None and one.started]
-    return min([*began, moment(bundle.statement.finished)])
-
-
-def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
-    known = {(subject.name, subject.instance): subject for subject in subjects}
-    return [known.get((name, instance), known.get((name, DEFAULT))) for name in gate.subjects.values()]
-
-
-def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
-    """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
-    mine = _subjects(gate, instance, subjects)
-    return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
 
 
 def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime, contract_digest: str) -> Move:
@@ -128,7 +80,8 @@ def _move(place: Place, standing: Standing, seen: BundleEvidence, now: datetime,
         _, after = advance(standing, seen, now=now, contract_digest=contract_digest)
     except LedgerError as refused:
         after = standing.status or Status.DRAFT
-        return Move(place=place, before=standing.status, after=after, code=refused.code, says=refused.what)
+        code, says, remedy = refused.code, refused.what, refused.remedy
+        return Move(place=place, before=standing.status, after=after, code=code, says=says, remedy=remedy)
     return Move(place=place, before=standing.status, after=after, code="", says=f"on {seen.outcome}")
 
 
@@ -167,11 +120,12 @@ def retire(ledger: Ledger, place: Place, *, reason: str, cause: str, now: dateti
     """Retire a gate on an instance: refuted by a bundle, or superseded by another gate; `cause` names either.
 
     Raises:
-        LedgerError: `no-reason`, `no-cause`, `diverged`, or `illegal-edge` where it was never declared.
+        LedgerError: `no-reason`, `no-cause`, `no-bundle`, `diverged`, or `illegal-edge` where it was never declared.
     """
     _demand_reason(reason)
-    if not cause:
-        raise LedgerError("no-cause", "retiring needs the counter-evidence's bundle id or the successor's gate id")
+    places = ledger.places()
+    if place in places:
+        causes_of(ledger, places).demand_successor_or_bundle(place, cause)
     return _append_one(ledger, place, Step.RETIRE, RETIRED, now, reason=reason, cause=cause)
 
 
@@ -182,7 +136,7 @@ def discharge(ledger: Ledger, bundle: Bundle, finding: Finding, *, amendment: st
         LedgerError: `not-rederivable`, `no-amendment`, `not-live`, `not-passed`, `older-than-fail`, `diverged`, or
             `illegal-edge` where it is not ACTIVE.
     """
-    _demand_rederivable(bundle)
+    demand_rederivable(bundle)
     place, seen = place_of(bundle, finding), bundle_evidence(bundle, finding)
     standing = fold(ledger.read(place))
     if not amendment:
@@ -205,7 +159,7 @@ def _append_one(ledger: Ledger, place: Place, step: Step, after: Status, now: da
         if standing.diverged:
             raise LedgerError("diverged", f"{place} has two newest entries")
         entry = _next(place, standing, step, after, now, contract_digest=standing.contract_digest, **more)
-        refused = illegal(entry, entries)
+        refused = illegal(entry, entries, standing)
         if refused is not None:
             raise refused
         return (entry,)

@@ -8,23 +8,25 @@ entry was taken away only an older commit can show.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from weighbridge.canonical import build, dumps, loads, sha256
-from weighbridge.errors import BundleError, LedgerError, UsageError, WeighbridgeError
+from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular
-from weighbridge.evidence.statement import moment
-from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Step, fold, rank
+from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
+from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Standing, Step, history, stood
 from weighbridge.limits import plain
 from weighbridge.model import Outcome
 
 MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"(?P<seq>\d{6,})-(?P<digest>[0-9a-f]{64})\.json")
+SHORTEST_REASON = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,23 @@ class Ledger:
         """Return the folder of a place's entries."""
         return self.root / segment(place.contract) / segment(place.gate) / segment(place.instance)
 
-    def places(self) -> tuple[Place, ...]:
-        """List every place that has entries.
+    def chains(self) -> dict[Place, dict[str, Entry]]:
+        """Read the entries of every place, by digest.
 
         Raises:
             BundleError: with the first thing that is wrong, anywhere: a status left out would be a status made up.
         """
-        return tuple(sorted({entry.place for entry in self._whole()}))
+        _refuse(tuple(self._strangers()))
+        found: dict[Place, dict[str, Entry]] = {}
+        for folder in self._folders():
+            entries, problems = self._load(folder)
+            _refuse(problems)
+            found |= {entry.place: entries for entry in entries.values()}
+        return dict(sorted(found.items()))
+
+    def places(self) -> tuple[Place, ...]:
+        """List every place that has entries; raises as `chains` does."""
+        return tuple(self.chains())
 
     def read(self, place: Place) -> dict[str, Entry]:
         """Read the entries of a place, by digest.
@@ -60,12 +72,8 @@ class Ledger:
         return (*self._strangers(), *(problem for folder in self._folders() for problem in self._load(folder)[1]))
 
     def causes(self) -> frozenset[str]:
-        """List every bundle, amendment and contract that an entry names.
-
-        Raises:
-            BundleError: with the first thing that is wrong.
-        """
-        return frozenset(entry.cause for entry in self._whole())
+        """List every bundle, amendment and contract that an entry names; raises as `chains` does."""
+        return frozenset(entry.cause for entries in self.chains().values() for entry in entries.values())
 
     def append(self, place: Place, decide: Callable[[Mapping[str, Entry]], Sequence[Entry]]) -> tuple[str, ...]:
         """Append what `decide` makes of the entries as they stand under the lock; give the digests of the new ones.
@@ -87,13 +95,6 @@ class Ledger:
                 return tuple(written)
         except OSError as problem:
             raise disk_error(problem, "the ledger entry", folder) from None
-
-    def _whole(self) -> Iterator[Entry]:
-        _refuse(tuple(self._strangers()))
-        for folder in self._folders():
-            entries, problems = self._load(folder)
-            _refuse(problems)
-            yield from entries.values()
 
     def _strangers(self) -> Iterator[BundleError]:
         """Find whatever stands above the entries and is no folder; a hidden file, as `.gitkeep`, is nobody's entry."""
@@ -120,8 +121,9 @@ class Ledger:
             if self.folder(entry.place) != folder:
                 problems.append(BundleError("misplaced", f"is of {entry.place}", where=shown))
             entries[digest] = entry
+        after = history(entries)
         for digest, entry in entries.items():
-            refused = illegal(entry, entries)
+            refused = illegal(entry, entries, stood(entry, after))
             if refused is not None:
                 at = (folder / file_name(entry.seq, digest)).relative_to(self.root).as_posix()
                 problems.append(BundleError(refused.code, refused.what, where=at))
@@ -149,39 +151,41 @@ def digest_of(entry: Entry) -> str:
     return sha256(dumps(plain(entry)))
 
 
-def illegal(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
-    """Return why an entry may not stand among the others, or None where it may."""
+def illegal(entry: Entry, entries: Mapping[str, Entry], before: Standing) -> LedgerError | None:
+    """Return why an entry may not stand among the others, after `before`, or None where it may."""
     missing = [parent for parent in entry.parents if parent not in entries]
     if missing:
         return LedgerError("missing-parent", f"names the parent {missing[0][:12]}, which is not there")
-    parents = [entries[parent] for parent in entry.parents]
-    if entry.seq != 1 + max((parent.seq for parent in parents), default=0):
+    if entry.seq != 1 + before.seq:
         return LedgerError("seq", f"has the number {entry.seq}, its parents call for another")
-    if len(set(entry.parents)) != len(entry.parents) or (len(parents) > 1) != (entry.step is Step.RECONCILE):
-        return LedgerError("parents", f"is a {entry.step} with {len(parents)} parents")
-    before = min((parent.after for parent in parents), key=rank, default=None)
-    if entry.before is not before or (before, entry.after) not in EDGES[entry.step]:
-        came = f"{entry.step} from {before or 'nothing'} (it says {entry.before or 'nothing'})"
+    count = len(entry.parents)
+    if len(set(entry.parents)) != count or (count > 1) != (entry.step is Step.RECONCILE):
+        return LedgerError("parents", f"is a {entry.step} with {count} parents")
+    if entry.before is not before.status or (before.status, entry.after) not in EDGES[entry.step]:
+        came = f"{entry.step} from {before.status or 'nothing'} (it says {entry.before or 'nothing'})"
         return LedgerError("illegal-edge", f"no {came} leads to {entry.after}")
-    return _unearned(entry, entries)
+    return _unearned(entry, before)
 
 
-def _unearned(entry: Entry, entries: Mapping[str, Entry]) -> LedgerError | None:
+def _unearned(entry: Entry, before: Standing) -> LedgerError | None:
     earned = Outcome.FAIL if entry.after is REGRESSED else Outcome.PASS
     wanted = earned if entry.step in (Step.MOVE, Step.RENEW, Step.DISCHARGE) else None
     if entry.outcome is not wanted or (wanted is not None) != bool(entry.evidence_at):
         return LedgerError("unearned", f"a {entry.step} to {entry.after} on {entry.outcome or 'no verdict'}")
-    if entry.before is REGRESSED and entry.after is ACTIVE:
-        ancestors: dict[str, Entry] = {}
-        waiting = list(entry.parents)
-        while waiting:
-            digest = waiting.pop()
-            if digest not in ancestors and digest in entries:
-                ancestors[digest] = entries[digest]
-                waiting += entries[digest].parents
-        failed_at = fold(ancestors).failed_at
-        if failed_at is not None and moment(entry.evidence_at) <= failed_at:
-            return LedgerError("older-than-fail", "a PASS that is not later than the last FAIL")
+    if wanted and moment(entry.evidence_at) > moment(entry.recorded_at) + timedelta(seconds=CLOCK_SKEW_S):
+        return LedgerError("future", "its evidence is from after it was recorded")
+    if entry.step in (Step.RETIRE, Step.RECONCILE) and len(entry.reason.strip()) < SHORTEST_REASON:
+        return LedgerError("no-reason", f"a {entry.step} with no reason of at least {SHORTEST_REASON} letters")
+    causes = {
+        Step.DECLARE: entry.cause == entry.contract_digest,
+        Step.RECONCILE: entry.cause == "+".join(parent[:12] for parent in entry.parents),
+        Step.RETIRE: entry.cause != "",
+    }
+    if not DIGEST.fullmatch(entry.contract_digest) or not causes.get(entry.step, DIGEST.fullmatch(entry.cause)):
+        return LedgerError("no-cause", f"a {entry.step} that names no contract or no cause by its digest")
+    heals = entry.before is REGRESSED and entry.after is ACTIVE
+    if heals and before.failed_at is not None and moment(entry.evidence_at) <= before.failed_at:
+        return LedgerError("older-than-fail", "a PASS that is not later than the last FAIL")
     return None
 
 
@@ -199,44 +203,3 @@ def _read(path: Path, shown: str) -> tuple[str, Entry]:
     for text in filter(None, (entry.evidence_at, entry.recorded_at)):
         moment(text)
     return digest, entry
-
-
-# --- Against an older commit ------------------------------------------------------------------------------------------
-
-
-FROZEN = ("evidence", "spec/amendments")
-LANDED = re.compile(r"spec/amendments/\d{4}-[^/]+\.md")
-WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
-SECONDS = 60
-
-
-def check(ledger: Ledger, repository: Path, base: str | None = None) -> tuple[BundleError, ...]:
-    """List what is wrong in the ledger and, with a base, in what was done to evidence since.
-
-    Raises:
-        UsageError: `base`, where git knows no such commit.
-    """
-    changed = () if base is None else tuple(changes(repository, base))
-    return (*ledger.problems(), *changed)
-
-
-def changes(repository: Path, base: str) -> Iterator[BundleError]:
-    """Find whatever was done to evidence and landed amendments since a commit other than adding to them."""
-    since = _git(repository, "merge-base", base, "HEAD").strip()
-    listed = _git(repository, "diff", "--no-renames", "--name-status", "-z", since, "--", *FROZEN)
-    words = listed.split("\0")
-    for status, path in zip(words[::2], words[1::2], strict=False):
-        if status != "A" and (path.startswith("evidence/") or LANDED.fullmatch(path)):
-            what = WORDS.get(status[:1], f"has the status {status}")
-            yield BundleError("not-added", f"{what} since {base}: evidence is only ever added", where=path)
-
-
-def _git(repository: Path, *argv: str) -> str:
-    command = ["git", "-C", str(repository), *argv]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        raise UsageError("base", "git cannot be run here", remedy="leave out --base, or install git") from None
-    if done.returncode != 0:
-        raise UsageError("base", f"git does not know it: git {argv[0]} {argv[1]}", remedy="fetch it, or name another")
-    return done.stdout.decode("utf-8", errors="surrogateescape")

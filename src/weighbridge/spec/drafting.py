@@ -14,8 +14,8 @@ from weighbridge.canonical import dumps
 from weighbridge.errors import UsageError
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
+from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.fold import DISCHARGED, Place
-from weighbridge.ledger.record import place_of
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
 from weighbridge.quantities.base import rows_of

@@ -13,8 +13,8 @@ from pathlib import Path
 from weighbridge.contract.layers import Found
 from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.statement import DAY_S, moment
+from weighbridge.ledger.causes import bundle_evidence, place_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Place
-from weighbridge.ledger.record import bundle_evidence, place_of
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Outcome
 from weighbridge.spec.amendments import Section, landed

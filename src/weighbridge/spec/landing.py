@@ -19,7 +19,8 @@ from weighbridge.errors import LedgerError, WeighbridgeError
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
 from weighbridge.evidence.statement import utc
-from weighbridge.ledger.record import discharge, place_of
+from weighbridge.ledger.causes import place_of
+from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
 from weighbridge.model import Contract, Outcome
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written

@@ -34,11 +34,6 @@ class Stood:
     past: frozenset[Status]
 
 
-def standings(ledger: Ledger) -> dict[Place, Standing]:
-    """Fold every place of a ledger."""
-    return {place: stood.standing for place, stood in history(ledger).items()}
-
-
 def history(ledger: Ledger, heads: Mapping[str, Iterable[str]] | None = None) -> dict[Place, Stood]:
     """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
 

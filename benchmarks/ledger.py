@@ -1,0 +1,68 @@
+"""Fold and check long ledgers: 10,000 entries of one place, and 1,000 bundles judged again, as seconds of CPU time.
+
+python benchmarks/ledger.py [--entries 10000] [--bundles 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.evidence.drafts import NOON
+from tests.ledgers import CONTRACT, DIGEST, NOW, PLACE, recorded, sealed
+
+from weighbridge.evidence.statement import utc
+from weighbridge.ledger.audit import check
+from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
+from weighbridge.ledger.overview import overview
+from weighbridge.ledger.store import Ledger, digest_of
+from weighbridge.model import Outcome
+
+
+def timed(name: str, work: Callable[[], object]) -> None:
+    before = time.process_time()
+    work()
+    print(f"{name}: {time.process_time() - before:.3f} s of CPU time", flush=True)
+
+
+def chain(length: int) -> dict[str, Entry]:
+    """Return a chain that was declared and then failed again and again."""
+    about = {"place": PLACE, "contract_digest": DIGEST, "recorded_at": utc(NOW)}
+    last = Entry(step=Step.DECLARE, seq=1, parents=(), before=None, after=DRAFT, cause=DIGEST, **about)
+    entries = {digest_of(last): last}
+    while len(entries) < length:
+        after = {"parents": (digest_of(last),), "before": last.after, "after": REGRESSED, "cause": "b" * 64}
+        step = Step.RENEW if last.after is REGRESSED else Step.MOVE
+        at = utc(NOON + timedelta(seconds=len(entries)))
+        last = Entry(step=step, seq=len(entries) + 1, evidence_at=at, outcome=Outcome.FAIL, **after, **about)
+        entries[digest_of(last)] = last
+    return entries
+
+
+def main() -> None:
+    """Print every figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=10_000)
+    parser.add_argument("--bundles", type=int, default=200)
+    asked = parser.parse_args()
+    entries = chain(asked.entries)
+    timed(f"fold of {len(entries)} entries", lambda: fold(entries))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger")
+        for hours in range(asked.bundles):
+            recorded(ledger, sealed(Path(folder), bad=True, hours=hours), NOW + timedelta(hours=asked.bundles))
+        timed(f"reading and folding {asked.bundles + 1} entries", lambda: fold(ledger.read(PLACE)))
+        now = NOW + timedelta(hours=asked.bundles)
+        timed("status, from the newest bundle", lambda: overview(ledger, {CONTRACT.id: CONTRACT}, now))
+        timed(f"check, {asked.bundles} bundles judged again", lambda: check(ledger, now))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Whether a ledger is whole: its entries among each other, against their causes, and against an older commit."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from weighbridge.errors import BundleError, UsageError
+from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
+from weighbridge.ledger.store import NAME, Ledger, file_name
+
+OTHER_VERSION = "other-version"
+AMENDMENT = re.compile(r"(.*/)?spec/amendments/\d{4}-[^/]+\.md")
+WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
+SECONDS = 60
+
+
+def check(ledger: Ledger, now: datetime, base: str | None = None) -> tuple[BundleError, ...]:
+    """List what is wrong in the ledger and, with a base, in what was done to evidence since.
+
+    An entry whose bundle was judged by kinds in other versions is listed as `other-version`: neither wrong nor shown.
+
+    Raises:
+        UsageError: `base`, where git knows no such commit.
+    """
+    changed = () if base is None else tuple(changes(ledger.root, base))
+    problems = ledger.problems()
+    return (*changed, *problems) if problems else (*changed, *_against_causes(ledger, now))
+
+
+def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
+    chains = ledger.chains()
+    if not chains:
+        remedy = "the first `weighbridge verify --record` makes an entry"
+        yield BundleError("empty-ledger", "has no entry: nothing was recorded, or all of it is gone", remedy=remedy)
+    causes = causes_of(ledger, chains)
+    for place, entries in chains.items():
+        for digest, refused in causes.refuted(entries, sorted(entries), now):
+            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
+            yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
+    for known, shown in causes.read.items():
+        if isinstance(shown, Shown) and shown.versions:
+            what = f"was judged by {', '.join(shown.versions)}, which this version does not have"
+            yield BundleError(OTHER_VERSION, what, where=f"{BUNDLES}/{causes.folders[known[:12]].name}")
+
+
+def changes(root: Path, base: str) -> Iterator[BundleError]:
+    """Find whatever was done since a commit to a ledger, its bundles and landed amendments other than adding to them.
+
+    A ledger may lie anywhere in its repository. One that was moved has lost its entries where they were.
+    """
+    top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+    since = _git(top, "merge-base", base, "HEAD").strip()
+    words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")
+    ours = [folder.resolve().relative_to(top) for folder in (root, root.absolute().parent / BUNDLES)]
+    for status, path in zip(words[::2], words[1::2], strict=False):
+        inside = any(Path(path).is_relative_to(folder) for folder in ours)
+        if status != "A" and (inside or NAME.fullmatch(Path(path).name) or AMENDMENT.fullmatch(path)):
+            what = WORDS.get(status[:1], f"has the status {status}")
+            yield BundleError("not-added", f"{what} since {base}: evidence is only ever added", where=path)
+
+
+def _git(folder: Path, *argv: str) -> str:
+    try:
+        command = ["git", "-C", str(folder), *argv]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError("base", "git cannot be run here", remedy="leave out --base, or install git") from None
+    if done.returncode != 0:
+        raise UsageError("base", f"git does not know it: git {argv[0]} {argv[1]}", remedy="fetch it, or name another")
+    return done.stdout.decode("utf-8", errors="surrogateescape")

@@ -1,0 +1,273 @@
+"""What an entry names as its cause: looked up beside the ledger, judged again, and held against what the entry says.
+
+A status can so not be typed: an entry stands where the bundle that it names is there, whole, judges again to the same
+verdicts, and earns the very move that the entry says. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+
+from weighbridge.canonical import sha256
+from weighbridge.contract.resolved import ContractRef, digests
+from weighbridge.errors import LedgerError, WeighbridgeError
+from weighbridge.evidence import statement
+from weighbridge.evidence.bundle import FOLDER, ID_SHOWN, Bundle, decode, open_bundle
+from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.manifest import MAX_FILE
+from weighbridge.evidence.review import Held, other_versions, rederivation
+from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
+from weighbridge.judging import DEFAULT, facts_of
+from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
+from weighbridge.ledger.store import DIGEST, Ledger
+from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
+
+BUNDLES = "bundles"
+LANDED = re.compile(r"\d{4}-[^/]+\.md")
+CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
+RESTORE = "restore it from the history of the repository"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here."""
+
+    contract: Contract
+    evidence: Mapping[Place, BundleEvidence]
+    versions: tuple[str, ...]
+    facts: Mapping[Place, Mapping[str, object]]
+
+
+def shown_by(bundle: Bundle) -> Shown:
+    """Return what a bundle shows of each place that it judged."""
+    evidence = {place_of(bundle, finding): bundle_evidence(bundle, finding) for finding in bundle.findings}
+    gates = {gate.id: gate for gate in bundle.contract.gates if gate.stale_on}
+    facts = {
+        place: {name: fact.value for name, fact in facts_of(gates[place.gate], place.instance, bundle.measured).items()}
+        for place in evidence
+        if place.gate in gates
+    }
+    return Shown(contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts)
+
+
+def demand_rederivable(bundle: Bundle) -> None:
+    """Judge again before believing a verdict: sealed is not the same as true.
+
+    Raises:
+        LedgerError: `not-rederivable`.
+    """
+    if other_versions(bundle):
+        raise LedgerError("not-rederivable", f"bundle {bundle.id[:12]} was judged by other versions of its gate kinds")
+    if rederivation(bundle).held is not Held.HOLDS:
+        raise LedgerError("not-rederivable", f"the verdicts of bundle {bundle.id[:12]} do not follow from it")
+
+
+def place_of(bundle: Bundle, finding: Finding) -> Place:
+    """Return the place that a finding is about."""
+    return Place(contract=bundle.contract.id, gate=finding.gate, instance=finding.instance)
+
+
+def bundle_evidence(bundle: Bundle, finding: Finding) -> BundleEvidence:
+    """Return what a bundle shows that matters to one gate's status."""
+    gate = next(gate for gate in bundle.contract.gates if gate.id == finding.gate)
+    return BundleEvidence(
+        bundle=bundle.id,
+        outcome=finding.verdict.outcome,
+        live=is_live(gate, finding.instance, bundle.statement.subjects),
+        trials=finding.trials,
+        at=_measured_at(gate, finding.instance, bundle),
+        contract_digest=bundle.statement.contract.whole,
+        kind_version=finding.kind_version,
+        dirty=bundle.statement.tool.dirty,
+        overridden=bundle.statement.overridden,
+        max_age_days=gate.max_age_days,
+        stale_on=gate.stale_on,
+    )
+
+
+def _measured_at(gate: GateDecl, instance: str, bundle: Bundle) -> datetime:
+    """Return when the oldest recorded run of a gate began, or where it has none, when its evidence was finished."""
+    mine = _subjects(gate, instance, bundle.statement.subjects)
+    began = [moment(one.started) for one in mine if one is not None and one.started]
+    return min([*began, moment(bundle.statement.finished)])
+
+
+def _subjects(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> list[BoundSubject | None]:
+    known = {(subject.name, subject.instance): subject for subject in subjects}
+    return [known.get((name, instance), known.get((name, DEFAULT))) for name in gate.subjects.values()]
+
+
+def is_live(gate: GateDecl, instance: str, subjects: Sequence[BoundSubject]) -> bool:
+    """Return whether every subject of a gate on an instance is live; a gate without subjects never is."""
+    mine = _subjects(gate, instance, subjects)
+    return bool(mine) and all(one is not None and one.origin is Origin.LIVE for one in mine)
+
+
+# --- Beside a ledger --------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Causes:
+    """The bundles and landed amendments beside a ledger; each is read and judged again once.
+
+    `gates` are the names that a successor may have.
+    """
+
+    ledger: Ledger
+    gates: Collection[str]
+    read: dict[str, Shown | WeighbridgeError] = field(default_factory=dict)
+
+    @cached_property
+    def folders(self) -> dict[str, Path]:
+        """Return the folder of each bundle, by the first digits of its id."""
+        bundles = self.ledger.root.absolute().parent / BUNDLES
+        named = ((FOLDER.fullmatch(path.name), path) for path in bundles.glob("*-*"))
+        return {match["id"]: path for match, path in named if match}
+
+    @cached_property
+    def stated(self) -> dict[str, Predicate]:
+        """Return what every bundle states, by its id, oldest first; one that cannot be read states nothing."""
+        found: dict[str, Predicate] = {}
+        for known, path in self.folders.items():
+            with contextlib.suppress(WeighbridgeError):  # whoever names this bundle is told
+                data = read_regular(path / statement.FILE, statement.FILE, MAX_FILE)
+                found |= {sha256(data): statement.from_bytes(data)} if sha256(data).startswith(known) else {}
+        return dict(sorted(found.items(), key=lambda item: item[1].finished))
+
+    @cached_property
+    def contracts(self) -> frozenset[str]:
+        """Return the digest of every contract that a bundle was judged under."""
+        return frozenset(one.contract.whole for one in self.stated.values())
+
+    @cached_property
+    def landed(self) -> dict[str, str]:
+        """Return the text of every landed amendment, by its digest."""
+        folder = self.ledger.root.absolute().parent.parent / "spec" / "amendments"
+        files = (path.read_bytes() for path in folder.glob("*.md") if LANDED.fullmatch(path.name) and path.is_file())
+        return {sha256(data): data.decode("utf-8", errors="replace") for data in files}
+
+    def shown(self, bundle: str) -> Shown:
+        """Return what a bundle shows, named by its id or at least 12 digits of it.
+
+        Raises:
+            LedgerError: `no-bundle`, `not-rederivable`.
+        """
+        if bundle not in self.read:
+            try:
+                self.read[bundle] = self._open(bundle)
+            except WeighbridgeError as problem:
+                self.read[bundle] = problem
+        found = self.read[bundle]
+        if isinstance(found, WeighbridgeError):
+            raise found
+        return found
+
+    def _open(self, named: str) -> Shown:
+        short = named[:ID_SHOWN]
+        path = self.folders.get(short)
+        if path is None:
+            raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
+        opened = open_bundle(path)
+        if opened.problems or not opened.id.startswith(named):
+            first = next((f"{one.where} {one.what}" for one in opened.problems), "it has another id")
+            raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
+        bundle = decode(opened)
+        if bundle.statement.contract != digests(bundle.contract):
+            raise LedgerError("no-bundle", f"bundle {short} states another contract than it holds", remedy=RESTORE)
+        if not other_versions(bundle):
+            demand_rederivable(bundle)
+        return shown_by(bundle)
+
+    def newest(self, place: Place, now: datetime) -> Shown | None:
+        """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""
+        past = ((known, one) for known, one in reversed(self.stated.items()) if moment(one.finished) <= now)
+        for known, one in past:
+            if one.contract.id == place.contract and place.instance in one.instances.get(place.gate, ()):
+                with contextlib.suppress(WeighbridgeError):
+                    return self.shown(known)
+        return None
+
+    # --- Entries ------------------------------------------------------------------------------------------------------
+
+    def refuted(
+        self, entries: Mapping[str, Entry], asked: Iterable[str], now: datetime
+    ) -> Iterator[tuple[str, WeighbridgeError]]:
+        """Yield every entry, of those asked for, that does not follow from its cause, by digest, and why."""
+        after = history(entries)
+        for digest in asked:
+            entry = entries[digest]
+            try:
+                if moment(entry.recorded_at) > now + timedelta(seconds=CLOCK_SKEW_S):
+                    raise LedgerError("future", f"was recorded {entry.recorded_at}, which is in the future")
+                self._demand(entry, stood(entry, after))
+            except WeighbridgeError as refused:
+                yield digest, refused
+
+    def _demand(self, entry: Entry, before: Standing) -> None:
+        if entry.step in (Step.MOVE, Step.RENEW):
+            self._demand_move(entry, before)
+        elif entry.step is Step.DECLARE and entry.cause not in self.contracts:
+            what = f"no bundle beside the ledger was judged under the contract {entry.cause[:12]}"
+            raise LedgerError("no-bundle", what, remedy=RESTORE)
+        elif entry.step is Step.DISCHARGE:
+            self._demand_discharge(entry)
+        elif entry.step is Step.RETIRE:
+            self.demand_successor_or_bundle(entry.place, entry.cause)
+
+    def _demand_move(self, entry: Entry, before: Standing) -> None:
+        seen = self.shown(entry.cause).evidence.get(entry.place)
+        name = f"bundle {entry.cause[:12]}"
+        if seen is None:
+            raise LedgerError("unearned", f"{name} did not judge it")
+        if (entry.outcome, entry.evidence_at) != (seen.outcome, utc(seen.at)):
+            what = f"says {entry.outcome} of {entry.evidence_at}; {name} came to {seen.outcome} of {utc(seen.at)}"
+            raise LedgerError("unearned", what)
+        if (entry.contract_digest, entry.kind_version) != (seen.contract_digest, seen.kind_version):
+            raise LedgerError("unearned", f"{name} was judged under another contract or kind version")
+        at = moment(entry.recorded_at)
+        step, after = advance(before, seen, now=at, contract_digest=entry.contract_digest)
+        if (step, after) != (entry.step, entry.after):
+            raise LedgerError("unearned", f"{name} earns a {step} to {after}")
+
+    def _demand_discharge(self, entry: Entry) -> None:
+        text = self.landed.get(entry.cause)
+        if text is None:
+            what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
+            raise LedgerError("no-amendment", what, remedy=RESTORE)
+        cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
+        mine = (one for one in cited if one and one.live and one.outcome is Outcome.PASS)
+        if not any(utc(one.at) == entry.evidence_at and not one.dirty and not one.overridden for one in mine):
+            raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
+
+    def demand_successor_or_bundle(self, place: Place, cause: str) -> None:
+        """Demand what retires a gate: a whole bundle, or another gate of the ledger.
+
+        Raises:
+            LedgerError: `no-bundle`, `not-rederivable`, `no-cause`.
+        """
+        if DIGEST.fullmatch(cause):
+            self.shown(cause)
+        elif cause not in self.gates or cause in (place.gate, f"{place.contract}/{place.gate}"):
+            what = f"{cause!r} is neither a bundle beside the ledger nor another gate in it"
+            raise LedgerError("no-cause", what, remedy="name the counter-evidence by its id, or the successor")
+
+
+def causes_of(ledger: Ledger, places: Collection[Place]) -> Causes:
+    """Return the causes beside a ledger with these places."""
+    gates = {name for place in places for name in (place.gate, f"{place.contract}/{place.gate}")}
+    return Causes(ledger=ledger, gates=gates)
+
+
+def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], str]:
+    """Return the content, by digest, that the ledger has on record for each contract's id and version."""
+    chains = ledger.chains()
+    known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
+    stated = causes_of(ledger, chains).stated.values()
+    refs: list[ContractRef] = [one.contract for one in stated if one.contract.whole in known and not one.overridden]
+    return {(one.id, one.version): one.whole for one in refs}

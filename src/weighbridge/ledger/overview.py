@@ -1,0 +1,228 @@
+"""Where every gate stands now: computed from ledger, bundles and contracts when it is shown, and never stored.
+
+A status that does not follow from its evidence is UNVERIFIED, whatever the ledger says. STALE names what changed since
+the evidence. Gates roll up by `binds:` into acceptance criteria, by `depends_on:` into what holds back what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from graphlib import TopologicalSorter
+from typing import Final
+
+from weighbridge.canonical import dumps
+from weighbridge.contract.checks import looser
+from weighbridge.contract.resolved import COLLECTED, JUDGED
+from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence.statement import DAY_S, moment
+from weighbridge.gates import KINDS
+from weighbridge.ledger.causes import Causes, Shown, causes_of
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, PARTIAL, RETIRED, Entry, Place, Standing, Step, fold
+from weighbridge.ledger.store import Ledger
+from weighbridge.limits import LimitsError, plain
+from weighbridge.model import STATUS_ORDER, Contract, GateDecl
+
+UNVERIFIED: Final = "UNVERIFIED"
+UNDECLARED: Final = "none"
+ORDER: Final = (UNVERIFIED, UNDECLARED, *map(str, STATUS_ORDER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """Where one gate stands on one instance; `unverified` says why its status does not follow, `stale` what changed."""
+
+    place: Place
+    entries: Mapping[str, Entry]
+    standing: Standing
+    unverified: str = ""
+    stale: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """Return its status, UNVERIFIED where it does not follow from its evidence."""
+        return UNVERIFIED if self.unverified else str(self.standing.status or UNDECLARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Where a gate stands; without an instance it was never recorded. `waits_for` is what it depends on in the end."""
+
+    contract: str
+    gate: str
+    instances: tuple[Instance, ...]
+    binds: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """Return the lowest status of its instances."""
+        return min((one.status for one in self.instances), key=ORDER.index, default=UNDECLARED)
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """Return why it is STALE, each reason once."""
+        return tuple(dict.fromkeys(why for one in self.instances for why in one.stale))
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether entries of an instance are each the newest."""
+        return any(one.standing.diverged for one in self.instances)
+
+    @property
+    def sound(self) -> bool:
+        """Return whether its status stands as it is: neither STALE nor DIVERGED."""
+        return not self.stale and not self.diverged
+
+    @property
+    def holds(self) -> bool:
+        """Return whether what depends on it may rest on it: shown on live evidence that is still current."""
+        return self.sound and self.status in (ACTIVE, DISCHARGED)
+
+
+def overview(
+    ledger: Ledger, contracts: Mapping[str, Contract], now: datetime, *, as_of: bool = False
+) -> tuple[Gate, ...]:
+    """Return every gate of every contract that the ledger knows; `as_of` leaves out what was recorded after `now`.
+
+    `contracts` are those that stand now. A gate that a contract has and the ledger does not was never recorded.
+
+    Raises:
+        BundleError: where the ledger is not whole.
+    """
+    chains = ledger.chains()
+    causes = causes_of(ledger, chains)
+    found: dict[tuple[str, str], list[Instance]] = {}
+    for place, entries in chains.items():
+        known = {key: one for key, one in entries.items() if not as_of or moment(one.recorded_at) <= now}
+        if known:
+            at = _instance(place, known, causes, contracts.get(place.contract), now)
+            found.setdefault((place.contract, place.gate), []).append(at)
+    declared = {
+        (name, gate.id): gate
+        for name in {contract for contract, _ in found} & contracts.keys()
+        for gate in contracts[name].gates
+    }
+    gates = {
+        (contract, gate): Gate(contract=contract, gate=gate, instances=tuple(found.get((contract, gate), ())))
+        for contract, gate in sorted({*found, *declared})
+    }
+    needs = {key: [(key[0], name) for name in gate.depends_on] for key, gate in declared.items()}
+    for key in TopologicalSorter(needs).static_order():  # what a gate depends on comes before it
+        roots = [gates[one].waits_for or (() if gates[one].holds else (one[1],)) for one in needs[key]]
+        waits_for = tuple(dict.fromkeys(root for each in roots for root in each))
+        gates[key] = replace(gates[key], binds=declared[key].binds, waits_for=waits_for)
+    return tuple(gates.values())
+
+
+def _instance(
+    place: Place, entries: Mapping[str, Entry], causes: Causes, contract: Contract | None, now: datetime
+) -> Instance:
+    at = Instance(place=place, entries=entries, standing=fold(entries))
+    asked = stands_on(entries, at.standing.heads)
+    for _, refused in causes.refuted(entries, asked, now):
+        return replace(at, unverified=f"{refused.code} {refused.what}")
+    if at.standing.status not in (PARTIAL, ACTIVE, DISCHARGED):
+        return at
+    try:
+        shown = causes.shown(at.standing.bundle)
+    except WeighbridgeError as refused:
+        return replace(at, unverified=f"{refused.code} {refused.what}")
+    newest = causes.newest(place, now) if place in shown.facts else None
+    return replace(at, stale=tuple(stale(at, shown, newest or shown, contract, now)))
+
+
+def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
+    """Yield the entries that a status stands on: the newest, and under a reconciled or discharged one its parents."""
+    waiting, seen = list(heads), set[str]()
+    while waiting:
+        head = waiting.pop()
+        if head in entries and head not in seen:
+            seen.add(head)
+            yield head
+            waiting += entries[head].parents if entries[head].step in (Step.RECONCILE, Step.DISCHARGE) else ()
+
+
+# --- What changed since the evidence ----------------------------------------------------------------------------------
+
+
+def stale(at: Instance, shown: Shown, newest: Shown, contract: Contract | None, now: datetime) -> Iterator[str]:
+    """Yield why an instance is STALE: what changed since the bundle that it stands on, and the age of that.
+
+    `newest` is what the newest bundle shows of it, which may have moved nothing; `contract` is the one that stands now,
+    or None where there is none that can be used.
+    """
+    place, standing = at.place, at.standing
+    old = next(gate for gate in shown.contract.gates if gate.id == place.gate)
+    new = next((gate for gate in contract.gates if gate.id == place.gate), None) if contract else None
+    if contract is None:
+        yield f"its contract {place.contract} is not in contracts/, or cannot be used"
+    elif new is None:
+        yield "the contract no longer has this gate"
+    else:
+        yield from _changed(old, new, shown.contract, contract)
+    here = KINDS[old.kind].version if old.kind in KINDS else None
+    if standing.kind_version != here:
+        yield f"kind changed: judged by {old.kind}/{standing.kind_version}, here it is {here or 'not known'}"
+    was, latest = (one.facts.get(place, {}) for one in (shown, newest))
+    for name in old.stale_on:
+        if was.get(name) != latest.get(name):
+            yield f"{name} changed: was {was.get(name, 'not known')}, newer evidence has {latest.get(name, 'none')}"
+    limit = (new or old).max_age_days
+    days = (now - standing.evidence_at).total_seconds() / DAY_S if standing.evidence_at else 0.0
+    if limit is not None and days > limit:
+        yield f"{days:.1f} days old, at most {limit:g}"
+
+
+def _changed(old: GateDecl, new: GateDecl, before: Contract, after: Contract) -> Iterator[str]:
+    """Yield which part of a gate's contract changed, by its keys; loosening says from what to what."""
+    was, now = plain(old), plain(new)
+    differ = [key for key in was if dumps(was[key]) != dumps(now[key])]
+    names = {*old.subjects.values(), *new.subjects.values()}
+    subjects = [f"subject {name}" for name in sorted(names) if before.subjects.get(name) != after.subjects.get(name)]
+    collected = [*(key for key in COLLECTED if key in differ), *subjects]
+    judged = [{"limits": "with", "max_age_days": "max_age"}.get(key, key) for key in JUDGED if key in differ]
+    if collected:
+        yield f"collect part changed: {', '.join(collected)}"
+    if judged:
+        yield f"judge part changed: {', '.join(judged)}"
+    with contextlib.suppress(LimitsError):  # limits of another version of the kind, which is told
+        loosened = [what for _, what in looser(old, new)]
+        if loosened:
+            yield f"loosened: {'; '.join(loosened)}"
+
+
+# --- Rolled up --------------------------------------------------------------------------------------------------------
+
+
+def tally(gates: Sequence[Gate]) -> dict[str, int]:
+    """Count gates by status, the highest first."""
+    counts = Counter(gate.status for gate in gates)
+    return {status: counts[status] for status in reversed(ORDER) if counts[status]}
+
+
+def discharged(gates: Sequence[Gate]) -> tuple[int, int]:
+    """Return how many gates are DISCHARGED on evidence that still holds, of how many that are not RETIRED."""
+    earned = [gate for gate in gates if gate.sound and gate.status == DISCHARGED]
+    return len(earned), sum(gate.status != RETIRED for gate in gates)
+
+
+def criteria(gates: Sequence[Gate]) -> dict[str, tuple[Gate, ...]]:
+    """Return the gates of each acceptance criterion that one binds, the lowest first: it stands where that stands."""
+    found: dict[str, list[Gate]] = {}
+    for gate in sorted(gates, key=lambda one: ORDER.index(one.status)):
+        for name in gate.binds:
+            found.setdefault(name, []).append(gate)
+    return {name: tuple(members) for name, members in sorted(found.items())}
+
+
+def blockers(gates: Sequence[Gate]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return, for each gate that others wait for in the end, who waits for it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for gate in gates:
+        for root in gate.waits_for:
+            found.setdefault((gate.contract, root), []).append(gate.gate)
+    return {root: tuple(names) for root, names in sorted(found.items())}

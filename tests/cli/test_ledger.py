@@ -1,0 +1,495 @@
+"""`weighbridge status` and `weighbridge ledger` over real files: what a status rests on, and what moves it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli, Ended
+from tests.ledgers import git
+
+from weighbridge.canonical import dumps, loads, sha256
+from weighbridge.data import data_path
+from weighbridge.evidence.statement import Tool
+
+CONTRACT = """\
+weighbridge: contract/v0
+id: mine
+version: 1.0.0
+title: An import keeps its bytes
+owner: imports
+subjects:
+  source: {kind: checkpoint}
+  import: {kind: checkpoint}
+gates:
+  - id: GATE-DTYPE
+    title: Every dtype is kept
+    kind: dtype-preservation
+    subjects: {source: source, candidate: import}
+    with: {policy: lossless}
+    binds: [AC-1]
+  - id: GATE-BYTES
+    title: Every byte is kept
+    kind: byte-identity
+    subjects: {source: source, candidate: import}
+    binds: [AC-1, AC-2]
+    depends_on: [GATE-DTYPE]
+"""
+BOUND = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+REASON = "the second machine measured it otherwise"
+Verify = Callable[..., Ended]
+
+
+@pytest.fixture
+def verify(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    """Write the candidate, whole or with another value in it, and record what it comes to, by an unchanged tool."""
+    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    (workplace / "contracts").mkdir()
+    write(workplace, CONTRACT)
+    save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "a.safetensors")
+
+    def run(*more: str, dtype: Any = np.float32) -> Ended:
+        save_file({"w": np.arange(6).astype(dtype)}, workplace / "b.safetensors")
+        return cli("verify", *BOUND, "--record", *more)
+
+    return run
+
+
+def write(workplace: Path, text: str) -> None:
+    (workplace / "contracts" / "mine.yaml").write_text(text)
+
+
+def entries(workplace: Path, gate: str = "GATE-DTYPE") -> list[Path]:
+    return sorted((workplace / "evidence" / "ledger" / "mine" / gate / "default").iterdir())
+
+
+def typed(behind: Path, **change: Any) -> Path:
+    """Write an entry by hand behind another, with a digest and a number that agree, as a careful forger would."""
+    body = {**loads(behind.read_bytes()), "parents": [behind.stem.partition("-")[2]], **change}
+    body["seq"] = int(behind.name[:6]) + 1
+    data = dumps(body)
+    path = behind.with_name(f"{body['seq']:06d}-{sha256(data)}.json")
+    path.write_bytes(data)
+    return path
+
+
+def status(cli: Cli, *more: str) -> Any:
+    return json.loads(cli("status", "--json", *more).out)
+
+
+# --- A status cannot be typed -----------------------------------------------------------------------------------------
+
+
+def test_what_was_recorded_is_whole(cli: Cli, verify: Verify) -> None:
+    assert verify().code == 0
+    assert cli("ledger", "check").lines == ["whole: 4 entries of 2 gates and instances"]
+
+
+def test_a_typed_status_is_shown_as_unverified_and_not_counted(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    first, second = entries(workplace)
+    said = {"step": "discharge", "before": "ACTIVE_WITH_LIVE_EVIDENCE", "after": "DISCHARGED", "cause": "b" * 64}
+    typed(second, **said)
+    row = cli("status").lines[1].split(maxsplit=3)
+    assert row == [
+        "mine",
+        "GATE-DTYPE",
+        "UNVERIFIED",
+        f"(no-amendment no amendment in spec/amendments has the digest {'b' * 12})",
+    ]
+    told = status(cli)
+    assert told["discharged"] == {"gates": 0, "of": 2}
+    assert told["gates"][1]["instances"][0]["recorded"] == "DISCHARGED"
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.lines[-1]) == (1, "problems: 1")
+    shutil.rmtree(first.parent)
+
+
+def test_a_hand_written_chain_that_names_a_bundle_that_is_not_there_is_not_whole(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    first, second = entries(workplace)
+    body = loads(second.read_bytes())
+    second.unlink()
+    typed(first, **{**body, "parents": [first.stem.partition("-")[2]], "cause": "b" * 64})
+    ended = cli("ledger", "check")
+    assert ended.code == 1
+    assert f"no-bundle bundle {'b' * 12} is not in bundles/ beside the ledger" in ended.out
+    assert cli("status").lines[1].split()[2] == "UNVERIFIED"
+
+
+def test_a_real_bundle_cannot_be_made_to_say_more_than_it_shows(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify(dtype=np.float16)
+    *_, newest = entries(workplace)
+    body = loads(newest.read_bytes())
+    assert body["after"] == "REGRESSED"
+    newest.unlink()
+    said = {"outcome": "PASS", "after": "ACTIVE_WITH_LIVE_EVIDENCE"}
+    typed(entries(workplace)[0], **{**body, **said})
+    ended = cli("ledger", "check")
+    assert ended.code == 1
+    assert f"unearned says PASS of {body['evidence_at']}; bundle {body['cause'][:12]} came to FAIL" in ended.out
+
+
+@pytest.mark.parametrize("part", ["", "verdicts.json"])
+def test_a_ledger_whose_bundles_were_deleted_or_damaged_is_not_whole(
+    cli: Cli, workplace: Path, verify: Verify, part: str
+) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    shutil.rmtree(bundle) if not part else (bundle / part).write_bytes(b"{}")
+    ended = cli("ledger", "check")
+    assert (ended.code, "no-bundle" in ended.out) == (1, True)
+    assert {gate["status"] for gate in status(cli)["gates"]} == {"UNVERIFIED"}
+
+
+def test_an_empty_ledger_is_not_whole(cli: Cli, workplace: Path) -> None:
+    (workplace / "evidence" / "ledger").mkdir(parents=True)
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.lines[0].split()[0]) == (1, "empty-ledger")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"evidence_at": "2099-01-01T00:00:00.000Z"}, "future"),
+        ({"contract_digest": ""}, "no-cause"),
+        ({"cause": "x"}, "no-cause"),
+        ({"step": "retire", "after": "RETIRED", "outcome": None, "evidence_at": "", "reason": "bad"}, "no-reason"),
+        (
+            {"step": "retire", "after": "RETIRED", "outcome": None, "evidence_at": "", "reason": REASON, "cause": ""},
+            "no-cause",
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused_on_reading(
+    cli: Cli, workplace: Path, verify: Verify, change: dict[str, Any], code: str
+) -> None:
+    verify()
+    first, second = entries(workplace)
+    body = loads(second.read_bytes())
+    second.unlink()
+    typed(first, **{**body, **change})
+    ended = cli("status")
+    assert (ended.code, ended.err.split()[1]) == (4, code)
+
+
+def test_what_was_recorded_in_the_future_is_unverified(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    first, second = entries(workplace)
+    body = loads(second.read_bytes())
+    second.unlink()
+    typed(first, **{**body, "recorded_at": "2099-01-01T00:00:00.000Z"})
+    assert "UNVERIFIED    (future was recorded 2099-01-01" in cli("status").lines[1]
+    assert cli("ledger", "check").code == 1
+
+
+def test_a_bundle_of_other_kind_versions_is_neither_whole_nor_broken(
+    cli: Cli, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    from weighbridge.gates import KINDS
+
+    verify()
+    newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    for module in ("evidence.review", "ledger.overview"):
+        monkeypatch.setattr(f"weighbridge.{module}.KINDS", newer)
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.lines[0].split()[1]) == (3, "other-version")
+    assert "STALE: kind changed: judged by byte-identity/" in cli("status").lines[0]
+    monkeypatch.setattr("weighbridge.judging.KINDS", newer)
+    verify()
+    assert "STALE" not in cli("status").out
+
+
+def test_names_from_an_entry_print_no_lines_of_their_own(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    first, _ = entries(workplace)
+    gate = "G\nmine  GATE-REAL  DISCHARGED\x1b[2K"
+    body = {**loads(first.read_bytes()), "place": {"contract": "mine", "gate": gate, "instance": "default"}}
+    folder = workplace / "evidence" / "ledger" / "mine" / f"_{sha256(gate.encode())[:16]}" / "default"
+    folder.mkdir(parents=True)
+    data = dumps(body)
+    (folder / f"000001-{sha256(data)}.json").write_bytes(data)
+    for argv in (("status",), ("status", "why", gate), ("ledger", "check")):
+        out = cli(*argv).out
+        assert "\x1b[2K" not in out
+        assert not any(line.startswith("mine  GATE-REAL") for line in out.splitlines())
+
+
+# --- Contracts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_version_with_other_content_is_refused_by_lint_and_by_recording(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    assert cli("lint").code == 0
+    write(workplace, CONTRACT.replace("lossless", "same"))
+    before = entries(workplace)
+    linted, ended = cli("lint"), verify()
+    for one in (linted, ended):
+        assert one.code == 2
+        assert "reused-version mine 1.0.0 has another content in the ledger" in one.err
+    assert entries(workplace) == before
+    write(workplace, CONTRACT.replace("lossless", "same").replace("1.0.0", "2.0.0"))
+    assert (cli("lint").code, verify().code) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["moved", "broken"])
+def test_a_contract_that_moved_or_no_longer_parses_makes_its_gates_stale(
+    cli: Cli, workplace: Path, verify: Verify, how: str
+) -> None:
+    aged = CONTRACT.replace("    binds: [AC-1]\n", "    binds: [AC-1]\n    max_age: 30d\n")
+    write(workplace, aged)
+    verify()
+    path = workplace / "contracts" / "mine.yaml"
+    path.rename(workplace / "mine.yaml") if how == "moved" else path.write_text("weighbridge: [")
+    for gate in status(cli)["gates"]:
+        assert gate["stale"] == ["its contract mine is not in contracts/, or cannot be used"]
+    later = status(cli, "--as-of", "2090-01-01")["gates"][1]["stale"]
+    assert later[1].endswith("days old, at most 30")
+    if how == "moved":
+        assert [gate["stale"] for gate in status(cli, "--contract", "mine.yaml")["gates"]] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("policy: lossless", "policy: same", ["judge part changed: with"]),
+        ("policy: same", "policy: lossless", ["judge part changed: with", "loosened: policy was same, is lossless"]),
+        ("candidate: import}\n    with", "candidate: source}\n    with", ["collect part changed: subjects"]),
+        ("Every dtype is kept", "Each dtype is kept", []),
+        ("id: GATE-DTYPE", "id: GATE-OTHER", ["the contract no longer has this gate"]),
+    ],
+)
+def test_what_changed_since_is_told_by_name(cli: Cli, verify: Verify, old: str, new: str, told: list[str]) -> None:
+    workplace = Path.cwd()
+    text = CONTRACT.replace("depends_on: [GATE-DTYPE]", "")
+    write(workplace, text if old in text else text.replace(new, old))
+    verify()
+    write(workplace, (workplace / "contracts" / "mine.yaml").read_text().replace(old, new))
+    found = {gate["gate"]: gate["stale"] for gate in status(cli)["gates"]}["GATE-DTYPE"]
+    assert [why for why in found if not why.startswith("loosened: subjects")] == told
+
+
+# --- Roll-ups ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_criterion_stands_where_its_lowest_gate_stands_and_what_waits_is_told(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    more = "  - id: GATE-LATE\n    title: t\n    kind: byte-identity\n"
+    more += "    subjects: {source: source, candidate: import}\n    depends_on: [GATE-BYTES]\n    binds: [AC-2]\n"
+    verify(dtype=np.float16)
+    write(workplace, CONTRACT + more)
+    told = status(cli)
+    assert {gate["gate"]: gate["status"] for gate in told["gates"]} == {
+        "GATE-BYTES": "REGRESSED", "GATE-DTYPE": "REGRESSED", "GATE-LATE": "none",
+    }  # fmt: skip
+    assert told["criteria"] == {
+        "AC-1": {"gates": ["GATE-BYTES", "GATE-DTYPE"], "status": "REGRESSED"},
+        "AC-2": {"gates": ["GATE-LATE", "GATE-BYTES"], "status": "none"},
+    }
+    assert told["blockers"] == [{"contract": "mine", "gate": "GATE-DTYPE", "holds_back": ["GATE-BYTES", "GATE-LATE"]}]
+    assert told["tally"] == {"REGRESSED": 2, "none": 1}
+    assert "GATE-DTYPE holds back GATE-BYTES, GATE-LATE" in cli("status").lines
+    assert cli("status").lines[-1] == "gates: 3, of which 2 REGRESSED, 1 none; discharged: 0 of 3"
+
+
+def test_as_of_shows_what_was_recorded_by_then(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    between = loads(entries(workplace)[-1].read_bytes())["recorded_at"]
+    verify(dtype=np.float16)
+    assert {gate["status"] for gate in status(cli)["gates"]} == {"REGRESSED"}
+    assert {gate["status"] for gate in status(cli, "--as-of", between)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
+    assert status(cli, "--as-of", "2020-01-01")["gates"] == []
+
+
+def test_an_unknown_contract_is_2(cli: Cli, verify: Verify) -> None:
+    verify()
+    assert (cli("status", "--contract", "mien").code, cli("status", "--contract", "mine").code) == (2, 0)
+
+
+# --- Verbs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_story_of_a_gate_tells_each_entry_and_what_is_needed_next(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    verify(dtype=np.float16)
+    failed_at = loads(entries(workplace)[-1].read_bytes())["evidence_at"]
+    story = cli("status", "why", "GATE-DTYPE").lines
+    moves = [line[7:].split("  ")[0] for line in story if "->" in line]
+    assert moves == ["none -> DRAFT", "DRAFT -> live", "live -> REGRESSED"]
+    assert sum("judged again: the same" in line for line in story) == 2
+    assert story[-2:] == ["  now: REGRESSED", f"  next: a live PASS measured later than {failed_at}"]
+    verify()
+    assert cli("status", "why", "GATE-DTYPE").lines[-2] == "  now: live"
+
+
+def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    retire = ("ledger", "retire", "mine/GATE-DTYPE", "--reason", REASON, "--cause")
+    assert cli(*retire, "GATE-NOWHERE").err.startswith("no-cause")
+    assert cli("ledger", "retire", "mine", "--reason", REASON, "--cause", "x").code == 2
+    assert cli(*retire, "GATE-BYTES").code == 0
+    assert cli(*retire, "GATE-BYTES").code == 0
+    other = ("ledger", "retire", "mine/GATE-BYTES/default", "--reason", REASON, "--cause", bundle.name[-12:])
+    assert cli(*other).code == 0
+    assert cli("ledger", "check").code == 0
+    told = status(cli)
+    assert (told["tally"], told["discharged"]) == ({"RETIRED": 2}, {"gates": 0, "of": 0})
+    assert f"     reason: {REASON}" in "\n".join(cli("status", "why", "GATE-DTYPE").lines)
+    assert "not moved: retired: stays at RETIRED" in verify().out
+
+
+def diverged(cli: Cli, workplace: Path, verify: Verify) -> None:
+    """Record one failure on each of two branches, and merge them."""
+    verify()
+    (workplace / ".gitattributes").write_text("evidence/** -text\n")
+    (workplace / ".gitignore").write_text(".weighbridge/\n*.safetensors\n.lock\n")
+    git(workplace, "init", "-q", "-b", "main")
+    for branch in ("main", "left", "right"):
+        if branch != "main":
+            git(workplace, "checkout", "-q", "-b", branch, "main")
+            verify(dtype=np.float16)
+        git(workplace, "add", "-A")
+        git(workplace, "commit", "-q", "-m", branch)
+    git(workplace, "merge", "-q", "-m", "merge", "left")
+
+
+def test_recording_on_a_diverged_gate_says_why_it_refuses_and_what_to_do(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    diverged(cli, workplace, verify)
+    before = entries(workplace)
+    ended = verify()
+    assert entries(workplace) == before
+    assert "not moved: diverged: stays at REGRESSED (2 entries are each the newest; the lower counts; " in ended.out
+    assert "weighbridge ledger reconcile" in ended.out
+    assert "reconcile mine/GATE-DTYPE --reason" in cli("status", "why", "GATE-DTYPE").lines[-1]
+    assert "DIVERGED" in cli("status").lines[0]
+    for gate in ("GATE-DTYPE", "GATE-BYTES"):
+        assert cli("ledger", "reconcile", f"mine/{gate}", "--reason", REASON).code == 0
+    assert cli("ledger", "check", "--base", "main").code == 0
+    verify()
+    assert {gate["status"] for gate in status(cli)["gates"]} == {"ACTIVE_WITH_LIVE_EVIDENCE"}
+
+
+# --- Against an older commit, wherever the ledger lies ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["evidence", "proj/evidence", "proj/kept"])
+def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
+    cli: Cli, workplace: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    verify()
+    verify(dtype=np.float16)
+    (workplace / "proj").mkdir()
+    if folder != "evidence":
+        shutil.move(workplace / "evidence", workplace / folder)
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    inside = workplace / folder
+    monkeypatch.chdir(inside.parent)
+    argv = ("ledger", "check", "--base", "main", "--ledger", f"{inside.name}/ledger")
+    assert cli(*argv).code == 0
+    newest = max((inside / "ledger" / "mine" / "GATE-DTYPE" / "default").glob("*.json"))
+    newest.unlink()
+    ended = cli(*argv)
+    assert ended.code == 1
+    assert f"{newest.relative_to(workplace)}: not-added was deleted since main" in ended.out
+
+
+def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    verify(dtype=np.float16)
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "recorded")
+    (workplace / "elsewhere").mkdir()
+    git(workplace, "mv", "evidence", "elsewhere/evidence")
+    max((workplace / "elsewhere/evidence/ledger/mine/GATE-DTYPE/default").iterdir()).unlink()
+    ended = cli("ledger", "check", "--base", "main", "--ledger", "elsewhere/evidence/ledger")
+    assert (ended.code, "not-added was deleted since main" in ended.out) == (1, True)
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+
+
+RUN = """\
+weighbridge: contract/v0
+id: runs
+version: 1.0.0
+title: A run keeps its time
+owner: training
+subjects:
+  run: {kind: run}
+gates:
+  - id: GATE-STEPS
+    title: Steps are fast
+    kind: wall-time-budget
+    subjects: {run: run}
+    where: {seq_len: 128}
+    with: {statistic: median, steps: [0, 39], below_ms: 500, min_samples: 30}
+    stale_on: [commit, resolved_device]
+"""
+Ran = Callable[..., Ended]
+
+
+@pytest.fixture
+def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Record a run that began on some day of January, fast or slow, of some commit, with some sequence length."""
+    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    (workplace / "contracts").mkdir()
+    (workplace / "contracts" / "runs.yaml").write_text(RUN)
+    specimen = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+
+    def run(day: int, *, slow: bool = False, commit: str = "a", seq_len: int = 128) -> Ended:
+        folder = workplace / f"run-{day}-{slow}-{commit}-{seq_len}"
+        shutil.copytree(specimen, folder, dirs_exist_ok=True)
+        head = json.loads((folder / "run.json").read_text()) | {"commit": commit * 40, "dirty": False}
+        head["started"] = f"2026-01-{day:02}T03:04:05Z"
+        head["data"]["seq_len"] = seq_len
+        (folder / "run.json").write_text(json.dumps(head))
+        rows = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        slowed = [row | {"wall_ms": row["wall_ms"] * (9 if slow else 1)} for row in rows]
+        (folder / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in slowed))
+        return cli("verify", "--subject", f"run={folder}", "--record")
+
+    return run
+
+
+def test_a_run_that_began_before_the_failing_one_heals_nothing(cli: Cli, ran: Ran) -> None:
+    assert "moved: none -> live" in ran(2).out
+    assert "moved: live -> REGRESSED" in ran(5, slow=True).out
+    ended = ran(4)
+    assert "not moved: older-than-fail: stays at REGRESSED (the PASS is not later than the last FAIL; " in ended.out
+    assert "next: a live PASS measured later than 2026-01-05T03:04:05.000Z" in cli("status", "why", "GATE-STEPS").out
+    assert "moved: REGRESSED -> live" in ran(6).out
+    assert cli("ledger", "check").code == 0
+
+
+def test_newer_evidence_of_another_commit_makes_a_status_stale_until_it_is_renewed(cli: Cli, ran: Ran) -> None:
+    ran(2)
+    assert status(cli)["gates"][0]["stale"] == []
+    assert "BLOCKED" in ran(3, commit="b", seq_len=64).out
+    assert status(cli)["gates"][0]["stale"] == [f"commit changed: was {'a' * 40}, newer evidence has {'b' * 40}"]
+    assert status(cli)["discharged"] == {"gates": 0, "of": 1}
+    ran(4, commit="b")
+    assert status(cli)["gates"][0]["stale"] == []
+    assert cli("ledger", "check").lines == ["whole: 3 entries of 1 gates and instances"]
