@@ -46,7 +46,7 @@ FLOORS = (
     {"contract", "data", LOCAL_FILES},
     {"judging"},
     {"evidence", "pseudonym"},
-    {"ledger", "amendment"},
+    {"ledger", "spec"},
 )
 
 

@@ -27,6 +27,8 @@ from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
 from weighbridge.run_logs import json_log
+from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
+from weighbridge.spec.claims import STATES
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -141,6 +143,15 @@ def test_every_field_and_step_of_the_ledger_is_on_its_page() -> None:
     steps = re.search(r"^\| `step` \| (.*) \|$", text, re.MULTILINE)
     assert steps
     assert words(steps[1]) == [step.value for step in Step] == [step.value for step in EDGES]
+
+
+def test_every_key_and_premise_of_an_amendment_is_on_its_page() -> None:
+    keys, _, premises = section("amendment", "## Front matter").partition("| kind | id |")
+    assert sorted(first_column(keys)) == sorted(names(Amendment))
+    assert first_column(premises) == list(PREMISES)
+    assert [name for name in names(Landing) if f"`{name}`" not in page("amendment")] == []
+    assert [kind for kind in KINDS if f"`{kind}`" not in page("amendment")] == []
+    assert [state for state in STATES if state not in page("amendment")] == []
 
 
 def test_the_order_of_statuses_is_that_of_the_page() -> None:

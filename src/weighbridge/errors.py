@@ -65,3 +65,9 @@ class LedgerError(WeighbridgeError):
     """A move of status that is refused; its code names the missing thing."""
 
     exit_code = 1
+
+
+class AmendmentError(WeighbridgeError):
+    """A section of a spec that claims what the evidence does not hold, or that cannot land."""
+
+    exit_code = 1

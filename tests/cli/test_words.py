@@ -17,7 +17,7 @@ SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
     "status why", "ledger check", "ledger reconcile", "ledger retire",
     "evidence verify", "evidence show", "evidence rejudge", "evidence diff", "evidence pack", "evidence merge",
-    "amend draft", "new kind", "new verifier",
+    "amend draft", "amend land", "amend check", "amend render", "new kind", "new verifier",
     "trace capture", "trace check", "trace pack",
 )  # fmt: skip
 
@@ -148,7 +148,8 @@ def test_a_draft_gives_counts_no_unit_figures_their_unit_and_nothing_empty(cli: 
     for figure, value, unit in (("counted", "30", ""), ("of", "30", ""), ("measured", "265.953", " ms")):
         assert any(re.fullmatch(rf"- {figure}: `{value}` \[ev:[^ ]+\]{unit}", line) for line in lines), figure
     assert not [line for line in lines if re.search("(?<!`)``(?!`)", line)]
-    assert any(line.endswith(f"report.json`, {run.stat().st_size} bytes") for line in lines)
+    size = rf"`{run.stat().st_size}` \[ev:[0-9a-f]+/statement.json#/predicate/subjects/0/size\] bytes"
+    assert any(re.search(f"report.json`, {size}$", line) for line in lines)
 
 
 def test_the_size_of_a_subject_is_that_of_all_its_files(cli: Cli, workplace: Path) -> None:

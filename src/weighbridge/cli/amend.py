@@ -1,60 +1,148 @@
-"""`weighbridge amend`: draft a section of a spec from an evidence bundle."""
+"""`weighbridge amend`: draft sections of a spec from evidence, land them, hold any text against evidence, render."""
 
 from __future__ import annotations
 
+import datetime as dt
+import sys
 from pathlib import Path
 
 import click
 
-from weighbridge.amendment import draft, markdown, standings, tally
-from weighbridge.cli.options import LEDGER, tell
+from weighbridge.cli.options import LEDGER, as_json, print_json, tell
+from weighbridge.contract.layers import Found
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import unseal
+from weighbridge.evidence.disk import write_new
+from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.storage.local_files import is_folder
+from weighbridge.limits import plain
+from weighbridge.spec.amendments import landed, versions
+from weighbridge.spec.citations import find
+from weighbridge.spec.drafting import Told, cited, draft
+from weighbridge.spec.landed_sections import Here, check_spec, earned
+from weighbridge.spec.landing import check_file, land
+from weighbridge.spec.rendering import AMENDMENTS, SPEC, render
+from weighbridge.spec.tally import block, discharged, history
 
-STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
-SHORTEST = 6
+SPEC_FOLDER = click.option(
+    "--spec", type=click.Path(path_type=Path), default=Path("spec"), show_default=True, help="The folder of the spec."
+)
 
 
 @click.group(
     "amend",
-    short_help="Draft a spec section from an evidence bundle.",
+    short_help="Draft, land and check sections of a spec.",
     epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004",
 )
 def command() -> None:
-    """Draft a spec section whose every number cites an evidence bundle."""
+    """Draft a spec section whose every number cites an evidence bundle, land it, and check any text."""
 
 
 @command.command(
     "draft",
-    short_help="Print the section for one gate, as Markdown.",
-    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004",
+    short_help="Write the section for some gates, as Markdown.",
+    epilog="\b\nExample: weighbridge amend draft --bundle 2f6a7cfc0f86 --gate GATE-RUN-004 \\\n"
+    "           --author 'A. Lovelace' --out spec/amendments/drafts/step-time.md",
 )
-@click.option("--bundle", required=True, help="The bundle's folder, or at least 6 digits of its id.")
-@click.option("--gate", required=True, help="The id of the gate.")
+@click.option(
+    "--bundle", "bundles", multiple=True, required=True,
+    help="The bundle's folder, or at least 6 digits of its id. Repeatable.",
+)  # fmt: skip
+@click.option("--gate", "gates", multiple=True, required=True, help="The id of a gate. Repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), help="The new file to write.  [default: standard output]")
+@click.option("--title", default="", help="The title.  [default: that of the first gate]")
+@click.option("--author", default="", help="Who answers for the section.")
+@click.option("--supersedes", multiple=True, metavar="ID", help="A section that this one replaces. Repeatable.")
+@click.option("--refutes", multiple=True, metavar="ID", help="A section that this one shows to be wrong. Repeatable.")
+@click.option("--depends-on", multiple=True, metavar="ID", help="A section that this one rests on. Repeatable.")
 @LEDGER
-def draft_section(bundle: str, gate: str, folder: Path) -> None:
-    """Print a spec section for one gate, and the status of all gates, as Markdown."""
-    section = f"{draft(unseal(find(bundle)), gate)}\n{markdown(tally(standings(Ledger(folder))))}"
-    tell([section.removesuffix("\n")], whole=True)
+def draft_section(
+    bundles: tuple[str, ...], gates: tuple[str, ...], out: Path | None, folder: Path, **told: object
+) -> None:
+    """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
+    unsealed = [unseal(find(bundle)) for bundle in bundles]
+    now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder))
+    places = earned(cited(unsealed, gates), stood, now)
+    text = draft(unsealed, gates, Told(at=now, **told), stood, places)  # type: ignore[arg-type]
+    text += f"\n{block(discharged(stood, map(str, places)))}"
+    if out is None:
+        tell([text.removesuffix("\n")], whole=True)
+        return
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_new(out, text.encode())
+    except OSError as problem:
+        raise UsageError("out", f"cannot be written: {problem.strerror}", where=str(out)) from None
+    tell([f"drafted: {out}", "fill in what is left to the author, then: weighbridge amend land"])
 
 
-def find(bundle: str) -> Path:
-    """Return the folder of a bundle that is named by its folder or by the first digits of its id.
+@command.command(
+    "land",
+    short_help="Make a draft a numbered section of the spec.",
+    epilog="\b\nExample: weighbridge amend land spec/amendments/drafts/step-time.md",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--run-commands", is_flag=True, help="Execute the commands that the draft names as premises.")
+@SPEC_FOLDER
+@LEDGER
+def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) -> None:
+    """Land the draft FILE: hold all that it says, execute its premises, number it, discharge what it earns.
 
-    Raises:
-        UsageError: `unknown-bundle` or `ambiguous-bundle`.
+    Exit 0: landed; 1: refused, and nothing was written; 2: invalid; 4: unreadable.
     """
-    if is_folder(Path(bundle)):
-        return Path(bundle)
-    stored = [path for store in STORES if store.is_dir() for path in store.iterdir()] if len(bundle) >= SHORTEST else []
-    found = sorted(path for path in stored if path.name.rpartition("-")[2].startswith(bundle[:12]))
-    if len(found) == 1:
-        return found[0]
-    where = ", ".join(map(str, STORES))
-    if not found:
-        remedy = "name its folder, or at least 6 digits of its id"
-        raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)
-    what = f"{len(found)} bundles begin with {bundle!r}"
-    raise UsageError("ambiguous-bundle", what, where=where, remedy="give more digits")
+    section, problems = land(_here(spec, folder), file, run_commands=run_commands)
+    tell(map(str, problems))
+    if section is None:
+        errors = sum(not problem.warning for problem in problems)
+        tell([f"refused: {errors} problems, nothing was written"], err=True)
+        sys.exit(ExitCode.FAILED)
+    sections = landed(spec / AMENDMENTS)
+    after = versions(sections)[[one.digest for one in sections].index(section.digest)]
+    tell([f"landed: §{section.number} {section.about.title}, version {after}", str(section.path)])
+    tell(f"discharged: {place}" for place in section.about.landing.discharges)
+
+
+@command.command(
+    "check",
+    short_help="Check a spec, or any Markdown, against evidence.",
+    epilog="\b\nExample: weighbridge amend check README.md docs/results.md",
+)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@SPEC_FOLDER
+@LEDGER
+@as_json
+def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: bool) -> None:
+    """Check every citation, status word, count and sum of FILES; without any, of the landed sections of the spec.
+
+    Exit 0: all hold; 1: one does not; 4: unreadable; 5: there is nothing that could be checked.
+    """
+    here = _here(spec, folder)
+    looked = [check_file(here, file) for file in files] or [check_spec(here)]
+    problems: list[Found] = [problem for one in looked for problem in one.problems]
+    counted = {name: sum(one.counted.get(name, 0) for one in looked) for one in looked for name in one.counted}
+    wrong = sum(not problem.warning for problem in problems)
+    if as_json:
+        print_json({"problems": plain(problems), "looked_at": counted})
+    else:
+        tell(map(str, problems))
+        told = ", ".join(f"{number} {name}" for name, number in counted.items() if number) or "nothing"
+        tell([f"looked at: {told}; wrong: {wrong}, warnings: {len(problems) - wrong}"])
+    if not wrong and not any(counted.values()):
+        sys.exit(ExitCode.NOTHING_SHOWN)
+    sys.exit(ExitCode.FAILED if wrong else ExitCode.PASSED)
+
+
+@command.command(
+    "render", short_help="Write SPEC.md of the landed sections.", epilog="\b\nExample: weighbridge amend render"
+)
+@SPEC_FOLDER
+def render_spec(spec: Path) -> None:
+    """Write SPEC.md: every landed section as it landed, with banners on those that were refuted or superseded."""
+    if not (spec / AMENDMENTS).is_dir():
+        raise UsageError("no-sections", "nothing has landed here", where=str(spec / AMENDMENTS), remedy="land a draft")
+    render(spec)
+    tell([f"rendered: {spec / SPEC}"])
+
+
+def _here(spec: Path, folder: Path) -> Here:
+    return Here(spec=spec, ledger=Ledger(folder), now=dt.datetime.now(dt.UTC))

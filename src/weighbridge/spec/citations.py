@@ -1,0 +1,192 @@
+"""Citations: what a text says, and where the value behind it stands.
+
+`264.74 ms [ev:2f6a7cfc0f86#/findings/0/measured]` is a value of a bundle. The pointer is a JSON pointer as a URI
+fragment (RFC 6901), into `verdicts.json` or the file named before it (`[ev:ID12/environment.json#/torch]`). `11.93 nats
+[=ln 151936]` is a computed constant, `12 files [files:runs/*/metadata.json]` a count. Each must equal the digits shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from weighbridge.canonical import loads
+from weighbridge.errors import BundleError, UsageError
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import Bundle, unseal
+from weighbridge.evidence.disk import read_regular
+from weighbridge.storage.local_files import is_folder
+
+STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
+SHORTEST = 6
+SIGNIFICANT = 6
+WIDEST = 200  # characters in which a value stands before its citation
+WIDE = Context(prec=400)  # the whole range of a double, digit by digit
+UNITS = (
+    *("ms", "s", "µs", "us", "ns", "min", "h", "days", "bytes", "B", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB"),
+    *("TiB", "nats", "bits", "tok/s", "tokens/s", "GB/s", "GiB/s", "FLOP/s", "TFLOP/s", "W", "°C", "%", "files"),
+)
+UNIT = rf"(?:{'|'.join(map(re.escape, sorted(UNITS, key=len, reverse=True)))})(?![\w/])"
+NUMBER = r"(?<![\w.,/-])[-+]?\d[\d,_]*(?:\.\d+)?(?:[eE][-+]?\d+)?"
+BRACKET = re.compile(
+    r"\[(?:ev:(?P<id>[0-9a-f]{12,64})(?:/(?P<file>[A-Za-z0-9._/-]+))?(?:#(?P<pointer>(?:/[^\]\s]*)?))?"
+    r"|=(?P<formula>[^\]\n]+)|files:(?P<files>[^\]\n]+))\]"
+)
+BEFORE = re.compile(  # a value, its unit or what it counts, and a space
+    rf"(?:`(?P<quoted>[^`\n]*)`|(?P<bare>{NUMBER}|\b[A-Z][A-Z_]+\b))"
+    rf"(?:[ \"“]*(?P<unit>{UNIT})[\"”]?| [A-Za-z][\w-]*)? $"
+)
+AFTER = re.compile(rf" (?P<unit>{UNIT})")
+FORMULA = re.compile(r"(?P<log>ln|log2|log10)[ (]*(?P<of>\d[\d,_]*(?:\.\d+)?)\)?")
+LOGARITHMS = {"ln": (math.log, "nats"), "log2": (math.log2, "bits"), "log10": (math.log10, "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    """A printed text with its unit, and where its value stands: in a bundle, in a formula, or in a count of files.
+
+    The pointer is None where a bundle is cited as a whole; `text` is empty where nothing stands before it.
+    """
+
+    text: str
+    unit: str = ""
+    id: str = ""
+    file: str = manifest.VERDICTS
+    pointer: str | None = None
+    formula: str = ""
+    files: str = ""
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
+
+
+def cite(bundle: Bundle, pointer: str, value: object, file: str = "") -> str:
+    """Print a value with its citation; a number to six significant digits at most."""
+    named = f"/{file}" if file else ""
+    return f"`{printed(value)}` [ev:{bundle.id[:12]}{named}#{quote(pointer, safe='/~')}]"
+
+
+def printed(value: object) -> str:
+    """Print a value as a person reads it, and as `agrees` accepts it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{Decimal(repr(value)):.{SIGNIFICANT}g}"
+    return str(value).replace("`", "'").replace("|", "¦").replace("\n", " ")
+
+
+def citations(text: str) -> tuple[Citation, ...]:
+    """Find every citation in a text."""
+    return tuple(_citation(text, match) for match in BRACKET.finditer(text))
+
+
+def _citation(text: str, match: re.Match[str]) -> Citation:
+    widest = max(0, match.start() - WIDEST)
+    line = max(text.rfind("\n", widest, match.start()) + 1, widest)
+    before, after = BEFORE.search(text[line : match.start()]), AFTER.match(text, match.end())
+    unit = (before["unit"] if before else None) or (after["unit"] if after else None)
+    return Citation(
+        text=(before["quoted"] if before["quoted"] is not None else before["bare"]) if before else "",
+        unit=unit or "",
+        id=match["id"] or "",
+        file=match["file"] or manifest.VERDICTS,
+        pointer=None if match["pointer"] is None else unquote(match["pointer"]),
+        formula=match["formula"] or "",
+        files=match["files"] or "",
+        span=(line + before.start() if before else match.start(), match.end()),
+    )
+
+
+def resolve(bundle: Bundle, citation: Citation) -> Any:
+    """Return the cited value from the bundle's bytes.
+
+    Raises:
+        BundleError: `bad-pointer`, where there is none.
+    """
+    if not manifest.NAME.fullmatch(citation.file):
+        raise BundleError("bad-pointer", f"{citation.file!r} is no name for a file of a bundle", where=str(bundle.path))
+    data = read_regular(bundle.path / citation.file, citation.file, manifest.MAX_FILE)
+    value = loads(data, where=citation.file)
+    for step in (citation.pointer or "").split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise BundleError("bad-pointer", f"has nothing at {citation.pointer}", where=citation.file)
+    return value
+
+
+def computed(formula: str) -> tuple[float, str] | None:
+    """Return the value of a formula and its unit, as of `ln 151936`; None where it is none that is known here."""
+    match = FORMULA.fullmatch(formula.strip())
+    if match is None or not (number := float(match["of"].replace(",", "").replace("_", ""))) > 0:
+        return None
+    logarithm, unit = LOGARITHMS[match["log"]]
+    return logarithm(number), unit
+
+
+def agrees(text: str, value: object) -> bool:
+    """Return whether a printed text equals a value to the printed digits, rounded half up or half to even."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return text == printed(value)
+    try:
+        shown, exact = Decimal(text.replace(",", "")), Decimal(repr(value))
+        last = Decimal(1).scaleb(int(shown.as_tuple().exponent), WIDE)
+        return shown in (exact.quantize(last, rounding, WIDE) for rounding in (ROUND_HALF_EVEN, ROUND_HALF_UP))
+    except (InvalidOperation, ValueError):
+        return False
+
+
+# --- Bundles by name --------------------------------------------------------------------------------------------------
+
+
+def stored() -> Iterator[Path]:
+    """Yield the folder of every bundle that is kept here."""
+    for store in STORES:
+        yield from sorted(store.iterdir()) if store.is_dir() else ()
+
+
+def find(bundle: str) -> Path:
+    """Return the folder of a bundle that is named by its folder or by the first digits of its id.
+
+    Raises:
+        UsageError: `unknown-bundle` or `ambiguous-bundle`.
+    """
+    if is_folder(Path(bundle)):
+        return Path(bundle)
+    known = list(stored()) if len(bundle) >= SHORTEST else []
+    found = [path for path in known if path.name.rpartition("-")[2].startswith(bundle[:12])]
+    if len({path.name for path in found}) == 1:
+        return found[0]
+    where = ", ".join(map(str, STORES))
+    if not found:
+        remedy = "name its folder, or at least 6 digits of its id"
+        raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)
+    what = f"{len(found)} bundles begin with {bundle!r}"
+    raise UsageError("ambiguous-bundle", what, where=where, remedy="give more digits")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """The bundles that texts cite, each found and unsealed once."""
+
+    found: dict[str, Bundle] = field(default_factory=dict)
+
+    def get(self, id_: str) -> Bundle:
+        """Return a bundle by the first digits of its id, twelve or more.
+
+        Raises:
+            WeighbridgeError: where it is not here, or not as it was sealed.
+        """
+        if id_[:12] not in self.found:
+            self.found[id_[:12]] = unseal(find(id_[:12]))
+        bundle = self.found[id_[:12]]
+        if not bundle.id.startswith(id_):
+            raise UsageError("unknown-bundle", f"no bundle {id_!r}; there is {bundle.id[: len(id_)]}")
+        return bundle

@@ -1,0 +1,250 @@
+"""A section drafted from bundles: every figure cited, places for the author's prose, and no number yet.
+
+A draft claims nothing that the bundles do not hold; landing it holds every figure and premise again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from weighbridge.canonical import dumps
+from weighbridge.errors import UsageError
+from weighbridge.evidence import manifest, statement
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.ledger.causes import place_of
+from weighbridge.ledger.fold import DISCHARGED, Place
+from weighbridge.limits import nearest
+from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.spec.amendments import Amendment, Premise, slug, written
+from weighbridge.spec.citations import cite, printed
+from weighbridge.spec.claims import HEADS
+from weighbridge.spec.premises import IDENTICALLY
+from weighbridge.spec.tally import Stood
+
+COUNTS = ("counted", "of")
+FIGURES = ("measured", "limit", "enough")
+DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
+AUTHOR = "<!-- author:"
+HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What only the author can tell, or the command line."""
+
+    at: datetime
+    title: str = ""
+    author: str = ""
+    supersedes: tuple[str, ...] = ()
+    refutes: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """One finding of one bundle that a section is about."""
+
+    bundle: Bundle
+    index: int
+    finding: Finding
+    gate: GateDecl
+
+
+def cited(bundles: Iterable[Bundle], gates: Sequence[str]) -> tuple[Cited, ...]:
+    """Find what the bundles hold of these gates.
+
+    Raises:
+        UsageError: `unknown-gate`, where no bundle judged one.
+    """
+    bundles = tuple(bundles)
+    known = {gate.id for bundle in bundles for gate in bundle.contract.gates}
+    missing = next((gate for gate in gates if gate not in known), None)
+    if missing is not None:
+        shown = ", ".join(bundle.id[:12] for bundle in bundles)
+        what = f"bundle {shown} has no gate {missing!r}{nearest(missing, known)}"
+        raise UsageError("unknown-gate", what)
+    return tuple(
+        Cited(bundle, index, finding, next(gate for gate in bundle.contract.gates if gate.id == finding.gate))
+        for bundle in bundles
+        for index, finding in enumerate(bundle.findings)
+        if finding.gate in gates
+    )
+
+
+def draft(
+    bundles: Sequence[Bundle],
+    gates: Sequence[str],
+    told: Told,
+    stood: Mapping[Place, Stood],
+    earned: frozenset[Place],
+) -> str:
+    """Write the unnumbered section of some gates; `earned` are the places that landing it would discharge.
+
+    Raises:
+        UsageError: `unknown-gate`, where no bundle judged one.
+    """
+    mine = cited(bundles, gates)
+    first = mine[0].gate
+    title = told.title or first.title
+    contracts = {one.bundle.contract.id: one.bundle for one in mine}
+    about = Amendment(
+        id=f"A-{told.at.astimezone(UTC):%Y%m%d}-{slug(title)}",
+        title=title,
+        author=told.author,
+        kind="correction" if told.refutes or told.supersedes else "record",
+        gates=tuple(dict.fromkeys(gates)),
+        evidence=tuple(bundle.id for bundle in bundles),
+        premises=(
+            *(Premise(kind="bundle", id=bundle.id, expect=IDENTICALLY) for bundle in bundles),
+            *(Premise(kind="contract", id=id_, expect=of.statement.contract.whole) for id_, of in contracts.items()),
+            *(Premise(kind="verdict", id=_verdict(one), expect=one.finding.verdict.outcome.value) for one in mine),
+        ),
+        supersedes=told.supersedes,
+        refutes=told.refutes,
+        depends_on=told.depends_on,
+    )
+    return written(about, _body(title, bundles, mine, stood, earned))
+
+
+def _verdict(one: Cited) -> str:
+    return f"{one.bundle.id[:12]}/{one.finding.gate}[{one.finding.instance}]"
+
+
+def _body(
+    title: str,
+    bundles: Sequence[Bundle],
+    mine: Sequence[Cited],
+    stood: Mapping[Place, Stood],
+    earned: frozenset[Place],
+) -> str:
+    of_gates = {(one.gate.id, one.bundle.contract.id, one.bundle.contract.version): one.gate for one in mine}
+    parts: tuple[tuple[str, Iterable[str]], ...] = (
+        (f"## {title}", _about(of_gates)),
+        ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
+        (
+            "### Command",
+            ("```", *dict.fromkeys(" ".join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
+        ),
+        ("### Figures", _figures(mine)),
+        ("### Device", _device(bundles)),
+        ("### Impact, gate by gate", _impact(bundles, stood, earned)),
+        (
+            "### Hypotheses",
+            (f"{AUTHOR} OPEN, ELIMINATED, CONFIRMED or REFUTED, each with its evidence -->", *HYPOTHESES),
+        ),
+        (
+            "### Next experiment",
+            (f"{AUTHOR} for each OPEN hypothesis the values that would decide it -->", *EXPERIMENT),
+        ),
+        ("### Evidence", (line for bundle in bundles for line in _evidence(bundle))),
+        ("### What this section is not", dict.fromkeys(_is_not(bundles, mine))),
+    )
+    return "\n".join("\n".join((head, "", *lines, "")) for head, lines in parts)
+
+
+def _about(gates: Mapping[tuple[str, str, str], GateDecl]) -> Iterator[str]:
+    for (name, contract, version), gate in gates.items():
+        yield f"- `{name}`, of contract `{contract}` {version}. {gate.why}".rstrip()
+
+
+def _figures(mine: Sequence[Cited]) -> Iterator[str]:
+    for number, one in enumerate(mine):
+        bundle, finding, verdict, at = one.bundle, one.finding, one.finding.verdict, f"/findings/{one.index}"
+        yield from [""] * bool(number)
+        outcome = cite(bundle, f"{at}/outcome", str(verdict.outcome))
+        named = f"`{finding.gate}` on `{finding.instance}`"
+        yield f"{named}: {outcome}, code {cite(bundle, f'{at}/code', verdict.code)}."
+        yield ""
+        unit = f" {verdict.unit}" if verdict.unit else ""
+        for name in (*COUNTS, *FIGURES):
+            value: Scalar = getattr(verdict, name)
+            if value is not None:
+                yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
+        for group, facts in (("figures", verdict.figures), ("facts", finding.facts)):
+            for name, fact in facts.items():
+                yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")
+        results = Counter(trial.result for trial in finding.trials)
+        skipped = results[TrialResult.NOT_APPLICABLE]
+        idle = f", {skipped} had nothing to break" if skipped else ""
+        yield f"- trials: {results[TrialResult.CAUGHT]} of {len(finding.trials) - skipped} caught{idle}"
+
+
+def _flat(bundle: Bundle, name: str, value: Json, pointer: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(bundle, f"{name}, {key}", item, f"{pointer}/{_escaped(key)}")
+    elif isinstance(value, (str, int, float)) and value != "":
+        yield f"- {name}: {cite(bundle, pointer, value)}"
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _device(bundles: Sequence[Bundle]) -> Iterator[str]:
+    """Yield hosts and environments, those of several bundles that are the same once, and the facts of each device."""
+    for bundle in {dumps([of.statement.host, of.environment]): of for of in reversed(bundles)}.values():
+        yield f"- host: `{bundle.statement.host}`"
+        for name, value in bundle.environment.items():
+            yield f"- {name}: {cite(bundle, f'/{_escaped(name)}', value, manifest.ENVIRONMENT)}"
+    measured = [(of, key, item) for of in bundles for key, item in of.measured.items() if isinstance(item, Measurement)]
+    facts = [
+        (of, key, pair)
+        for of, key, item in measured
+        if item.quantity == "facts"
+        for pair in enumerate(rows_of(item, Fact))
+    ]
+    for bundle, key, (index, fact) in facts:
+        if fact.name in DEVICE_FACTS and fact.value is not None:
+            pointer = f"/measured/measurement/value/rows/{index}/value"
+            yield f"- {key}, {fact.name}: {cite(bundle, pointer, fact.value, manifest.measurement_file(key))}"
+
+
+def _impact(bundles: Sequence[Bundle], stood: Mapping[Place, Stood], earned: frozenset[Place]) -> Iterator[str]:
+    yield "| gate | severity | verdict | code | in order | prior status | status after |"
+    yield "|---|---|---|---|---|---|---|"
+    for bundle in bundles:
+        for index, finding in enumerate(bundle.findings):
+            verdict, place = finding.verdict, place_of(bundle, finding)
+            prior = stood[place].standing.status if place in stood else None
+            after = DISCHARGED if place in earned else prior
+            outcome = cite(bundle, f"/findings/{index}/outcome", str(verdict.outcome))
+            named = f"{finding.gate}[{finding.instance}]"
+            cells = (named, finding.severity, outcome, verdict.code, f"{verdict.counted} of {verdict.of}")
+            yield f"| {' | '.join(map(str, (*cells, prior or 'none', after or 'none')))} |"
+
+
+def _evidence(bundle: Bundle) -> Iterator[str]:
+    stated = bundle.statement
+    tool = f"{stated.tool.name} {stated.tool.version}{' with uncommitted changes' if stated.tool.dirty else ''}"
+    yield f"- bundle `{bundle.id}`, finished {stated.finished}, by {tool}"
+    yield f"- contract digest `{stated.contract.whole}`"
+    for index, subject in enumerate(stated.subjects):
+        size = cite(bundle, f"/predicate/subjects/{index}/size", subject.size, statement.FILE)
+        yield f"- {subject.name}[{subject.instance}], {subject.origin}: `{subject.path}`, {size} bytes"
+        yield from (f"  - `{name}` sha256 `{digest}`" for name, digest in sorted(subject.digests.items()))
+
+
+def _is_not(bundles: Sequence[Bundle], mine: Sequence[Cited]) -> Iterator[str]:
+    gates = ", ".join(dict.fromkeys(f"`{one.gate.id}`" for one in mine))
+    yield "- Proof of honest measuring. It shows that nothing changed after sealing, and that the verdicts follow."
+    yield f"- A statement about any subject but those named above, or about any gate but {gates}."
+    for one in mine:
+        for subject in one.bundle.statement.subjects:
+            if subject.origin is not Origin.LIVE and subject.name in one.gate.subjects.values():
+                yield f"- Live evidence: {subject.name}[{subject.instance}] is a {subject.origin} subject."
+    for bundle in bundles:
+        if bundle.statement.overridden:
+            yield f"- Evidence for the contract as written: {', '.join(bundle.statement.overridden)} overridden."
+    for one in mine:
+        verdict, named = one.finding.verdict, f"`{one.gate.id}` on {one.finding.instance}"
+        if verdict.outcome is not Outcome.PASS:
+            yield f"- A pass of {named}: it is {verdict.outcome} ({printed(verdict.code)})."
+        skipped = [trial.name for trial in one.finding.trials if trial.result is TrialResult.NOT_APPLICABLE]
+        if skipped:
+            yield f"- Tried against {', '.join(skipped)}, for {named}: these had nothing to break."

@@ -1,0 +1,140 @@
+"""What has landed: each section held as of its landing, the order of all, and the page that is made of them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from weighbridge.contract.layers import Found
+from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence.statement import DAY_S, moment
+from weighbridge.ledger.causes import bundle_evidence, place_of
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Place
+from weighbridge.ledger.store import Ledger
+from weighbridge.model import Outcome
+from weighbridge.spec.amendments import Section, landed
+from weighbridge.spec.citations import Bundles
+from weighbridge.spec.claims import look
+from weighbridge.spec.drafting import Cited, cited
+from weighbridge.spec.reading import Known, Looked, found
+from weighbridge.spec.rendering import AMENDMENTS, SPEC, page, taken_back
+from weighbridge.spec.tally import Stood, discharged, history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """Where a spec, its ledger and its evidence are, and what time it is."""
+
+    spec: Path
+    ledger: Ledger
+    now: datetime
+    bundles: Bundles = field(default_factory=Bundles)
+
+
+def earned(mine: Iterable[Cited], stood: Mapping[Place, Stood], now: datetime) -> frozenset[Place]:
+    """Return the places that a section about these findings discharges: ACTIVE ones, by a fresh live PASS."""
+    places = set()
+    for one in mine:
+        seen, place = bundle_evidence(one.bundle, one.finding), place_of(one.bundle, one.finding)
+        standing = stood[place].standing if place in stood else None
+        if standing is None or standing.status is not ACTIVE or standing.diverged:
+            continue
+        sound = seen.outcome is Outcome.PASS and seen.live and not seen.dirty and not seen.overridden
+        later = standing.failed_at is None or seen.at > standing.failed_at
+        fresh = seen.max_age_days is None or (now - seen.at).total_seconds() <= seen.max_age_days * DAY_S
+        if sound and later and fresh and seen.contract_digest == standing.contract_digest:
+            places.add(place)
+    return frozenset(places)
+
+
+def check_spec(here: Here) -> Looked:
+    """Hold every landed section as of its landing, their order, and the page that is made of them."""
+    sections = landed(here.spec / AMENDMENTS)
+    problems = [*structure(sections)]
+    counted: Counter[str] = Counter(sections=len(sections))
+    for one in sections:
+        wrong, looked = held(here, one, sections)
+        problems += wrong
+        counted.update(looked)
+    problems += _resting(here, sections)
+    spec = here.spec / SPEC
+    if sections and (not spec.is_file() or spec.read_bytes() != page(here.spec).encode()):
+        problems.append(found(str(spec), "not-rendered", "is not what the sections give", "weighbridge amend render"))
+    return Looked(problems=tuple(sorted(set(problems))), counted=counted)
+
+
+def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[Found, ...], Mapping[str, int]]:
+    """Hold a landed section as of its landing; return what is wrong, and how much was looked at."""
+    landing, where = one.about.landing, str(one.path)
+    if one.digest not in {other.digest for other in sections}:
+        return (found(where, "not-landed", "is not among the landed sections", f"they are in {AMENDMENTS}/"),), {}
+    try:
+        before = history(here.ledger, landing.heads)
+        mine = cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates)
+    except WeighbridgeError as problem:
+        return (found(where, problem.code, problem.what, problem.remedy),), {}
+    stood = discharged(before, landing.discharges)
+    known = Known(bundles=here.bundles, stood=stood, refuted=taken_before(sections, one), strict=True, frozen=True)
+    looked = look(one.body, where, known, one.first_line)
+    problems = [*looked.problems]
+    due = set(map(str, earned(mine, before, moment(landing.at))))
+    for name in landing.discharges:
+        place = next((place for place in before if str(place) == name), None)
+        entries = here.ledger.read(place).values() if place else ()
+        if name not in due:
+            what = f"says that it discharged {name}, which its evidence did not earn"
+            problems.append(found(where, "unearned", what, "take it out of the spec and of the ledger"))
+        elif not any(entry.cause == one.digest for entry in entries):
+            what = f"the ledger does not have that it discharged {name}"
+            remedy = f"finish its landing: weighbridge amend land {one.path}"
+            problems.append(found(where, "not-discharged", what, remedy))
+    return tuple(problems), looked.counted
+
+
+def structure(sections: Sequence[Section]) -> Iterator[Found]:
+    """Hold the order of landed sections: numbers without gap or double, each after the one that it landed on."""
+    followed = {one.about.landing.previous for one in sections}
+    for number, group in itertools.groupby(sections, key=lambda one: one.number):
+        taken = sorted(group, key=lambda one: one.digest not in followed)
+        for free, one in enumerate(taken[1:], start=1 + max(other.number for other in sections)):
+            name = re.sub(r"^\d+", f"{free:04d}", one.path.name)
+            what = f"§{number} is {taken[0].about.id} and {one.about.id}, as after a merge"
+            remedy = f"git mv {one.path} {one.path.with_name(name)}, then: weighbridge amend render"
+            yield found(str(one.path), "section-taken", what, remedy)
+    for before, one in zip((0, *(one.number for one in sections)), sections, strict=False):
+        if one.number > before + 1:
+            yield found(str(one.path), "section-gap", f"there is no §{one.number - 1} before it", "restore the section")
+    numbers = {one.digest: one.number for one in sections}
+    for one in sections:
+        previous = one.about.landing.previous
+        if previous and not numbers.get(previous, one.number) < one.number:
+            what = f"landed on the section with sha256 {previous[:12]}…, which is not before it"
+            yield found(str(one.path), "section-gap", what, "restore that section, or its number")
+
+
+def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
+    """Find what is DISCHARGED by a section that was refuted since."""
+    refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
+    for place, stood in history(here.ledger).items():
+        causes = {here.ledger.read(place)[head].cause for head in stood.standing.heads}
+        for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
+            one, by = refuted[digest]
+            what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
+            yield found(str(one.path), "rests-on-refuted", what, "record the FAIL: weighbridge verify --record")
+
+
+def taken_before(sections: Sequence[Section], reader: Section | None) -> dict[str, str]:
+    """Return what a text may no longer build on: sections taken back before it landed, by others than itself."""
+    number = (reader.number if reader else 0) or 1 + len(sections)
+    names: dict[str, str] = {}
+    for one in sections:
+        for how, by in taken_back(one, sections):
+            if one.number < number and by.number < number:
+                shown = (one.about.id, f"§{one.number}") if reader else (one.about.id,)
+                names |= dict.fromkeys(shown, f"was {how} by §{by.number}")
+    return names

@@ -1,0 +1,185 @@
+"""Landing: a draft becomes a section of the spec, once, where everything that it says and rests on holds.
+
+Its number is taken under a lock and stands in the file's name alone; two that were taken on two branches are told apart
+after the merge by renaming one file. What it discharges is written into it first and into the ledger after it, so that
+no status rests on a section that is not there; landing a landed file again does what a crash left undone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from weighbridge.canonical import sha256
+from weighbridge.contract.checks import looser
+from weighbridge.contract.layers import Found
+from weighbridge.errors import LedgerError, WeighbridgeError
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.statement import utc
+from weighbridge.ledger.causes import place_of
+from weighbridge.ledger.record import discharge
+from weighbridge.ledger.store import LOCK
+from weighbridge.model import Contract, Outcome
+from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written
+from weighbridge.spec.citations import STORES
+from weighbridge.spec.claims import look
+from weighbridge.spec.drafting import AUTHOR, Cited, cited
+from weighbridge.spec.landed_sections import Here, earned, held, structure, taken_before
+from weighbridge.spec.premises import stale
+from weighbridge.spec.reading import Known, Looked, found
+from weighbridge.spec.rendering import AMENDMENTS, render, taken_back
+from weighbridge.spec.tally import BEGIN, END, block, discharged, history
+
+
+def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section | None, tuple[Found, ...]]:
+    """Return the section that a draft has become, or None, and what was found in it.
+
+    Raises:
+        WeighbridgeError: where the draft, a landed section or the ledger cannot be read, or the disk refuses.
+    """
+    from filelock import FileLock
+
+    folder = here.spec / AMENDMENTS
+    draft = section_of(path)
+    try:
+        make_folders(folder)
+        with FileLock(folder / LOCK):
+            sections = landed(folder)
+            if draft.about.landed is None:
+                section, problems = _judged(here, draft, sections, run_commands=run_commands)
+            else:
+                section, (problems, _) = draft, held(here, draft, sections)
+                problems = tuple(one for one in problems if one.code != "not-discharged")
+            if any(not one.warning for one in problems):
+                return None, problems
+            if draft.about.landed is None:
+                link_new(section.path, section.text.encode())
+            try:
+                _discharge(here, section)
+            except LedgerError:
+                if draft.about.landed is None:
+                    section.path.unlink()  # a move of the ledger came between: nobody has seen this section
+                raise
+            render(here.spec)
+            if draft.about.landed is None:
+                path.unlink()
+            return section, problems
+    except OSError as problem:
+        raise disk_error(problem, "the section", folder) from None
+
+
+def _judged(
+    here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool
+) -> tuple[Section, tuple[Found, ...]]:
+    """Return the section as it would land, and everything that is wrong with it."""
+    where, before = str(draft.path), history(here.ledger)
+    problems = [*structure(sections), *_about(draft, sections)]
+    mine: tuple[Cited, ...] = ()
+    try:
+        bundles = [here.bundles.get(id_) for id_ in draft.about.evidence]
+        mine = cited(bundles, draft.about.gates)
+    except WeighbridgeError as problem:
+        bundles = []
+        problems.append(found(where, problem.code, problem.what, problem.remedy))
+    for bundle in bundles:
+        if STORES[1].parts[0] in bundle.path.parts:
+            remedy = f"move it into {STORES[0]}, or make it with verify --record"
+            what = f"bundle {bundle.id[:12]} is in a folder that git ignores"
+            problems.append(found(where, "evidence-not-kept", what, remedy))
+    places = tuple(sorted(map(str, earned(mine, before, here.now))))
+    after = discharged(before, places)
+    body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
+    known = Known(bundles=here.bundles, stood=after, refuted=taken_before(sections, draft), strict=True)
+    problems += look(body, where, known, draft.first_line).problems
+    problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
+    for error in stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
+        problems.append(found(where, error.code, error.what, error.remedy))
+    landing = Landing(
+        at=utc(here.now),
+        raises=_raises(here, draft, bundles, sections),
+        previous=sections[-1].digest if sections else "",
+        heads={str(place): stood.standing.heads for place, stood in before.items()},
+        discharges=places,
+    )
+    text = written(replace(draft.about, landed=landing), f"{body}\n\n{block(after)}")
+    digest, number = sha256(text.encode()), 1 + max((one.number for one in sections), default=0)
+    target = here.spec / AMENDMENTS / f"{number:04d}-{slug(draft.about.title)}-{digest[:12]}.md"
+    about = replace(draft.about, landed=landing)
+    return Section(path=target, about=about, body=body, digest=digest, text=text), tuple(dict.fromkeys(problems))
+
+
+def _about(draft: Section, sections: Sequence[Section]) -> Iterator[Found]:
+    """Hold the front matter of a draft against itself and against what has landed."""
+    about, where = draft.about, str(draft.path)
+    known = {one.about.id: one for one in sections}
+    takes_back = {*about.refutes, *about.supersedes}
+    if about.id in known:
+        yield found(where, "already-landed", f"{about.id} is §{known[about.id].number}", "delete this draft")
+    if not about.author.strip():
+        yield found(where, "front-matter", "names no author", "write author:")
+    if AUTHOR in draft.body:
+        line = draft.first_line + draft.body[: draft.body.index(AUTHOR)].count("\n")
+        yield found(where, "unfilled", "has a place that is left to the author", "fill it and delete its line", line)
+    needs = {"correction": bool(takes_back), "editorial": not (about.gates or about.evidence), "record": True}
+    if not needs[about.kind] or (takes_back and about.kind != "correction"):
+        what = f"is of the kind {about.kind}, which its refutes, supersedes, gates and evidence contradict"
+        yield found(where, "front-matter", what, "a correction takes sections back, an editorial has no evidence")
+    if takes_back and not about.evidence:
+        yield found(where, "no-evidence", "takes a section back and names no evidence against it", "add evidence:")
+    for name in sorted({*about.depends_on, *takes_back} - known.keys()):
+        yield found(where, "not-landed", f"{name} has not landed", "land it first")
+    for name in sorted({*about.depends_on} & known.keys()):
+        for how, by in taken_back(known[name], sections):
+            yield found(where, "refuted", f"depends on {name}, {how} by §{by.number}", "rest it on the later section")
+
+
+def _raises(here: Here, draft: Section, bundles: Sequence[Bundle], sections: Sequence[Section]) -> str:
+    """Return which part of the version a section raises."""
+    if draft.about.refutes or draft.about.supersedes:
+        return "major"
+    for bundle in bundles:
+        ids = (id_ for one in reversed(sections) for id_ in one.about.evidence)
+        earlier = (here.bundles.get(id_).contract for id_ in ids)
+        before = next((contract for contract in earlier if contract.id == bundle.contract.id), None)
+        if before is not None and _loosened(before, bundle.contract):
+            return "major"
+    return "minor" if bundles or draft.about.gates else "patch"
+
+
+def _loosened(before: Contract, now: Contract) -> bool:
+    gates = {gate.id: gate for gate in now.gates}
+    return any(gate.id not in gates or any(looser(gate, gates[gate.id])) for gate in before.gates)
+
+
+def _discharge(here: Here, section: Section) -> None:
+    """Append what a landed section discharges; what is in the ledger already stays as it is."""
+    mine = cited((here.bundles.get(id_) for id_ in section.about.evidence), section.about.gates)
+    done = set()
+    for one in mine:
+        place = place_of(one.bundle, one.finding)
+        passed = one.finding.verdict.outcome is Outcome.PASS
+        if str(place) in section.about.landing.discharges and passed and place not in done:
+            done.add(place)
+            if not any(entry.cause == section.digest for entry in here.ledger.read(place).values()):
+                reason = f"§{section.number} {section.about.title}"
+                about = {"amendment": section.digest, "reason": reason}
+                discharge(here.ledger, one.bundle, one.finding, now=here.now, **about)
+
+
+def check_file(here: Here, path: Path) -> Looked:
+    """Hold one Markdown file, anybody's, against the bundles and the ledger as they are now."""
+    text = read_regular(path, str(path), MAX_TEXT).decode("utf-8", errors="replace")
+    sections = landed(here.spec / AMENDMENTS)
+    if text.startswith("---\n") and SCHEMA in text.partition("\n---\n")[0]:
+        draft = section_of(path)
+        if draft.about.landed is not None:
+            problems, counted = held(here, draft, sections)
+            return Looked(problems=problems, counted=counted)
+        section, problems = _judged(here, draft, sections, run_commands=False)
+        rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
+        return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
+    known = Known(bundles=here.bundles, stood=history(here.ledger), refuted=taken_before(sections, None))
+    return look(text, str(path), known)

@@ -1,0 +1,111 @@
+"""A Markdown text cut into what it says for itself: sentences, list items and rows, each with its line.
+
+Code fences, comments and what follows `<!-- weighbridge:quote -->` up to an empty line are not the text's own claims.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from weighbridge.contract.layers import Found
+from weighbridge.ledger.fold import Place
+from weighbridge.spec.citations import Bundles
+from weighbridge.spec.tally import BEGIN, END, Stood
+
+QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a text is held against. `refuted` maps what may no longer be built on to what says so.
+
+    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen.
+    """
+
+    bundles: Bundles
+    stood: Mapping[Place, Stood]
+    refuted: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One sentence, list item or row of a table, with the line that it begins on."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What was found wrong, and how many claims of each sort were looked at."""
+
+    problems: tuple[Found, ...]
+    counted: Mapping[str, int]
+
+
+class Text:
+    """One text while it is held: its own sentences, and what was looked at in it."""
+
+    def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
+        self.where = where
+        self.known = known
+        self.units = tuple(_units(text, first_line))
+        self.blocks = tuple(_tallies(text, first_line))
+        self.counted: Counter[str] = Counter()
+        self.planned: set[int] = set()  # lines of what is still to be measured
+
+    def found(self, line: int, code: str, what: str, remedy: str = "", *, warning: bool = False) -> Found:
+        """Return a problem at a line."""
+        return found(self.where, code, what, remedy, line, warning=warning)
+
+
+def found(where: str, code: str, what: str, remedy: str = "", line: int = 1, *, warning: bool = False) -> Found:
+    """Return a problem at a line of a text."""
+    return Found(file=where, line=line, column=1, code=code, what=what, remedy=remedy, warning=warning)
+
+
+def _units(text: str, line: int) -> Iterator[Unit]:
+    """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
+    text = _without(_without(text, BEGIN, END), "<!--", "-->")
+    fenced = quoted = False
+    held: list[str] = []
+    start = line
+    for at, raw in enumerate([*text.split("\n"), ""], start=line):
+        row = raw.strip()
+        fence = row.startswith(FENCES)
+        fenced, quoted = fenced is not fence, row == QUOTE or (quoted and bool(row))
+        alone = row.startswith(("|", "#", "- ", "* ", "+ ", ">")) or re.match(r"\d+[.)] ", row)
+        if held and (not row or alone or fence or fenced or quoted):
+            yield from (Unit(start, one) for one in re.split(r"(?<=[.;!?])\s+(?!\[)", " ".join(held)))
+            held = []
+        if row and not (fence or fenced or quoted):
+            start = start if held else at
+            held.append(row)
+
+
+def _between(text: str, begin: str, end: str) -> Iterator[tuple[int, int]]:
+    """Yield where each part from `begin` to `end` stands, in one pass."""
+    start = text.find(begin)
+    while start >= 0 and (stop := text.find(end, start + len(begin))) >= 0:
+        yield start, stop + len(end)
+        start = text.find(begin, stop + len(end))
+
+
+def _without(text: str, begin: str, end: str) -> str:
+    """Return a text with such parts blank, its lines still counted, and the mark of a quotation kept."""
+    shown, at = [], 0
+    for start, stop in _between(text, begin, end):
+        part = text[start:stop]
+        shown += [text[at:start], part if part == QUOTE else "\n" * part.count("\n")]
+        at = stop
+    return "".join((*shown, text[at:]))
+
+
+def _tallies(text: str, first_line: int) -> Iterator[tuple[int, str]]:
+    for start, stop in _between(text, BEGIN, END):
+        yield first_line + text.count("\n", 0, start), text[start:stop]

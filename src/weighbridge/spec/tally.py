@@ -1,0 +1,110 @@
+"""How many gates stand where: folded from a ledger as it is, or as it was when a section landed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.errors import AmendmentError
+from weighbridge.ledger.fold import DISCHARGED, Entry, Place, Standing, fold, lowest
+from weighbridge.ledger.store import Ledger
+from weighbridge.model import STATUS_ORDER, Status
+
+BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many gates stand where; `heads` is the digest of the ledger's newest entries."""
+
+    counts: Mapping[Status, int]
+    gates: int
+    instances: int
+    diverged: tuple[Place, ...]
+    heads: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stood:
+    """Where one place stands at a moment, and every status that it had until then."""
+
+    standing: Standing
+    past: frozenset[Status]
+
+
+def history(ledger: Ledger, heads: Mapping[str, Iterable[str]] | None = None) -> dict[Place, Stood]:
+    """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
+
+    Raises:
+        AmendmentError: `missing-parent`, where the ledger no longer has one of these entries.
+    """
+    found: dict[Place, Stood] = {}
+    for place in ledger.places():
+        entries = ledger.read(place)
+        if heads is not None:
+            entries = _until(place, entries, heads.get(str(place), ()))
+        if entries:
+            past = frozenset(entry.after for entry in entries.values())
+            found[place] = Stood(standing=fold(entries), past=past)
+    if heads is not None and (gone := heads.keys() - set(map(str, found))):
+        raise AmendmentError("missing-parent", f"the ledger has no entry of {min(gone)}, which a landed section names")
+    return found
+
+
+def _until(place: Place, entries: Mapping[str, Entry], heads: Iterable[str]) -> dict[str, Entry]:
+    kept: dict[str, Entry] = {}
+    waiting = list(heads)
+    while waiting:
+        digest = waiting.pop()
+        if digest not in entries:
+            what = f"the ledger has no entry {digest[:12]} of {place}, which a landed section names"
+            raise AmendmentError("missing-parent", what, remedy="restore it: entries are only ever added")
+        if digest not in kept:
+            kept[digest] = entries[digest]
+            waiting += entries[digest].parents
+    return kept
+
+
+def discharged(found: Mapping[Place, Stood], places: Iterable[str]) -> dict[Place, Stood]:
+    """Return where every place stands once a section that discharges some of them has landed."""
+    those = set(places)
+    after = dict(found)
+    for place, stood in found.items():
+        if str(place) in those:
+            standing = replace(stood.standing, status=DISCHARGED)
+            after[place] = Stood(standing=standing, past=stood.past | {DISCHARGED})
+    return after
+
+
+def tally(found: Mapping[Place, Standing]) -> Tally:
+    """Count gates by status; a gate stands where its lowest instance stands."""
+    by_gate: dict[tuple[str, str], list[Status]] = {}
+    for place, standing in found.items():
+        if standing.status is not None:
+            by_gate.setdefault((place.contract, place.gate), []).append(standing.status)
+    counts = Counter(lowest(statuses) for statuses in by_gate.values())
+    heads: dict[str, list[str]] = {str(place): list(standing.heads) for place, standing in found.items()}
+    return Tally(
+        counts={status: counts[status] for status in reversed(STATUS_ORDER)},
+        gates=len(by_gate),
+        instances=sum(map(len, by_gate.values())),
+        diverged=tuple(sorted(place for place, standing in found.items() if standing.diverged)),
+        heads=sha256(dumps(heads)),
+    )
+
+
+def block(found: Mapping[Place, Stood]) -> str:
+    """Write the tally of places as they stood."""
+    return markdown(tally({place: stood.standing for place, stood in found.items()}))
+
+
+def markdown(count: Tally) -> str:
+    """Write a tally as the block that a spec carries; regenerating it from the same ledger gives the same bytes."""
+    lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
+    lines += [f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items()]
+    told = f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
+    lines += ["", told]
+    lines += [f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."] if count.diverged else []
+    return "\n".join((*lines, END, ""))

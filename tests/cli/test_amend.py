@@ -1,0 +1,555 @@
+"""`weighbridge amend` as it is typed: drafts of real bundles, landed, merged by git, and every false claim refused."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli, Ended
+from tests.disks import failing
+from tests.ledgers import git
+
+from weighbridge.data import data_path
+from weighbridge.errors import AmendmentError, BundleError
+from weighbridge.evidence.statement import Tool
+from weighbridge.ledger.store import Ledger
+from weighbridge.spec.amendments import section_of
+from weighbridge.spec.landed_sections import Here
+from weighbridge.spec.landing import land
+
+IMPORT = (data_path("contracts") / "checkpoint-import.yaml").read_text().replace("id: checkpoint-import", "id: mine")
+TIME = """weighbridge: contract/v0
+id: step-time
+version: 1.0.0
+title: Steps are fast
+owner: trainers
+subjects:
+  run: {kind: run}
+gates:
+  - id: GATE-GPUTRAIN-004
+    title: Median step wall time is under the budget
+    kind: wall-time-budget
+    subjects: {run: run}
+    with: {statistic: median, steps: [0, 38], below_ms: 500, min_samples: 30}
+    severity: required
+"""
+DRAFTS = Path("spec/amendments/drafts")
+SPEC = Path("spec/SPEC.md")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder with a live import and a fixture's step times on record."""
+
+    cli: Cli
+    folder: Path
+    imported: str
+    timed: str
+
+    def draft(self, name: str = "a", *more: object, gate: str = "GATE-IMPORT-001", bundle: str = "") -> Path:
+        """Draft a section, and fill in what is left to its author."""
+        out = DRAFTS / f"{name}.md"
+        named = ("--bundle", bundle or self.imported, "--gate", gate, "--title", f"Section {name}", "--author", "Ada")
+        assert self.cli("amend", "draft", *named, "--out", out, *more).code == 0
+        out.write_text(re.sub("<!-- author:.*?-->\n", "", out.read_text()))
+        return out
+
+    def land(self, draft: Path, *more: object) -> Ended:
+        return self.cli("amend", "land", draft, *more)
+
+    def check(self, text: str) -> Ended:
+        """Check a Markdown file of somebody's."""
+        Path("notes.md").write_text(text)
+        return self.cli("amend", "check", "notes.md")
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def use(*, dirty: bool = False) -> None:
+        monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0", dirty=dirty))
+
+    return use
+
+
+@pytest.fixture
+def kept(cli: Cli, workplace: Path, tool: Callable[..., None]) -> Kept:
+    tool()
+    Path("contracts").mkdir()
+    Path("contracts/mine.yaml").write_text(IMPORT)
+    Path("contracts/time.yaml").write_text(TIME)
+    for name in ("a", "b"):
+        save_file({"w": np.arange(6, dtype=np.float32)}, f"{name}.safetensors")
+    rng = random.Random(4)
+    away = [round(rng.gauss(0, 3), 3) for _ in range(19)]
+    walls = [264.74, *(round(264.74 + sign * by, 3) for by in away for sign in (1, -1))]
+    rng.shuffle(walls)
+    rows = [{"step": step, "wall_ms": wall, "loss": 9 - step / 9 + rng.random()} for step, wall in enumerate(walls)]
+    Path("log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
+    assert cli("verify", *bound, "--record").code == 0
+    ids = {path.name[11:-13]: path.name[-12:] for path in Path("evidence/bundles").iterdir()}
+    return Kept(cli, workplace, ids["mine"], ids["step-time"])
+
+
+def codes(ended: Ended) -> list[str]:
+    """Return the code of every problem that was printed."""
+    return re.findall(r"^\S+?:\d+:1: (?:warning: )?([a-z-]+) ", ended.out, re.MULTILINE)
+
+
+# --- The way of one section -------------------------------------------------------------------------------------------
+
+
+def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
+    draft = kept.draft()
+    ended = kept.land(draft)
+    (section,) = Path("spec/amendments").glob("0001-section-a-*.md")
+    assert ended.lines == [
+        "landed: §1 Section a, version 0.1.0",
+        str(section),
+        "discharged: mine/GATE-IMPORT-001[default]",
+    ]
+    assert not draft.exists()
+    assert "DISCHARGED" in kept.cli("status").lines[0]
+    checked = kept.cli("amend", "check")
+    assert (checked.code, codes(checked)) == (0, [])
+    assert re.fullmatch(r"looked at: 1 sections, \d+ citations, 1 statuses, 1 tallies; wrong: 0, .*", checked.lines[-1])
+    page = SPEC.read_text()
+    assert section.read_text().partition("\n---\n")[2] in page
+    assert "Version 0.1.0, 1 sections." in page
+    assert "| DISCHARGED | 1 of 2 |" in page
+    assert kept.cli("ledger", "check").code == 0
+
+
+def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_stands(kept: Kept) -> None:
+    text = kept.draft("both", "--bundle", kept.timed, "--gate", "GATE-GPUTRAIN-004").read_text()
+    rows = [line.split(" | ")[-2:] for line in text.splitlines() if line.startswith("| GATE-")]
+    assert rows == [
+        ["ACTIVE_WITH_LIVE_EVIDENCE", "DISCHARGED |"],
+        ["PARTIAL_ALGORITHM_LEVEL", "PARTIAL_ALGORITHM_LEVEL |"],
+    ]
+    assert f"- measured: `264.74` [ev:{kept.timed}#/findings/0/measured] ms" in text
+    assert "- Live evidence: run[default] is a fixture subject." in text
+    assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
+    assert kept.land(DRAFTS / "both.md").code == 0
+
+
+def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
+    draft = kept.draft()
+    text = draft.read_text()
+    assert kept.land(draft).code == 0
+    (entry,) = (path for path in Path("evidence/ledger").rglob("*.json") if '"discharge"' in path.read_text())
+    entry.unlink()
+    SPEC.unlink()
+    assert codes(kept.cli("amend", "check")) == ["not-rendered", "not-discharged"]
+    (section,) = Path("spec/amendments").glob("0001-*.md")
+    assert kept.land(section).code == 0
+    assert kept.cli("amend", "check").code == 0
+    draft.write_text(text)
+    ended = kept.land(draft)
+    assert (ended.code, "already-landed" in codes(ended)) == (1, True)
+
+
+def test_a_landed_section_is_never_edited(kept: Kept) -> None:
+    kept.land(kept.draft())
+    (section,) = Path("spec/amendments").glob("0001-*.md")
+    section.write_text(section.read_text().replace("Section a", "Section b"))
+    ended = kept.cli("amend", "check")
+    assert ended.code == 1
+    assert "altered has sha256" in ended.err
+
+
+def test_the_page_says_which_section_a_later_one_refuted_and_none_may_build_on_it(kept: Kept) -> None:
+    kept.land(kept.draft())
+    (first,) = Path("spec/amendments").glob("0001-*.md")
+    before = first.read_bytes()
+    (id_,) = re.findall(r'^id: "(.*)"', before.decode(), re.MULTILINE)
+    ended = kept.land(kept.draft("b", "--refutes", id_))
+    assert ended.lines[0] == "landed: §2 Section b, version 1.0.0"
+    page = SPEC.read_text()
+    assert f"# §1\n\n> **REFUTED by §2** ({id_.replace('-a', '-b')}): Section b\n" in page
+    assert first.read_bytes() == before
+    third = kept.draft("c", "--depends-on", id_)
+    third.write_text(third.read_text() + "\nAs §1 has shown, all is well.\n")
+    refused = kept.land(third)
+    assert (refused.code, codes(refused)) == (1, ["refuted", "refuted"])
+    assert f"depends on {id_}, refuted by §2" in refused.out
+    assert "builds on §1, which was refuted by §2" in refused.out
+    assert "rests-on-refuted" in codes(kept.cli("amend", "check"))
+    assert codes(kept.check(f"All is well, see {id_}.")) == ["refuted"]
+
+
+def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(kept: Kept) -> None:
+    git(kept.folder, "init", "-q", "-b", "main")
+    git(kept.folder, "add", "-A")
+    git(kept.folder, "commit", "-qm", "evidence")
+    for name in ("b", "a"):
+        git(kept.folder, "checkout", "-q", "-b", name, "main")
+        kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed)
+        assert kept.land(DRAFTS / f"{name}.md").code == 0
+        git(kept.folder, "add", "spec/amendments/*.md")
+        git(kept.folder, "commit", "-qm", name)
+        SPEC.unlink()
+    git(kept.folder, "merge", "-q", "--no-edit", "b")
+    ended = kept.cli("amend", "check")
+    assert codes(ended) == ["not-rendered", "section-taken"]
+    command = re.findall(r"^  (git mv .*?), then: weighbridge amend render$", ended.out, re.MULTILINE)[0]
+    git(kept.folder, *command.split()[1:])
+    assert kept.cli("amend", "render").code == 0
+    assert kept.cli("amend", "check").code == 0
+    assert "Version 0.2.0, 2 sections." in SPEC.read_text()
+    assert [path.name[:4] for path in sorted(Path("spec/amendments").glob("0*.md"))] == ["0001", "0002"]
+    kept.land(kept.draft("c"))
+    next(Path("spec/amendments").glob("0002-*.md")).unlink()
+    assert "section-gap" in codes(kept.cli("amend", "check"))
+
+
+def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(kept: Kept) -> None:
+    kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
+    words = DRAFTS / "words.md"
+    words.write_text("---\nid: A-20260101-words\ntitle: Words\nauthor: Ada\nkind: editorial\n---\n## Words\n\nMore.\n")
+    assert kept.land(words).lines[0] == "landed: §2 Words, version 0.1.1"
+    Path("contracts/time.yaml").write_text(TIME.replace("500", "900").replace("1.0.0", "2.0.0"))
+    kept.cli("verify", "contracts/time.yaml", "--subject", "run=log.jsonl", "--record")
+    (newer,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*step-time*") if kept.timed not in path.name)
+    landed = kept.land(kept.draft("b", gate="GATE-GPUTRAIN-004", bundle=newer))
+    assert landed.lines[0] == "landed: §3 Section b, version 1.0.0"
+
+
+# --- What the source documents got wrong, refused ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("33 PARTIAL + 12 DISCHARGED = 45 gates.\n\nNow 15 + 33, unchanged.", "does-not-add",
+         "is called unchanged; it was 33 + 12 = 45 and is 15 + 33 = 48"),
+        ("The tally is 33 + 15 = 45.", "does-not-add", "'33 + 15 = 45': that is 48"),
+        ("GPUTRAIN 7/7 discharged.", "tally-mismatch",
+         "says 'GPUTRAIN 7/7 discharged'; the ledger has 0 of 1 DISCHARGED"),
+        ("GPUTRAIN 1/1 DISCHARGED.", "tally-mismatch", "the ledger has 0 of 1 DISCHARGED"),
+        ("GATE-GPUTRAIN-004 is DISCHARGED.", "status-mismatch",
+         "GATE-GPUTRAIN-004 is PARTIAL_ALGORITHM_LEVEL, not DISCHARGED"),
+        ("The median is 246.74 ms [ev:TIMED#/findings/0/measured].", "number-mismatch",
+         "says 246.74, the evidence 264.74 [ev:TIMED#/findings/0/measured]"),
+        ("The median is 264.74 s [ev:TIMED#/findings/0/measured].", "unit-mismatch",
+         "264.74 has the unit s; it was measured in ms"),
+        ("The median is 264.74 [ev:TIMED#/findings/0/measured].", "unit-mismatch", "264.74 has no unit"),
+        ('A fresh start is at 17.21 "nats" for ln 151936.', "number-mismatch",
+         "says 17.21, ln 151936 is 11.93 nats; 17.21 is the log2"),
+        ("So ln(151936) = 17.21.", "number-mismatch", "ln 151936 is 11.93 nats"),
+        ("So log2(151936) = 17.21 nats.", "unit-mismatch", "log2 151936 is in bits, not in nats"),
+        ("A start at 17.21 nats [=ln 151936].", "number-mismatch", "17.21 is the log2"),
+        ("It is 5 of 12 files [files:runs/*/metadata.json].", "count-mismatch",
+         "says 12, runs/*/metadata.json matches 10 files"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str, code: str, told: str) -> None:
+    for number in range(10):
+        folder = Path("runs") / str(number)
+        folder.mkdir(parents=True)
+        (folder / "metadata.json").write_text("{}")
+    ended = kept.check(text.replace("TIMED", kept.timed))
+    assert ended.code == 1
+    assert code in codes(ended)
+    assert told.replace("TIMED", kept.timed) in ended.out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The median is 264.74 ms [ev:TIMED#/findings/0/measured], GATE-GPUTRAIN-004 came to PASS [ev:TIMED].",
+        "GATE-GPUTRAIN-004 moved from DRAFT to PARTIAL_ALGORITHM_LEVEL, and GATE-IMPORT-001 is not DISCHARGED.",
+        "GPUTRAIN 0/1 discharged. The tally is 1 PARTIAL + 1 ACTIVE = 2, and 1 of 2 gates are PARTIAL.",
+        "ln(151936) = 11.93 nats, 17.21 bits [=log2 151936], and 1.5 + 2.5 is no sum of gates.",
+        "Three × 2 + 1 = 7, and 0.5 + 1 = 1.5.\n\nIt came to PASS [ev:TIMED#/findings/0/outcome].",
+        "```\nGATE-GPUTRAIN-004 is DISCHARGED\n```\n\nIt is 1 + 1 = 2.",
+        "<!-- weighbridge:quote -->\nGATE-GPUTRAIN-004 is DISCHARGED, they said.\n\nIt is 1 + 1 = 2.",
+    ],
+)
+def test_a_claim_that_holds_is_no_problem(kept: Kept, text: str) -> None:
+    ended = kept.check(text.replace("TIMED", kept.timed))
+    assert (codes(ended), ended.code) == ([], 0), ended.out
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("`264.74` ms [ev:TIMED/#/findings/0].", "citation-form"),
+        ("Fast [ev:TIMED#/findings/0/measured].", "citation-form"),
+        ("`1` [ev:000000000000#/findings/0/counted].", "unknown-bundle"),
+        ("`1` [ev:TIMED#/findings/9/counted].", "bad-pointer"),
+        ("GATE-IMPORT-001 passed [ev:TIMED].", "evidence-irrelevant"),
+        ("GATE-GPUTRAIN-004 came to FAIL [ev:TIMED].", "evidence-contradicts"),
+        ("GATE-NOWHERE-001 is DISCHARGED.", "status-mismatch"),
+        ("GATE-GPUTRAIN-004 was REGRESSED, is PARTIAL_ALGORITHM_LEVEL.", "status-mismatch"),
+        ("| GATE-IMPORT-001 | DISCHARGED |", "status-mismatch"),
+        ("11.93 nats [=ln zero].", "citation-form"),
+        ("2 files [files:/etc/*].", "count-mismatch"),
+        ("<!-- weighbridge:tally begin heads=0 -->\n| DISCHARGED | 2 of 2 |\n<!-- weighbridge:tally end -->",
+         "tally-mismatch"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: str, code: str) -> None:
+    ended = kept.check(text.replace("TIMED", kept.timed))
+    assert (codes(ended), ended.code) == ([code], 1), ended.out
+
+
+def test_a_text_without_a_claim_has_not_been_shown_to_hold(kept: Kept) -> None:
+    ended = kept.check("# Notes\n\nAll is well.\n")
+    assert (ended.code, ended.lines) == (5, ["looked at: nothing; wrong: 0, warnings: 0"])
+
+
+def test_a_false_claim_in_a_draft_refuses_its_landing_and_writes_nothing(kept: Kept) -> None:
+    draft = kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed)
+    draft.write_text(draft.read_text().replace("`264.74`", "`246.74`") + "\nAll GPUTRAIN 7/7 discharged.\n")
+    files = sorted(Path().rglob("*"))
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)) == (1, ["number-mismatch", "tally-mismatch"])
+    assert ended.err == "refused: 2 problems, nothing was written\n"
+    assert [path for path in sorted(Path().rglob("*")) if path not in files] == [Path("spec/amendments/.lock")]
+
+
+def test_evidence_of_a_dirty_tool_is_not_landed(kept: Kept, tool: Callable[..., None]) -> None:
+    tool(dirty=True)
+    kept.cli("verify", "contracts/time.yaml", "--subject", "run=log.jsonl", "--evidence", "evidence")
+    (dirty,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*step-time*") if kept.timed not in path.name)
+    ended = kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=dirty))
+    assert (ended.code, set(codes(ended))) == (1, {"dirty-tool"})
+    assert codes(kept.check(f"GATE-GPUTRAIN-004 came to PASS [ev:{dirty}].")) == ["dirty-tool"]
+
+
+def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
+    Path(".weighbridge").mkdir(exist_ok=True)
+    Path("evidence/bundles").rename(".weighbridge/bundles")
+    ended = kept.land(kept.draft())
+    assert (ended.code, codes(ended)) == (1, ["evidence-not-kept"])
+
+
+def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:
+    draft = kept.draft()
+    draft.write_text(draft.read_text() + f"\nIt took 12 min.\n{NEXT}| H1 | median | < 100 ms | > 250 ms |\n")
+    ended = kept.land(draft)
+    assert (ended.code, codes(ended)) == (0, ["uncited"])
+    assert ": warning: uncited '12 min' has a unit and no citation" in ended.out
+
+
+def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept) -> None:
+    draft = kept.draft()
+    draft.write_text(draft.read_text().replace("### Claim\n", "### Claim\n\n<!-- author: why -->\n"))
+    ended = kept.land(draft)
+    line = draft.read_text().splitlines().index("<!-- author: why -->") + 1
+    assert ended.lines[0].startswith(f"{draft}:{line}:1: unfilled ")
+
+
+# --- What may go wrong on the way -------------------------------------------------------------------------------------
+
+
+def test_a_landed_section_is_held_as_of_its_landing_whatever_was_recorded_since(kept: Kept) -> None:
+    kept.land(kept.draft())
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 1
+    assert "REGRESSED" in kept.cli("status").out
+    assert kept.cli("amend", "check").code == 0
+    assert codes(kept.check("GATE-IMPORT-001 is DISCHARGED.")) == ["status-mismatch"]
+    assert codes(kept.check("GATE-IMPORT-001 was DISCHARGED, is REGRESSED.")) == []
+
+
+def test_a_section_written_by_hand_discharges_nothing_that_it_did_not_earn(kept: Kept) -> None:
+    kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
+    (path,) = Path("spec/amendments").glob("0001-*.md")
+    text = path.read_text().replace('"discharges": []', '"discharges": ["step-time/GATE-GPUTRAIN-004[default]"]')
+    path.unlink()
+    forged = path.with_name(f"0001-section-a-{sha256(text.encode()).hexdigest()[:12]}.md")
+    forged.write_text(text)
+    for ended in (kept.cli("amend", "check"), kept.land(forged), kept.cli("amend", "check", forged)):
+        assert ended.code == 1
+        assert "unearned says that it discharged step-time/GATE-GPUTRAIN-004[default]" in ended.out
+    elsewhere = Path(forged.name)
+    forged.rename(elsewhere)
+    assert codes(kept.land(elsewhere)) == ["not-landed"]
+    assert "DISCHARGED" not in kept.cli("status").out
+
+
+def test_a_draft_is_checked_as_it_would_land(kept: Kept) -> None:
+    draft = kept.draft()
+    ended = kept.cli("amend", "check", draft)
+    assert (ended.code, draft.exists(), codes(ended)) == (0, True, [])
+    draft.write_text(draft.read_text().replace("| DISCHARGED |", "| REGRESSED |"))
+    assert codes(kept.cli("amend", "check", draft)) == ["status-mismatch"]
+    report = json.loads(kept.cli("amend", "check", draft, "--json").out)
+    assert [problem["code"] for problem in report["problems"]] == ["status-mismatch"]
+
+
+def test_a_stray_file_among_the_landed_sections_is_named(kept: Kept) -> None:
+    kept.land(kept.draft())
+    Path("spec/amendments/0002-mine.md").write_text("## Mine\n")
+    ended = kept.cli("amend", "check")
+    assert (ended.code, "0002-mine.md: front-matter" in ended.err) == (1, True)
+
+
+def test_every_byte_of_a_landed_section_counts(kept: Kept) -> None:
+    kept.land(kept.draft())
+    (path,) = Path("spec/amendments").glob("0001-*.md")
+    data = path.read_bytes()
+    for at in range(0, len(data), 23):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(AmendmentError, match="altered"):
+            section_of(path)
+
+
+def test_two_who_land_at_once_get_two_numbers(kept: Kept) -> None:
+    drafts = [kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed) for name in "abc"]
+    ledger, now = Ledger(Path("evidence/ledger")), datetime.now(UTC)
+    with ThreadPoolExecutor(3) as pool:
+        ended = list(pool.map(lambda draft: land(Here(spec=Path("spec"), ledger=ledger, now=now), draft), drafts))
+    assert sorted(section.number for section, _ in ended if section) == [1, 2, 3]
+    assert kept.cli("amend", "check").code == 0
+
+
+@pytest.mark.slow
+def test_a_disk_that_refuses_leaves_a_landing_undone_or_one_that_can_be_finished(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, here = kept.draft(), Here(spec=Path("spec"), ledger=Ledger(Path("evidence/ledger")), now=datetime.now(UTC))
+    for name in ("spec", "evidence"):
+        shutil.copytree(name, f"before/{name}")
+    effects = 0
+    for at in itertools.count(1):
+        counter = [0]
+        with monkeypatch.context() as patch:
+            for name in ("write", "fsync", "link", "replace"):
+                patch.setattr(os, name, failing(at, errno.ENOSPC, counter, getattr(os, name)))
+            with contextlib.suppress(BundleError, AmendmentError):
+                land(here, draft)
+        effects += 1
+        assert not list(Path("spec").glob(".tmp-*"))
+        left = sorted(Path("spec/amendments").glob("0*.md"))
+        section, problems = land(here, left[0] if left else draft)
+        assert (section is not None, problems) == (True, ())
+        draft.unlink(missing_ok=True)
+        assert kept.cli("amend", "check").code == 0
+        if counter[0] < at:
+            break
+        for name in ("spec", "evidence"):
+            shutil.rmtree(name)
+            shutil.copytree(f"before/{name}", name)
+    assert effects > 10
+
+
+# --- Premises ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(kept: Kept) -> None:
+    git(kept.folder, "init", "-q", "-b", "main")
+    git(kept.folder, "commit", "-qm", "first", "--allow-empty")
+    head = git(kept.folder, "rev-parse", "HEAD").strip()
+    Path("config.json").write_text("{}\n")
+    words = "two words; no shell $HOME"
+    digests = {name: sha256(text.encode()).hexdigest() for name, text in (("file", "{}\n"), ("command", words))}
+    holds = (
+        f'{{kind: file, id: config.json, expect: "{digests["file"]}"}}',
+        f'{{kind: commit, id: "{head}", expect: in history}}',
+    )
+    command = f'{{kind: command, argv: ["printf", "%s", "{words}"], expect: "{digests["command"]}"}}'
+
+    def with_premises(*premises: str) -> Path:
+        draft = kept.draft()
+        listed = "".join(f"- {one}\n" for one in premises)
+        draft.write_text(draft.read_text().replace("premises:\n", f"premises:\n{listed}"))
+        return draft
+
+    draft = with_premises(*holds, command)
+    ended = kept.land(draft)
+    assert codes(ended) == ["premise-not-run"]
+    assert kept.land(draft, "--run-commands").code == 0
+    Path("contracts/mine.yaml").write_text(IMPORT.replace("policy: lossless", "policy: same"))
+    Path("config.json").write_text("[]\n")
+    draft = with_premises(
+        *holds,
+        f'{{kind: commit, id: "{"0" * 40}", expect: in history}}',
+        '{kind: command, argv: ["false"], expect: ""}',
+    )
+    ended = kept.land(draft, "--run-commands")
+    told = [line.partition("premise-stale ")[2] for line in ended.lines if "premise-stale" in line]
+    assert [line.split(":")[0] for line in told] == [
+        "file config.json", f"commit {'0' * 40}", "command false", "contract mine",
+    ]  # fmt: skip
+    assert f"expected {digests['file']}, found {sha256(b'[]' + bytes([10])).hexdigest()}" in told[0]
+    assert told[1].endswith("expected in history, found not in the history of HEAD")
+    assert told[2].endswith("expected nothing, found exit 1")
+
+
+def test_a_command_that_does_not_end_is_stopped(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weighbridge.spec.premises.SECONDS", 0.2)
+    for name, argv, found in (("a", '["sleep", "60"]', "nothing within"), ("b", '["no-such"]', "does not start")):
+        draft = kept.draft(name)
+        premise = f"premises:\n- {{kind: command, argv: {argv}, expect: x}}\n"
+        draft.write_text(draft.read_text().replace("premises:\n", premise))
+        ended = kept.land(draft, "--run-commands")
+        assert (ended.code, codes(ended)) == (1, ["premise-stale"])
+        assert found in ended.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("---\nweighbridge", "weighbridge", "front-matter does not begin with front matter"),
+        ('kind: "record"', 'kind: "claim"', "'claim' is not one of record, correction, editorial"),
+        ('author: "Ada"', "author: ''", "front-matter names no author"),
+        ('kind: "record"', 'kind: "editorial"', "front-matter is of the kind editorial"),
+        ('kind: "record"', 'kind: "correction"', "front-matter is of the kind correction"),
+        ("depends_on: []", "depends_on: [A-20260101-x]", "not-landed A-20260101-x has not landed"),
+        ("depends_on: []", "depends_on: []\nstatus: DISCHARGED", "unknown key 'status'"),
+        ("supersedes: []", "supersedes: []\nlanded: {}", "missing key"),
+    ],
+)
+def test_front_matter_that_says_what_cannot_be_is_refused(kept: Kept, before: str, after: str, told: str) -> None:
+    draft = kept.draft()
+    assert before in draft.read_text()
+    draft.write_text(draft.read_text().replace(before, after, 1))
+    ended = kept.land(draft)
+    assert ended.code == 1
+    assert told in ended.out + ended.err
+
+
+# --- Hypotheses -------------------------------------------------------------------------------------------------------
+
+
+HYPOTHESES = "| id | hypothesis | state | evidence |\n|---|---|---|---|\n"
+NEXT = "\n| decides | measure | confirmed by | refuted by |\n|---|---|---|---|\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "experiment", "wrong"),
+    [
+        ("| H1 | bias | CONFIRMED | `264.74` ms [ev:TIMED#/findings/0/measured] |", "", []),
+        ("| H1 | bias | OPEN | |", "| H1 | median at batch 1 | < 100 ms | > 250 ms |", []),
+        ("| H1 | bias | OPEN | |", "", ["no experiment says which values would confirm and which refute it"]),
+        ("| H1 | bias | OPEN | |", "| H1 | median | fast | fast |", ["H1 is OPEN, and no experiment"]),
+        ("| H1 | bias | OPEN | |", "| H2 | median | < 1 s | > 1 s |", ["H1 is OPEN, and no experiment"]),
+        ("| H1 | bias | REFUTED | surely |", "", ["H1 is REFUTED without evidence"]),
+        ("| H1 | bias | likely | |", "", ["H1 is likely"]),
+    ],
+)
+def test_a_decided_hypothesis_has_evidence_and_an_open_one_values_that_would_decide_it(
+    kept: Kept, rows: str, experiment: str, wrong: list[str]
+) -> None:
+    ended = kept.check(f"{HYPOTHESES}{rows}\n{NEXT}{experiment}\n".replace("TIMED", kept.timed))
+    assert (ended.code, codes(ended)) == (bool(wrong), ["hypothesis"] * len(wrong))
+    assert all(one in ended.out for one in wrong)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.evidence import drafts
+from tests.ledgers import sealed
+
+from weighbridge.errors import UsageError
+from weighbridge.evidence.bundle import Bundle, seal
+from weighbridge.judging import judge_contract
+from weighbridge.model import Basis, Measurement, Origin, Rows
+from weighbridge.quantities.facts import Fact
+from weighbridge.spec.citations import agrees, citations, resolve
+from weighbridge.spec.drafting import Told, draft
+
+GATE = "GATE-IMPORT-001"
+FACTS = Measurement(
+    quantity="facts",
+    value=Rows(
+        "name",
+        (
+            Fact(name="seq_len", value=512, basis=Basis.MEASURED, contradicted_by=()),
+            Fact(name="resolved_device", value="cuda:0", basis=Basis.REPORTED, contradicted_by=()),
+        ),
+    ),
+    by="facts/1",
+    examined=2,
+    total=2,
+)
+
+
+def with_facts(folder: Path) -> Bundle:
+    given = drafts.contract(drafts.gate(where={"seq_len": 512}, why="Half of a model was lost once."))
+    key = "facts.source.default"
+    rows = drafts.pairs(drafts.pair("a"), drafts.pair("b", candidate_dtype="F16", reproduced={"bf16-bits-as-f16": 6}))
+    canaries = {name: drafts.seen()[drafts.PAIRS] for name in (key, drafts.PAIRS)}
+    first = drafts.draft({key: FACTS, drafts.PAIRS: rows}, given)
+    findings = judge_contract(given, first.instances, first.measured, canaries)
+    return seal(dataclasses.replace(first, canaries=canaries, findings=findings), folder, drafts.REDACTOR)
+
+
+def drafted(*bundles: Bundle, gates: tuple[str, ...] = (GATE,)) -> str:
+    return draft(bundles, gates, Told(at=drafts.NOON, author="Ada"), {}, frozenset())
+
+
+def test_every_cited_figure_equals_the_evidence_to_the_printed_digits(tmp_path: Path) -> None:
+    for bundle in (sealed(tmp_path), with_facts(tmp_path)):
+        text = drafted(bundle)
+        found = citations(text)
+        assert len(found) == text.count("[ev:") >= 8
+        for citation in found:
+            assert bundle.id.startswith(citation.id)
+            assert agrees(citation.text, resolve(bundle, citation)), citation
+
+
+def test_a_transposed_figure_no_longer_agrees(tmp_path: Path) -> None:
+    bundle = with_facts(tmp_path)
+    forged = drafted(bundle).replace("`512`", "`521`")
+    wrong = [citation for citation in citations(forged) if not agrees(citation.text, resolve(bundle, citation))]
+    assert [citation.pointer for citation in wrong] == ["/findings/0/facts/seq_len/value"]
+
+
+def test_a_draft_has_all_its_parts_and_no_number(tmp_path: Path) -> None:
+    text = drafted(with_facts(tmp_path))
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads == [
+        "## The import keeps every dtype",
+        "### Claim",
+        "### Command",
+        "### Figures",
+        "### Device",
+        "### Impact, gate by gate",
+        "### Hypotheses",
+        "### Next experiment",
+        "### Evidence",
+        "### What this section is not",
+    ]
+    assert "weighbridge verify contracts/checkpoint-import.yaml" in text
+    assert "Half of a model was lost once." in text
+
+
+def test_a_fail_on_a_fixture_says_what_it_is_not(tmp_path: Path) -> None:
+    text = drafted(sealed(tmp_path, bad=True, origin=Origin.FIXTURE))
+    assert "- Live evidence: import[default] is a fixture subject." in text
+    assert "- A pass of `GATE-IMPORT-001` on default: it is FAIL (dtype)." in text
+    assert '[default]", "expect": "FAIL"}' in text
+
+
+def test_the_impact_table_names_every_gate(tmp_path: Path) -> None:
+    bundle = sealed(tmp_path, given=drafts.contract())
+    rows = [line for line in drafted(bundle).splitlines() if line.startswith("| GATE-")]
+    assert [row.split(" | ")[0] for row in rows] == ["| GATE-IMPORT-001[default]", "| GATE-IMPORT-002[default]"]
+    assert rows[1].endswith("| pass | 2 of 2 | none | none |")
+
+
+def test_a_device_fact_is_cited_from_its_measurement(tmp_path: Path) -> None:
+    bundle: Any = with_facts(tmp_path)
+    pointer = "/measured/measurement/value/rows/1/value"
+    cited = f"`cuda:0` [ev:{bundle.id[:12]}/measurements/facts.source.default.json#{pointer}]"
+    assert f"- facts.source.default, resolved_device: {cited}" in drafted(bundle)
+
+
+def test_a_gate_that_was_not_judged_cannot_be_drafted(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown-gate bundle .* has no gate 'GATE-X'; known: GATE-IMPORT-001"):
+        drafted(sealed(tmp_path), gates=("GATE-X",))
