@@ -24,7 +24,7 @@ test: $(VENV)/.ready
 	$(BIN)/python -m pytest $(ABREAST)
 
 test-fast: $(VENV)/.ready
-	$(BIN)/python -m pytest $(ABREAST) -m 'not slow'
+	$(BIN)/python -m pytest $(ABREAST) -m 'not slow' --hypothesis-profile quick
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
+settings.register_profile("quick", settings.get_profile("weighbridge"), max_examples=20)
 settings.load_profile("weighbridge")
 
 

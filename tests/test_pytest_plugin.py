@@ -46,6 +46,7 @@ def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) ->
     assert "def runtest" not in out
 
 
+@pytest.mark.slow
 def test_a_blocked_gate_fails_as_blocked(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE))
     assert code == 1
@@ -77,6 +78,7 @@ def test_a_gate_that_a_worker_of_xdist_tries_ends_alike(tmp_path: Path) -> None:
     assert re.search(r"\[gw0\] \[ *[0-9]+%\] BLOCKED contracts/x\.yaml::GATE-IMPORT-001", out)
 
 
+@pytest.mark.slow
 def test_instances_are_tests_of_their_own(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE), subject("import@good", GOOD), subject("import@bad", BAD))
     assert code == 1
@@ -93,6 +95,7 @@ def test_a_broken_contract_is_an_error_at_its_line(tmp_path: Path) -> None:
     assert "unknown-key unknown key 'severty'; did you mean 'severity'?" in out
 
 
+@pytest.mark.slow
 def test_other_yaml_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("a: 1\n")
     done = subprocess.run(

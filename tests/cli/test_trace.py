@@ -132,6 +132,7 @@ def test_what_a_contract_calls_a_trace_is_never_run(cli: Cli, tmp_path: Path) ->
     assert not ran.exists()
 
 
+@pytest.mark.slow
 def test_a_trace_cannot_be_the_reference(cli: Cli, captured: Mapping[str, Path], tmp_path: Path) -> None:
     ended = cli("lint", contract(tmp_path, reference="engine", candidate="reference"))
     assert ended.code == 2

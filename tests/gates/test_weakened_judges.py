@@ -60,6 +60,7 @@ def _survives(trials: Iterable[Trial]) -> bool:
     return not falsified
 
 
+@pytest.mark.slow
 def test_an_unchanged_judge_is_noticed_by_nothing() -> None:
     for name in FREE:
         assert not noticed(KINDS[name], shown(KINDS[name]))

@@ -238,6 +238,7 @@ def test_a_bug_under_bfloat16s_rounding_is_seen_in_float32() -> None:
     assert weighed(damaged(small), "float32").figures["first"] == "L1.ffn.down"
 
 
+@pytest.mark.slow
 def test_a_numpy_stack_passes_and_its_forgotten_bias_fails() -> None:
     assert weighed(named("numpy_stack", "tiny_gpt_numpy.py")).outcome is Outcome.PASS
     verdict = weighed(named("numpy_bias_dropped", "tiny_gpt_numpy.py"))

@@ -45,6 +45,7 @@ def judged(reference: ModelView, candidate: ModelView) -> Verdict:
 # --- The reference ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_that_stays_in_float32_is_counted_and_blocks() -> None:
     found = measured(named("kept_in_float32"), named("fused"))
     run = rows(found)["logits"].run
@@ -53,6 +54,7 @@ def test_memory_that_stays_in_float32_is_counted_and_blocks() -> None:
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "reference-not-float64")
 
 
+@pytest.mark.slow
 def test_norms_that_go_through_float32_are_widened() -> None:
     found = rows(measured(named("float32_norms"), named("fused")))
     plain = rows(measured(REFERENCE, named("fused")))
@@ -60,6 +62,7 @@ def test_norms_that_go_through_float32_are_widened() -> None:
     assert found["L0.attn_norm.out"].truth_norm == plain["L0.attn_norm.out"].truth_norm
 
 
+@pytest.mark.slow
 def test_constants_that_were_once_bfloat16_are_told_and_block() -> None:
     found = measured(named("rounded_frequencies"), named("fused"))
     run = rows(found)["embed"].run
@@ -69,12 +72,14 @@ def test_constants_that_were_once_bfloat16_are_told_and_block() -> None:
     assert judge({"points": found}, Limits()).code == "reference-not-float64"
 
 
+@pytest.mark.slow
 def test_a_clean_reference_is_audited_whole() -> None:
     run = rows(measured(REFERENCE, named("fused")))["logits"].run
     assert (run.lower_ops, run.rounded_constants) == (0, 0)
     assert run.audited_ops > 100
 
 
+@pytest.mark.slow
 def test_a_stack_that_cannot_be_widened_is_no_reference() -> None:
     found = measure((named("numpy_stack", "tiny_gpt_numpy.py"), named("fused")), {})
     assert isinstance(found, Unmeasured)
@@ -92,6 +97,7 @@ def test_a_reference_is_not_changed_by_its_runs_in_low_precision() -> None:
 # --- Inputs -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "facts"),
     [
@@ -121,6 +127,7 @@ def test_inputs_that_cannot_be_compared_are_unmeasured(reference: Any, candidate
     assert found.code == code
 
 
+@pytest.mark.slow
 def test_where_nobody_gives_tokens_they_are_drawn_and_both_sides_get_them() -> None:
     run = rows(measured(tapped(tokens=()), tapped(tokens=())))["embed"].run
     assert (run.sequences, run.tokens) == (4, 24)
@@ -130,12 +137,14 @@ def test_where_nobody_gives_tokens_they_are_drawn_and_both_sides_get_them() -> N
 # --- The candidate ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_float64_candidate_cannot_be_told_from_the_truth() -> None:
     found = measure((REFERENCE, tapped(dtype="float64")), {})
     assert isinstance(found, Unmeasured)
     assert found.code == "dtype-unsupported"
 
 
+@pytest.mark.slow
 def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weighbridge.views.model_view.has_cuda", lambda: False)
     found = measure((REFERENCE, shown(Stack(run=lambda _tokens: {}, device="cuda"))), {})
@@ -143,6 +152,7 @@ def test_a_side_that_needs_cuda_is_unmeasured(monkeypatch: pytest.MonkeyPatch) -
     assert found.code == "no-cuda"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "code"), [("reference", "missing-reference"), ("candidate", "missing-candidate")])
 def test_a_point_on_one_side_alone_fails_in_both_directions(side: str, code: str) -> None:
     less = tapped(taps={name: place for name, place in gpt.TAPS.items() if name != "L2.ffn.swiglu"})
@@ -153,12 +163,14 @@ def test_a_point_on_one_side_alone_fails_in_both_directions(side: str, code: str
     assert [(o.place, o.code) for o in verdict.offences] == [("L2.ffn.swiglu", code)]
 
 
+@pytest.mark.slow
 def test_points_stand_in_the_order_of_computing_not_of_declaring() -> None:
     found = rows(measured(tapped(taps=dict(reversed(gpt.TAPS.items()))), named("fused")))
     assert list(found)[:3] == ["embed", "L0.attn_norm.out", "L0.attn.q.post_bias"]
     assert list(found)[-1] == "logits"
 
 
+@pytest.mark.slow
 def test_a_nan_in_the_candidate_is_told_where_it_arises_and_not_where_it_was_handed_on() -> None:
     broken = module()
     with torch.no_grad():
@@ -190,6 +202,7 @@ def arrays(change: Mapping[str, Any]) -> ModelView:
     return shown(replace(whole, run=run))
 
 
+@pytest.mark.slow
 def test_a_point_of_another_shape_is_told_and_not_compared() -> None:
     verdict = judged(REFERENCE, arrays({"L1.attn.q.post_bias": lambda held: held[:, :, :32].copy()}))
     assert [(o.place, o.code) for o in verdict.offences] == [("L1.attn.q.post_bias", "shape")]
@@ -206,12 +219,14 @@ def test_a_point_that_is_no_row_of_tokens_is_refused(change: Any, code: str) -> 
     assert caught.value.code == code
 
 
+@pytest.mark.slow
 def test_a_stack_that_captures_nothing_is_refused() -> None:
     with pytest.raises(SubjectError) as caught:
         measure((REFERENCE, shown(Stack(run=lambda _tokens: {}))), {})
     assert caught.value.code == "trace-empty"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raised", [IndexError("secret"), MemoryError(), SystemExit(0), RuntimeError("out of memory")])
 def test_a_forward_that_raises_is_an_unreadable_subject(raised: BaseException) -> None:
     def run(_tokens: Any) -> Any:
@@ -221,12 +236,14 @@ def test_a_forward_that_raises_is_an_unreadable_subject(raised: BaseException) -
         measure((REFERENCE, shown(Stack(run=run))), {})
 
 
+@pytest.mark.slow
 def test_a_reference_that_raises_is_an_unreadable_subject() -> None:
     view = tapped(tokens=[[1, 10_000], [2, 3]])
     with pytest.raises(SubjectError, match="the forward pass in float32 raised IndexError"):
         measure((view, view), {})
 
 
+@pytest.mark.slow
 def test_another_structure_than_a_model_is_refused() -> None:
     with pytest.raises(SubjectError, match="the factory returned list") as caught:
         measure((REFERENCE, ModelView(spec="x:y", source=Ready([1]))), {})
@@ -250,6 +267,7 @@ def test_equal_weights_are_told_by_digest_and_unequal_ones_by_name() -> None:
     assert other.differing == ("layers.1.attn.q.bias",)
 
 
+@pytest.mark.slow
 def test_weights_that_a_stack_does_not_name_are_not_compared_and_block() -> None:
     whole = named("numpy_stack", "tiny_gpt_numpy.py").stack()
     assert isinstance(whole, Stack)
@@ -257,6 +275,7 @@ def test_weights_that_a_stack_does_not_name_are_not_compared_and_block() -> None
     assert (verdict.outcome, verdict.code) == (Outcome.BLOCKED, "weights-not-compared")
 
 
+@pytest.mark.slow
 def test_rounding_the_weights_is_nobodys_error() -> None:
     found = rows(measured(REFERENCE, named("fused_bfloat16")))["embed"]
     assert found.candidate.all == found.trusted.all == 0.0
@@ -268,6 +287,7 @@ def test_measuring_twice_gives_the_same_bytes() -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_roundoff_is_half_the_gap_after_one() -> None:
     for dtype, u in ROUNDOFF.items():
         assert u == torch.finfo(getattr(torch, dtype)).eps / 2
@@ -284,6 +304,7 @@ def laid() -> tuple[Canary, Measurement]:
     return canary, found
 
 
+@pytest.mark.slow
 def test_the_canary_is_seen_at_the_last_point_of_the_first_sequence() -> None:
     canary, _ = laid()
     assert canary.place == "logits"
@@ -324,11 +345,13 @@ def test_an_instrument_that_reads_its_first_point_only_is_blind(monkeypatch: pyt
     assert not canary.seen(measure(canary.views, {}))
 
 
+@pytest.mark.slow
 def test_nothing_in_common_has_no_canary() -> None:
     views = (tapped(taps={"logits": "head"}), tapped(taps={"embed": "embed"}))
     assert isinstance(VERIFIER.canary(views, {}, measured(*views)), NoCanary)
 
 
+@pytest.mark.slow
 def test_a_real_pass_survives_all_its_trials() -> None:
     limits = Limits(required=("L0.attn.q.rope", "logits"), dtype="float32", device="cpu", min_points=42)
     evidence = {"points": measured(REFERENCE, named("fused"))}
@@ -341,6 +364,7 @@ def test_a_real_pass_survives_all_its_trials() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_logits_are_held_against_the_trusted_runs() -> None:
     outcome = rows(measured(REFERENCE, named("bias_dropped")))["logits"].run.outcome
     assert (outcome.point, outcome.of) == ("logits", gpt.SEQUENCES * gpt.LENGTH)
@@ -350,6 +374,7 @@ def test_the_logits_are_held_against_the_trusted_runs() -> None:
     assert (same.kl_mean, same.flips, same.widest_flip) == (0.0, 0, None)
 
 
+@pytest.mark.slow
 def test_runs_leave_no_file_behind(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     views = named("reference"), named("fused")
@@ -359,6 +384,7 @@ def test_runs_leave_no_file_behind(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_factory_that_finds_no_device_is_unmeasured() -> None:
     found = measure((REFERENCE, shown(None)), {})
     assert isinstance(found, Unmeasured)
