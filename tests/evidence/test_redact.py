@@ -171,9 +171,14 @@ def test_a_digest_is_no_secret_in_any_form(data: bytes) -> None:
             assert scan("x", text.encode(), ADA) is None
 
 
-@given(st.lists(st.floats(), max_size=64))
-def test_sealed_numbers_are_no_secrets(values: list[float]) -> None:
-    assert scan("measurements/x.json", dumps(values), ADA) is None
+PAGE = (Path(__file__).parents[2] / "spec" / "quantities.md").read_text(encoding="utf-8")
+FIELDS = sorted({*re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE), "token", "secret"})
+
+
+@given(st.lists(st.floats(), max_size=64), st.sampled_from(FIELDS), st.floats())
+def test_sealed_numbers_are_no_secrets(values: list[float], field: str, value: float) -> None:
+    assert scan("measurements/x.json", dumps({"values": values, field: value}), ADA) is None
+    assert scan("measurements/x.json", dumps({field: value, "z": [{field: value}]}), ADA) is None
 
 
 @given(st.text())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 _PLACEHOLDER = r"(?!\$|<|\*|\[withheld|%|\{|null\b|none\b|true\b|false\b)"
 _ASSIGNED = r"""\\?["']?\s{0,4}[:=]\s{0,4}\\?["']?"""
 _VALUE = r"""[^\s"'\\,;&}\]]"""
+_NUMBER = r"""(?![+-]?\d{1,320}(?:\.\d{0,320})?(?:[eE][+-]?\d{1,4})?(?:[\s"'\\,;&}\]]|\Z))"""
 _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
 
 
@@ -95,10 +96,11 @@ _FORMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
      r"(?i)(?:password|passwd|passphrase|passcode|(?<![a-z])pwd|client_?secret|secret_?key|secret_?access_?key"
      r"|api[_-]?(?:key|secret|token)|access[_-]?(?:token|key)|auth[_-]?(?:token|key)|private_?key|client_?key"
      r"|credentials?)" + _ASSIGNED + _PLACEHOLDER + _VALUE + r"{6,4096}"),
-    # `token` and `secret` are words of this field, too: the value must look made, of letters and digits.
+    # `token` and `secret` are words of this field, too: the value must look made, of letters and digits, and no number.
     ("assigned-token", ("token", "secret", "_pass"),
      r"(?i)(?<![a-z0-9_-])(?!(?:bos|eos|pad|unk|sep|cls|mask)_token)(?:[a-z0-9]{1,40}[_-]){0,6}(?:token|secret|(?<=_)pass)"
-     + _ASSIGNED + _PLACEHOLDER + rf"(?={_VALUE}{{0,200}}[0-9])(?={_VALUE}{{0,200}}[a-z])[a-z0-9+/=_.~-]{{10,4096}}"),
+     + _ASSIGNED + _PLACEHOLDER + _NUMBER
+     + rf"(?={_VALUE}{{0,200}}[0-9])(?={_VALUE}{{0,200}}[a-z])[a-z0-9+/=_.~-]{{10,4096}}"),
 )  # fmt: skip
 
 
