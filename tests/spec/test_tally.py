@@ -59,21 +59,21 @@ def test_the_same_ledger_gives_the_same_bytes_and_another_does_not(tmp_path: Pat
     ledger, copy = Ledger(tmp_path / "a"), Ledger(tmp_path / "b")
     recorded(ledger, sealed(tmp_path, hours=1))
     shutil.copytree(ledger.root, copy.root)
-    assert block(history(ledger)) == block(history(copy))
+    assert block(history(ledger.chains())) == block(history(copy.chains()))
     recorded(copy, sealed(tmp_path, bad=True, hours=2))
-    assert block(history(ledger)) != block(history(copy))
+    assert block(history(ledger.chains())) != block(history(copy.chains()))
 
 
 def test_a_ledger_is_folded_as_it_was_when_an_entry_was_the_newest(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "a")
     recorded(ledger, sealed(tmp_path, hours=1))
-    then = history(ledger)
+    then = history(ledger.chains())
     heads = {str(place): one.standing.heads for place, one in then.items()}
     recorded(ledger, sealed(tmp_path, bad=True, hours=2))
-    assert history(ledger)[PLACE].standing.status is REGRESSED
-    assert history(ledger, heads) == then
-    assert history(ledger, {}) == {}
+    assert history(ledger.chains())[PLACE].standing.status is REGRESSED
+    assert history(ledger.chains(), heads) == then
+    assert history(ledger.chains(), {}) == {}
     assert discharged(then, [str(PLACE)])[PLACE].standing.status is DISCHARGED
     for gone in ({str(PLACE): ("0" * 64,)}, {"c/G[x]": ("0" * 64,)}):
         with pytest.raises(AmendmentError, match="missing-parent the ledger has no entry"):
-            history(ledger, gone)
+            history(ledger.chains(), gone)

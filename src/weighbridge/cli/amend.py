@@ -61,7 +61,7 @@ def draft_section(
 ) -> None:
     """Write a spec section for some gates: command, figures, statuses, evidence, and places for the author."""
     unsealed = [unseal(find(bundle)) for bundle in bundles]
-    now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder))
+    now, stood = dt.datetime.now(dt.UTC), history(Ledger(folder).chains())
     places = earned(cited(unsealed, gates), stood, now)
     text = draft(unsealed, gates, Told(at=now, **told), stood, places)  # type: ignore[arg-type]
     text += f"\n{block(discharged(stood, map(str, places)))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,12 @@ from weighbridge.errors import BundleError, LedgerError
 from weighbridge.evidence.bundle import Opened, files_of, folder_name, whole
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, Answers, Held, verify
-from weighbridge.ledger.fold import Entry, Step
+from weighbridge.ledger.causes import BUNDLES
+from weighbridge.ledger.fold import Step
 from weighbridge.ledger.store import Ledger
 from weighbridge.storage.local_files import exists, is_folder
 
-BUNDLES, LEDGER = "bundles", "ledger"
+LEDGER = "ledger"
 ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
 
 
@@ -60,7 +61,8 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
         else:
             new[name] = files
     ledger = Ledger(into / LEDGER)
-    entries = [entry for source in sources for entry in _entries(Ledger(source / LEDGER))]
+    chains = (chain for source in sources for chain in Ledger(source / LEDGER).chains().values())
+    entries = [entry for chain in chains for entry in chain.values()]
     lost = next((one for one in entries if one.step in ON_A_BUNDLE and one.cause not in ids), None)
     if lost is not None:
         what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
@@ -85,8 +87,3 @@ def _whole(path: Path, answers: Answers) -> Opened:
     if broken is not None:
         raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
     return whole(path)
-
-
-def _entries(ledger: Ledger) -> list[Entry]:
-    found: list[Mapping[str, Entry]] = [ledger.read(place) for place in ledger.places()]
-    return [entry for entries in found for entry in entries.values()]

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
 from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
-from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Place
+from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Entry, Place
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Outcome
 from weighbridge.spec.amendments import Section, landed
@@ -26,14 +27,19 @@ from weighbridge.spec.rendering import AMENDMENTS, SPEC, page, taken_back
 from weighbridge.spec.tally import Stood, discharged, history
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Here:
-    """Where a spec, its ledger and its evidence are, and what time it is."""
+    """Where a spec, its ledger and its evidence are, and what time it is; the ledger is read once."""
 
     spec: Path
     ledger: Ledger
     now: datetime
     bundles: Bundles = field(default_factory=Bundles)
+
+    @cached_property
+    def chains(self) -> Mapping[Place, Mapping[str, Entry]]:
+        """Return the entries of every place, as they were when they were first asked for."""
+        return self.ledger.chains()
 
 
 def earned(mine: Iterable[Cited], stood: Mapping[Place, Stood], now: datetime) -> frozenset[Place]:
@@ -74,7 +80,7 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     if one.digest not in {other.digest for other in sections}:
         return (found(where, "not-landed", "is not among the landed sections", f"they are in {AMENDMENTS}/"),), {}
     try:
-        before = history(here.ledger, landing.heads)
+        before = history(here.chains, landing.heads)
         mine = cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates)
     except WeighbridgeError as problem:
         return (found(where, problem.code, problem.what, problem.remedy),), {}
@@ -85,7 +91,7 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     due = set(map(str, earned(mine, before, moment(landing.at))))
     for name in landing.discharges:
         place = next((place for place in before if str(place) == name), None)
-        entries = here.ledger.read(place).values() if place else ()
+        entries = here.chains[place].values() if place else ()
         if name not in due:
             what = f"says that it discharged {name}, which its evidence did not earn"
             problems.append(found(where, "unearned", what, "take it out of the spec and of the ledger"))
@@ -120,8 +126,8 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
     """Find what is DISCHARGED by a section that was refuted since."""
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
-    for place, stood in history(here.ledger).items():
-        causes = {here.ledger.read(place)[head].cause for head in stood.standing.heads}
+    for place, stood in history(here.chains).items():
+        causes = {here.chains[place][head].cause for head in stood.standing.heads}
         for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
             one, by = refuted[digest]
             what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"

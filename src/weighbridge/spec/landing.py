@@ -75,7 +75,7 @@ def _judged(
     here: Here, draft: Section, sections: Sequence[Section], *, run_commands: bool
 ) -> tuple[Section, tuple[Found, ...]]:
     """Return the section as it would land, and everything that is wrong with it."""
-    where, before = str(draft.path), history(here.ledger)
+    where, before = str(draft.path), history(here.chains)
     problems = [*structure(sections), *_about(draft, sections)]
     mine: tuple[Cited, ...] = ()
     try:
@@ -181,5 +181,5 @@ def check_file(here: Here, path: Path) -> Looked:
         section, problems = _judged(here, draft, sections, run_commands=False)
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
-    known = Known(bundles=here.bundles, stood=history(here.ledger), refuted=taken_before(sections, None))
+    known = Known(bundles=here.bundles, stood=history(here.chains), refuted=taken_before(sections, None))
     return look(text, str(path), known)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import AmendmentError
 from weighbridge.ledger.fold import DISCHARGED, Entry, Place, Standing, fold, lowest
-from weighbridge.ledger.store import Ledger
 from weighbridge.model import STATUS_ORDER, Status
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
@@ -34,17 +33,17 @@ class Stood:
     past: frozenset[Status]
 
 
-def history(ledger: Ledger, heads: Mapping[str, Iterable[str]] | None = None) -> dict[Place, Stood]:
+def history(
+    chains: Mapping[Place, Mapping[str, Entry]], heads: Mapping[str, Iterable[str]] | None = None
+) -> dict[Place, Stood]:
     """Fold every place of a ledger as it is, or as it was when these entries were the newest, by place.
 
     Raises:
         AmendmentError: `missing-parent`, where the ledger no longer has one of these entries.
     """
     found: dict[Place, Stood] = {}
-    for place in ledger.places():
-        entries = ledger.read(place)
-        if heads is not None:
-            entries = _until(place, entries, heads.get(str(place), ()))
+    for place, known in chains.items():
+        entries = known if heads is None else _until(place, known, heads.get(str(place), ()))
         if entries:
             past = frozenset(entry.after for entry in entries.values())
             found[place] = Stood(standing=fold(entries), past=past)
