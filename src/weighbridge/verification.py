@@ -8,13 +8,12 @@ import importlib.metadata
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge import __version__
+from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import LoadedContract, load_contract, reused
@@ -224,9 +223,8 @@ def _program(item: Bound) -> tuple[str, bool | None]:
     """Return the commit that a command or factory was run from, and whether the tree has changed since."""
     place = Path(item.target.rpartition(":")[0])
     root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
-    commit = _git(root, "rev-parse", "HEAD") if item.kind in EXECUTED else ""
-    changed = _git(root, "status", "--porcelain", "--", ":/").splitlines() if commit else []
-    return commit, any(line[:2] != "??" or line.endswith(".py") for line in changed) if commit else None
+    commit = git.commit(root) if item.kind in EXECUTED else ""
+    return commit, git.is_dirty(root) if commit else None
 
 
 def _size(item: Bound, digests: Mapping[str, str]) -> int:
@@ -263,19 +261,10 @@ def tool() -> Tool:
     package = Path(__file__).parent
     source = {path.relative_to(package).as_posix(): sha256(path.read_bytes()) for path in package.rglob("*.py")}
     root = Path(__file__).resolve().parents[2]
-    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
-    dirty = bool(
-        commit and _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
-    )
+    commit = git.commit(root) if (root / ".git").exists() else ""
+    changed = ("status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
+    dirty = bool(commit and git.answer(root, *changed))
     return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)
-
-
-def _git(root: Path, *arguments: str) -> str:
-    argv = ("git", "-C", str(root), *arguments)
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def _command_line() -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # n
 
 from weighbridge.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
-from weighbridge.recorder.provenance import is_dirty  # noqa: E402
 from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402
 
@@ -69,7 +68,6 @@ for batch in loader:
 """
     watched = """
 from weighbridge.recorder import Recorder
-from weighbridge.recorder.provenance import is_dirty
 with Recorder("runs/a", model, optimizer, loader=loader, requested_device="cuda") as rec:
     for batch in rec.loader:
         loss = train(model, optimizer, batch)
@@ -104,23 +102,6 @@ def test_a_loop_that_is_left_before_its_steps_are_done_ended_early(
     view = open_run(tmp_path / "a")
     assert view.facts.get("requested_steps") == asked
     assert run_end(view.facts, view.events, view.rows).ended == ended
-
-
-def test_a_changed_tree_is_recorded_as_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert is_dirty() is None
-    (tmp_path / "train.py").write_text("lr = 1\n")
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "m"]):
-        subprocess.run(["git", *words], check=True)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "log").touch()
-    assert is_dirty() is False  # what a run writes is no change of what it ran
-    (tmp_path / "model.py").touch()
-    assert is_dirty() is True
-    (tmp_path / "model.py").unlink()
-    (tmp_path / "train.py").write_text("lr = 2\n")
-    assert is_dirty() is True
 
 
 def test_a_step_is_written_with_what_the_optimizer_was_given(tmp_path: Path) -> None:
@@ -400,7 +381,6 @@ import sys
 from pathlib import Path
 from tests.recorder.training import training
 from weighbridge.recorder import Recorder
-from weighbridge.recorder.provenance import is_dirty
 work = training()
 with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
     for number, batch in enumerate(rec.cycle()):
@@ -550,7 +530,6 @@ FULL = """
 import resource, sys
 from tests.recorder.training import training
 from weighbridge.recorder import Recorder
-from weighbridge.recorder.provenance import is_dirty
 work = training()
 with Recorder(sys.argv[1], work.model, work.optimizer, loader=work.loader, seq_len=8) as rec:
     for number, batch in zip(range(40), rec.cycle()):

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from weighbridge.errors import BundleError, UsageError
+from weighbridge.git import ask
 from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
@@ -65,10 +66,9 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
 
 def _git(folder: Path, *argv: str) -> str:
     try:
-        command = ["git", "-C", str(folder), *argv]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+        printed = ask(folder, *argv, seconds=SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         raise UsageError("base", "git cannot be run here", remedy="leave out --base, or install git") from None
-    if done.returncode != 0:
+    if printed is None:
         raise UsageError("base", f"git does not know it: git {argv[0]} {argv[1]}", remedy="fetch it, or name another")
-    return done.stdout.decode("utf-8", errors="surrogateescape")
+    return printed

@@ -20,6 +20,7 @@ from weighbridge.contract.resolved import digests
 from weighbridge.errors import AmendmentError, WeighbridgeError
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.review import Held, rederivation
+from weighbridge.git import answer
 from weighbridge.spec.amendments import Premise
 from weighbridge.spec.citations import Bundles
 
@@ -70,11 +71,7 @@ def _found(premise: Premise, bundles: Bundles) -> str:
 def _in_history(commit: str) -> bool:
     if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
         return False
-    try:
-        argv = ("git", "merge-base", "--is-ancestor", commit, "HEAD")
-        return subprocess.run(argv, capture_output=True, check=False, timeout=SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+    return answer(Path(), "merge-base", "--is-ancestor", commit, "HEAD", seconds=SECONDS) is not None
 
 
 def _printed(argv: tuple[str, ...]) -> str:
