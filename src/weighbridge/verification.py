@@ -25,7 +25,7 @@ from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
-from weighbridge.ledger.causes import recorded_contracts
+from weighbridge.ledger.causes import BUNDLES, recorded_contracts
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
@@ -33,7 +33,6 @@ from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
 
-BUNDLES = "bundles"
 MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
@@ -263,7 +262,7 @@ def tool() -> Tool:
     root = Path(__file__).resolve().parents[2]
     commit = git.commit(root) if (root / ".git").exists() else ""
     changed = ("status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
-    dirty = bool(commit and git.answer(root, *changed))
+    dirty = bool(commit) and git.answer(root, *changed) != ""
     return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)
 
 

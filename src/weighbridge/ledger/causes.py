@@ -26,7 +26,7 @@ from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate
 from weighbridge.judging import DEFAULT, facts_of
 from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
+from weighbridge.model import Contract, Finding, GateDecl, Origin
 
 BUNDLES = "bundles"
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -241,8 +241,7 @@ class Causes:
             what = f"no amendment in spec/amendments has the digest {entry.cause[:12]}"
             raise LedgerError("no-amendment", what, remedy=RESTORE)
         cited = (self.shown(found).evidence.get(entry.place) for found in dict.fromkeys(CITED.findall(text)))
-        mine = (one for one in cited if one and one.live and one.outcome is Outcome.PASS)
-        if not any(utc(one.at) == entry.evidence_at and not one.dirty and not one.overridden for one in mine):
+        if not any(one.sound and utc(one.at) == entry.evidence_at for one in cited if one):
             raise LedgerError("unearned", f"the amendment cites no live PASS of {entry.evidence_at}")
 
     def demand_successor_or_bundle(self, place: Place, cause: str) -> None:

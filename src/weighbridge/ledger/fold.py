@@ -117,6 +117,15 @@ class BundleEvidence:
     max_age_days: float | None = None
     stale_on: tuple[str, ...] = ()
 
+    @property
+    def sound(self) -> bool:
+        """Return whether it is a live PASS by a tool without changes, under the contract as it is written."""
+        return self.outcome is Outcome.PASS and self.live and not self.dirty and not self.overridden
+
+    def fresh(self, now: datetime) -> bool:
+        """Return whether it is no older than its gate allows."""
+        return self.max_age_days is None or (now - self.at).total_seconds() <= self.max_age_days * DAY_S
+
 
 def fold(entries: Mapping[str, Entry]) -> Standing:
     """Fold entries, by digest, into a standing. Two heads count as the lower."""
@@ -238,7 +247,7 @@ def _demand_current(standing: Standing, evidence: BundleEvidence, now: datetime,
         raise LedgerError("dirty-tool", "the tool had uncommitted changes", remedy="commit them, run again")
     if evidence.contract_digest != contract_digest:
         raise LedgerError("contract-changed", "the contract has changed since", remedy="run verify again")
-    if evidence.max_age_days is not None and (now - evidence.at).total_seconds() > evidence.max_age_days * DAY_S:
+    if not evidence.fresh(now):
         what = f"the evidence is older than {evidence.max_age_days:g} days"
         raise LedgerError("stale", what, remedy="run verify again")
     if standing.failed_at is not None and evidence.at <= standing.failed_at:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from weighbridge.contract.layers import Found
 from weighbridge.errors import WeighbridgeError
-from weighbridge.evidence.statement import DAY_S, moment
+from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Entry, Place
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Outcome
 from weighbridge.spec.amendments import Section, landed
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
@@ -50,10 +49,8 @@ def earned(mine: Iterable[Cited], stood: Mapping[Place, Stood], now: datetime) -
         standing = stood[place].standing if place in stood else None
         if standing is None or standing.status is not ACTIVE or standing.diverged:
             continue
-        sound = seen.outcome is Outcome.PASS and seen.live and not seen.dirty and not seen.overridden
         later = standing.failed_at is None or seen.at > standing.failed_at
-        fresh = seen.max_age_days is None or (now - seen.at).total_seconds() <= seen.max_age_days * DAY_S
-        if sound and later and fresh and seen.contract_digest == standing.contract_digest:
+        if seen.sound and later and seen.fresh(now) and seen.contract_digest == standing.contract_digest:
             places.add(place)
     return frozenset(places)
 

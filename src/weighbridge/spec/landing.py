@@ -48,24 +48,25 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
         make_folders(folder)
         with FileLock(folder / LOCK):
             sections = landed(folder)
-            if draft.about.landed is None:
-                section, problems = _judged(here, draft, sections, run_commands=run_commands)
-            else:
-                section, (problems, _) = draft, held(here, draft, sections)
+            if draft.about.landed is not None:
+                problems, _ = held(here, draft, sections)
                 problems = tuple(one for one in problems if one.code != "not-discharged")
+                if any(not one.warning for one in problems):
+                    return None, problems
+                _discharge(here, draft)
+                render(here.spec)
+                return draft, problems
+            section, problems = _judged(here, draft, sections, run_commands=run_commands)
             if any(not one.warning for one in problems):
                 return None, problems
-            if draft.about.landed is None:
-                link_new(section.path, section.text.encode())
+            link_new(section.path, section.text.encode())
             try:
                 _discharge(here, section)
             except LedgerError:
-                if draft.about.landed is None:
-                    section.path.unlink()  # a move of the ledger came between: nobody has seen this section
+                section.path.unlink()  # a move of the ledger came between: nobody has seen this section
                 raise
             render(here.spec)
-            if draft.about.landed is None:
-                path.unlink()
+            path.unlink()
             return section, problems
     except OSError as problem:
         raise disk_error(problem, "the section", folder) from None
@@ -104,10 +105,10 @@ def _judged(
         heads={str(place): stood.standing.heads for place, stood in before.items()},
         discharges=places,
     )
-    text = written(replace(draft.about, landed=landing), f"{body}\n\n{block(after)}")
+    about = replace(draft.about, landed=landing)
+    text = written(about, f"{body}\n\n{block(after)}")
     digest, number = sha256(text.encode()), 1 + max((one.number for one in sections), default=0)
     target = here.spec / AMENDMENTS / f"{number:04d}-{slug(draft.about.title)}-{digest[:12]}.md"
-    about = replace(draft.about, landed=landing)
     return Section(path=target, about=about, body=body, digest=digest, text=text), tuple(dict.fromkeys(problems))
 
 
