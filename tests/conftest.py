@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Each worker has a core: the threads that torch starts beside it only spin, for most of the time that a test takes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A machine that has much else to do is slow, not wrong; and an example that writes into `tmp_path` writes all it reads.
 settings.register_profile(
