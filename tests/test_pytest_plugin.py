@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from weighbridge.contract.load import written_in
 from weighbridge.data import data_path
 
 CONTRACT = data_path("contracts") / "checkpoint-import.yaml"
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
-SOURCE, GOOD, BAD = (f"{HERE}/{name}" for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
+SOURCE, GOOD, BAD, WIDENED = (
+    f"{HERE}/{name}" for name in ("source.safetensors", "import.gguf", "relabelled.safetensors", "widened.safetensors")
+)
 
 
 def run(folder: Path, *arguments: str, own: bool = False) -> tuple[int, str]:
@@ -93,6 +98,126 @@ def test_a_broken_contract_is_an_error_at_its_line(tmp_path: Path) -> None:
     code, out = run(tmp_path, "contracts/broken.yaml")
     assert code == 2
     assert "unknown-key unknown key 'severty'; did you mean 'severity'?" in out
+
+
+TEXT = CONTRACT.read_text(encoding="utf-8")
+KEY = "weighbridge: contract/v0\n"
+WRITTEN = {
+    "quoted": TEXT.replace(KEY, '"weighbridge": contract/v0\n'),
+    "spaced": TEXT.replace(KEY, "weighbridge   :   contract/v0\n"),
+    "quoted-value": TEXT.replace(KEY, "weighbridge: 'contract/v0'\n"),
+    "explicit": TEXT.replace(KEY, "? weighbridge\n: contract/v0\n"),
+    "escaped": TEXT.replace(KEY, '"\\x77eighbridge": contract/v0\n'),
+    "last": TEXT.replace(KEY, "") + KEY,
+    "marked": "---\n" + TEXT,
+    "after-a-long-comment": "# long\n" * 2000 + TEXT,
+    "with-crlf": TEXT.replace("\n", "\r\n"),
+}
+ALMOST = {
+    "misspelt": TEXT.replace(KEY, "weighbrige: contract/v0\n"),
+    "damaged-and-quoted": TEXT.replace(KEY, '"weighbridge": contract/v0\n') + "  ]\n",
+    "without-its-key": TEXT.replace(KEY, ""),
+    "without-a-gate": TEXT[: TEXT.index("gates:")],
+}
+OTHERS = {
+    "compose": "services: {a: {image: contract}}\n",
+    "anchored": "weigh: &a 1\nb: *a\n",
+    "list": "- weighbridge\n",
+}
+
+
+def written(folder: Path, texts: Mapping[str, str]) -> None:
+    (folder / "contracts" / "below").mkdir(parents=True)
+    for number, (name, text) in enumerate(texts.items()):
+        place = folder / "contracts" / ("below" if number % 2 else "") / f"{name}{('.yaml', '.yml')[number % 2]}"
+        place.write_bytes(text.encode())
+
+
+def collected(folder: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "contracts", *arguments]
+    wide = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, env=wide)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_contract_is_known_however_its_yaml_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, WRITTEN)
+    code, out = collected(tmp_path, "--collect-only", "-q")
+    assert (code, out.count("::GATE-IMPORT-001")) == (0, len(WRITTEN))
+    monkeypatch.chdir(tmp_path)
+    assert len(written_in()) == len(WRITTEN)  # what `lint` and `verify` take without names
+
+
+def test_what_is_almost_a_contract_is_an_error_and_not_left_out(tmp_path: Path) -> None:
+    written(tmp_path, {**ALMOST, "good": TEXT, **OTHERS})
+    code, out = collected(tmp_path, subject("source", SOURCE), subject("import", GOOD))
+    assert code == pytest.ExitCode.INTERRUPTED
+    broken = [line.split()[1] for line in out.splitlines() if line.startswith("ERROR contracts/")]
+    assert {Path(name).stem for name in broken} == {*ALMOST}
+    assert not [name for name in OTHERS if name in out]
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("--gate-subject=sorce=x", "did you mean 'source'?"),
+        ("--gate-param=limit=1", ""),
+        ("--gate-expect-blocked=GATE-IMPORT-01", "did you mean 'GATE-IMPORT-001'?"),
+    ],
+)
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
+def test_what_no_contract_knows_is_refused(tmp_path: Path, option: str, hint: str, workers: tuple[str, ...]) -> None:
+    written(tmp_path, {"good": TEXT})
+    code, out = collected(tmp_path, subject("source", SOURCE), subject("import", GOOD), option, *workers)
+    assert code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert f"{option.replace('=', ' ', 1)}: no contract that was collected knows it" in out
+    assert hint in out
+    assert "1 passed" not in out
+
+
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
+def test_where_no_gate_passed_nothing_was_shown(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    written(tmp_path, {"advisory": TEXT.replace("severity: required", "severity: advisory")})
+    (tmp_path / "contracts" / "test_other.py").write_text("def test_other():\n    pass\n")
+    code, out = collected(tmp_path, subject("source", SOURCE), subject("import", BAD), *workers)
+    assert code == 5
+    assert "1 passed, 1 xfailed" in out
+    assert "weighbridge: no gate passed, so nothing was shown (1 FAIL)" in out
+    code, out = collected(tmp_path, subject("source", SOURCE), subject("import", GOOD), *workers)
+    assert code == 0
+
+
+def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path) -> None:
+    written(tmp_path, {"good": TEXT})
+    bound = (subject("source", SOURCE), subject("import", GOOD))
+    code, out = collected(tmp_path, *bound, "--gate-expect-blocked=GATE-IMPORT-001")
+    assert code == 1
+    assert "expected to be blocked, and PASS: take it off --gate-expect-blocked" in out
+
+
+def test_the_summary_has_the_finding_and_a_hint_has_the_option_of_pytest(tmp_path: Path) -> None:
+    written(tmp_path, {"good": TEXT})
+    code, out = collected(tmp_path, subject("source", SOURCE), subject("import", BAD), "-m", "required")
+    assert code == 1
+    last = next(line for line in out.splitlines() if line.startswith("FAILED "))
+    assert "GATE-IMPORT-001 - model.norm.weight: wrong dtype (BF16 bits stored as F16)" in last
+    code, out = collected(tmp_path, "--gate-subject=source", "-m", "advisory")
+    assert "write --gate-subject NAME=PATH" in out
+
+
+def test_a_parameter_is_set_and_evidence_is_kept(tmp_path: Path) -> None:
+    with_param = TEXT.replace("subjects:", "params: {policy: {type: string, default: lossless}}\nsubjects:", 1)
+    written(tmp_path, {"good": with_param.replace("policy: lossless}\n", 'policy: "${params.policy}"}\n', 1)})
+    bound = (subject("source", SOURCE), subject("import", WIDENED))
+    for policy, code in (("lossless", 0), ("same", 1)):
+        given = (*bound, f"--gate-param=policy={policy}", f"--gate-evidence=kept-{code}")
+        assert collected(tmp_path, *given)[0] == code
+        (bundle,) = (tmp_path / f"kept-{code}" / "bundles").iterdir()
+        again = subprocess.run(
+            [sys.executable, "-m", "weighbridge", "evidence", "verify", bundle, "--require-pass"], check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert again.returncode == code, again.stdout
 
 
 @pytest.mark.slow

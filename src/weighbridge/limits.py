@@ -173,7 +173,7 @@ def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: P
 
 def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:
     """Note an unknown key; return the missing one that it seems to mean, so that one slip is told once."""
-    near = _close(str(key), free) if len(reading.problems) < SUGGESTED else []
+    near = closest(str(key), free) if len(reading.problems) < SUGGESTED else []
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
     reading.note("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True)
     return near[0] if near else ""
@@ -182,13 +182,13 @@ def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path:
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """Return the nearest known word as `; did you mean 'x'?`, or a list of what is known when none is near."""
     candidates = list(known)
-    if near := _close(word, candidates):
+    if near := closest(word, candidates):
         return f"; did you mean {near[0]!r}?"
     return f"; known: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= LISTED else ""
 
 
-def _close(word: str, candidates: Sequence[str]) -> list[str]:
-    """Find the nearest word, where it can be found quickly: what is read may be hostile."""
+def closest(word: str, candidates: Sequence[str]) -> list[str]:
+    """Return the nearest word, where it can be found quickly: what is read may be hostile."""
     if len(word) > SHOWN or len(candidates) > LISTED:
         return []
     import difflib
@@ -287,7 +287,7 @@ def _as_number(kind: Any, data: object) -> object:
 def _read_choice(choices: Sequence[str], data: object, path: Path, reading: _Reading, make: Any) -> Any:
     if isinstance(data, str) and data in choices:
         return make(data)
-    near = _close(str(data), choices)
+    near = closest(str(data), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     reading.note("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{hint}", path)
     return None

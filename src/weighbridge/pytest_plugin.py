@@ -1,59 +1,148 @@
 """Collect contracts as tests: `pytest contracts/x.yaml` runs `contracts/x.yaml::GATE-ID`; BLOCKED fails.
 
-Loaded by every pytest on the machine, so it imports nothing of ours until a contract is collected.
+Loaded by every pytest on the machine, so it imports nothing of ours until a file mentions a contract.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import sys
+from collections import Counter
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
 
 if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
     from weighbridge.runner import Evaluation
 
-MARK = b"weighbridge: contract/"
-HEAD = 4096
-PROPERTY = "weighbridge"
+MENTIONS = re.compile(rb"weigh|contract|\\")  # a key can be written with escapes
+OUTCOME = "weighbridge"
+OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence)\b")
+GATES = "weighbridge-gates"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that bind subjects."""
+    """Add the options of `weighbridge verify` that a contract needs, each with `--gate-` before it."""
     group = parser.getgroup("weighbridge", "contracts as tests")
-    group.addoption(
-        "--gate-subject", action="append", default=[], metavar="NAME=PATH", help="Bind a subject of the contracts."
-    )
-    group.addoption(
-        "--gate-expect-blocked", action="append", default=[], metavar="GATE-ID",
-        help="Skip this gate where the host lacks what it requires.",
-    )  # fmt: skip
+    for name, metavar, text in (
+        ("--gate-subject", "NAME=PATH", "Bind a subject of the contracts."),
+        ("--gate-param", "NAME=VALUE", "Override a parameter of the contracts."),
+        ("--gate-expect-blocked", "GATE-ID", "Skip this gate where the host lacks what it requires."),
+    ):
+        group.addoption(name, action="append", default=[], metavar=metavar, help=text)
+    group.addoption("--gate-evidence", metavar="DIR", type=Path, help="Write evidence bundles into this folder.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marks of gates: `-m required`, `-m advisory`."""
+    config.addinivalue_line("markers", "required: a gate of a contract that must pass")
+    config.addinivalue_line("markers", "advisory: a gate of a contract that may fail")
+    config.pluginmanager.register(Gates(config), GATES)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect a YAML file that says it is a contract."""
-    if file_path.suffix not in {".yaml", ".yml"}:
+    """Collect a YAML file that is a contract, or means to be one."""
+    if file_path.suffix not in {".yaml", ".yml"} or not MENTIONS.search(data := file_path.read_bytes()):
         return None
-    with file_path.open("rb") as file:
-        is_contract = any(line.startswith(MARK) for line in file.read(HEAD).splitlines())
-    return ContractFile.from_parent(parent, path=file_path) if is_contract else None
+    return ContractFile.from_parent(parent, path=file_path) if _means_a_contract(data) else None
+
+
+def _means_a_contract(data: bytes) -> bool:
+    """Return whether YAML has the key of a contract, a misspelt one, or its parts; damaged, whether it mentions one."""
+    from weighbridge.contract import strict_yaml
+    from weighbridge.limits import closest
+
+    document, _ = strict_yaml.read(data, "")
+    if document is None:
+        return b"contract/v" in data
+    if not isinstance(document.data, dict):
+        return False
+    misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in document.data.items())
+    return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
     """Show a blocked gate as BLOCKED; it is counted as failed."""
-    outcome = dict(getattr(report, "user_properties", ())).get(PROPERTY)
+    outcome = dict(getattr(report, "user_properties", ())).get(OUTCOME)
     if report.when == "call" and report.failed and outcome in ("BLOCKED", "ERROR"):
         return "failed", outcome[0], outcome
     return None
 
 
-class ContractFile(pytest.File):
-    """One contract: a test for each gate and instance; everything is evaluated once, when the first test runs."""
+class Gates:
+    """The contracts that a session collected, and what their gates came to, wherever they ran."""
 
-    _loaded: LoadedContract
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.files: list[ContractFile] = []
+        self.outcomes: Counter[str] = Counter()
+        self.refused = ""
+
+    @property
+    def nothing_shown(self) -> bool:
+        """Return whether gates ran and none passed."""
+        return bool(self.outcomes) and not self.outcomes["PASS"]
+
+    def pytest_collection_finish(self) -> None:
+        """Refuse what no collected contract knows, as `weighbridge verify` does: nothing would look at it."""
+        if not self.files:
+            return
+        from weighbridge.limits import nearest
+
+        known = {
+            "subject": {name for file in self.files for name in file.loaded.contract.subjects},
+            "param": {name for file in self.files for name in file.params},
+            "expect-blocked": {gate.id for file in self.files for gate in file.loaded.contract.gates},
+        }
+        for option, names in known.items():
+            for text in self.config.getoption(f"--gate-{option}"):
+                if _name(text) not in names:
+                    hint = nearest(_name(text), names)
+                    self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
+        if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
+            raise pytest.UsageError(self.refused)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count what a gate came to."""
+        outcome = dict(report.user_properties).get(OUTCOME)
+        if report.when == "call" and outcome:
+            self.outcomes[str(outcome)] += 1
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """End with 5 where nothing was shown, whatever passed beside the gates."""
+        if exitstatus == pytest.ExitCode.OK and self.nothing_shown:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say that nothing was shown."""
+        if self.nothing_shown:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
+            terminalreporter.write_line(f"weighbridge: no gate passed, so nothing was shown ({counts})", red=True)
+
+
+def gates_of(config: pytest.Config) -> Gates:
+    """Return the gates of a session."""
+    found = config.pluginmanager.get_plugin(GATES)
+    assert isinstance(found, Gates)  # registered by pytest_configure
+    return found
+
+
+def _name(text: str) -> str:
+    """Return the name before `=` and before an instance."""
+    return text.partition("=")[0].partition("@")[0]
+
+
+class ContractFile(pytest.File):
+    """One contract: a test for each gate and instance; what was selected is evaluated once, as the first test runs."""
+
+    loaded: LoadedContract
+    params: frozenset[str]
     _bound: tuple[Bound, ...]
     _evaluation: Evaluation | None = None
 
@@ -62,31 +151,47 @@ class ContractFile(pytest.File):
         from weighbridge.binding import bind, instances
         from weighbridge.contract.load import load_contract
         from weighbridge.errors import WeighbridgeError
+        from weighbridge.model import Severity
 
         try:
-            self._loaded = load_contract(str(self.path))
-            contract = self._loaded.contract
-            given: list[str] = self.config.getoption(
-                "--gate-subject"
-            )  # of several contracts, where several are collected
-            mine = [text for text in given if text.partition("=")[0].partition("@")[0] in contract.subjects]
-            self._bound = bind(contract, self.path.parent, mine)
+            self.loaded = load_contract(str(self.path))
+            # Of several contracts that are collected, each takes what is its own.
+            self.params = frozenset(self.loaded.layered.data.get("params", ()))
+            if params := dict(text.partition("=")[::2] for text in self._given("param", self.params)):
+                self.loaded = load_contract(str(self.path), params)
+            contract = self.loaded.contract
+            self._bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
         except WeighbridgeError as error:
-            raise self.CollectError(str(error)) from None
+            raise self.CollectError(under_pytest(str(error))) from None
+        if not contract.gates:
+            raise self.CollectError(f"{self.path}: it declares no gate, so it can show nothing")
+        gates_of(self.config).files.append(self)
         for gate in contract.gates:
             for instance in instances(gate, self._bound):
                 name = gate.id if instance == "default" else f"{gate.id}[{instance}]"
-                yield GateItem.from_parent(self, name=name, key=(gate.id, instance))
+                item = GateItem.from_parent(self, name=name, key=(gate.id, instance))
+                item.add_marker("required" if gate.severity is Severity.REQUIRED else "advisory")
+                yield item
+
+    def _given(self, option: str, names: Container[str]) -> list[str]:
+        return [text for text in self.config.getoption(f"--gate-{option}") if _name(text) in names]
 
     def evaluation(self) -> Evaluation:
-        """Weigh the whole contract, once."""
+        """Return what the selected gates of the contract came to, measured once."""
         if self._evaluation is None:
-            from weighbridge.binding import instances
+            from weighbridge.evidence.redact import project_key, redactor_here
             from weighbridge.runner import judge, measure, seal
+            from weighbridge.verification import keep
 
-            contract = self._loaded.contract
-            on = {gate.id: instances(gate, self._bound) for gate in contract.gates}
-            self._evaluation = judge(seal(measure(contract, self._bound, on), None))
+            selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
+            contract, folder = self.loaded.contract, self.config.getoption("--gate-evidence")
+            on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in contract.gates}
+            named = (str(self.path), *sys.argv, *(item.target for item in self._bound))
+            redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named) if folder else None
+            self._evaluation = judge(seal(measure(contract, self._bound, on), redactor))
+            if redactor:
+                words = ("pytest", *self.config.invocation_params.args)
+                keep(self._evaluation, self.loaded.source, redactor, folder, words)
         return self._evaluation
 
 
@@ -107,29 +212,47 @@ class GateItem(pytest.Item):
         from weighbridge.model import Outcome, Severity
         from weighbridge.report import block
 
+        if refused := gates_of(self.config).refused:
+            raise NotPassedError(refused)
         evaluation = self.parent.evaluation()
         finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
-        self.user_properties.append((PROPERTY, str(outcome)))
+        self.user_properties.append((OUTCOME, str(outcome)))
+        excused = frozenset(self.config.getoption("--gate-expect-blocked"))
+        if finding.gate in excused and outcome is not Outcome.BLOCKED:
+            raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
         title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
-        text = click.unstyle("\n".join(block(finding, title, "", evaluation.measured)))
-        if expected(finding, frozenset(self.config.getoption("--gate-expect-blocked"))):
+        text = under_pytest(click.unstyle("\n".join(block(finding, title, "", evaluation.measured))))
+        if expected(finding, excused):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
             pytest.xfail(f"advisory: {text}")
         raise NotPassedError(text)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show what the gate found; a traceback only where something broke."""
-        if isinstance(excinfo.value, NotPassedError):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+        """Show what the gate found, its first line in the summary; a traceback only where something broke."""
+        if not isinstance(excinfo.value, NotPassedError):
+            return super().repr_failure(excinfo, style)
+        text = str(excinfo.value)
+        first = (text.splitlines()[1:2] or [text])[0].strip()
+        place = ReprFileLocation(str(self.path), (self._line() or 0) + 1, first)
+        return ReprExceptionInfo(reprcrash=place, reprtraceback=ReprTracebackNative([text]))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the gate's place and name in headings."""
-        return self.path, None, self.name
+        return self.path, self._line(), self.name
+
+    def _line(self) -> int | None:
+        """Return the gate's line, counted from 0; None where it is written in what the contract extends."""
+        at = self.parent.loaded.gate_at(self.key[0])
+        return at.line - 1 if at.file == str(self.path) else None
+
+
+def under_pytest(text: str) -> str:
+    """Return a message with the options as they are called here."""
+    return OPTION.sub(r"--gate-\1", text)
 
 
 class NotPassedError(Exception):

@@ -9,9 +9,10 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
@@ -91,12 +92,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         progress("judging")
         evaluation = judge(sealed)
         progress("sealing")
-        draft = dataclasses.replace(
-            _draft(evaluation, one.source, redactor),
-            logs={role: data.decode(errors="replace") for role, data in texts.items()},
-            companions=companions,
-        )
-        bundle = write_bundle(draft, asked.evidence / BUNDLES, redactor)
+        attached = {role: data.decode(errors="replace") for role, data in texts.items()}
+        beside = {"logs": attached, "companions": companions}
+        bundle = keep(evaluation, one.source, redactor, asked.evidence, _command_line(), **beside)
         move = record if asked.record else propose
         digest = digests(one.contract).whole
         moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
@@ -181,9 +179,15 @@ def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) ->
         )
 
 
-def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
-    """Return all that a bundle holds; `source` is the contract's own bytes."""
-    return Draft(
+def keep(
+    evaluation: Evaluation, source: bytes, redactor: Redactor, folder: Path, command: Iterable[str], **beside: Any
+) -> Bundle:
+    """Write a bundle of an evaluation; `source` is the contract's own bytes, `beside` what was attached.
+
+    Raises:
+        BundleError: where it cannot be written.
+    """
+    draft = Draft(
         contract=evaluation.contract,
         contract_yaml=source,
         subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
@@ -195,9 +199,11 @@ def _draft(evaluation: Evaluation, source: bytes, redactor: Redactor) -> Draft:
         host=host_pseudonym(redactor.key),
         started=evaluation.started,
         finished=evaluation.finished,
-        command=tuple(redactor.text(word) for word in _command_line()),
+        command=tuple(redactor.text(word) for word in command),
         environment=environment(),
+        **beside,
     )
+    return write_bundle(draft, folder / BUNDLES, redactor)
 
 
 def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:

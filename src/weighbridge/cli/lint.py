@@ -29,7 +29,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
 
     One with the id and version of a contract in the ledger must have its content.
 
-    CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml, else the contracts that ship with the tool.
+    CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below, else those that ship with the tool.
 
     Exit 0: all can be used; 2: not.
     """

@@ -65,7 +65,7 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
 
-    CONTRACTS are files or builtin:NAME. Default: contracts/*.yaml.
+    CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below.
 
     Exit 0: passed; 1: a required gate failed; 2: invalid contract or usage; 3: a required gate is blocked; 4: error;
     5: nothing was shown.
@@ -96,7 +96,7 @@ def _asked_for(context: click.Context) -> Asked:
     evidence: Path | None = given["evidence"]
     contracts = given["contracts"] or written_in()
     if not contracts:
-        raise UsageError("no-contracts", "no contract was named, and contracts/*.yaml matches nothing here")
+        raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
     return Asked(
         contracts=contracts,
         subjects=given["subjects"],

@@ -90,8 +90,9 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def written_in(folder: Path = Path("contracts")) -> tuple[str, ...]:
-    """List the contracts of a folder, by path."""
-    return tuple(str(path) for path in sorted(folder.glob("*.yaml")))
+    """List the contracts of a folder and those below it, by path, as pytest collects them."""
+    found = (path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml"))
+    return tuple(str(path) for path in sorted(found) if "/." not in f"/{path.relative_to(folder).as_posix()}")
 
 
 def locate(name: str) -> Path:
