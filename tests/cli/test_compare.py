@@ -7,8 +7,10 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Cli
+from tests.formats.files import safetensors
 
 from weighbridge.cards import gate_words
 from weighbridge.data import data_path
@@ -45,6 +47,18 @@ def test_bf16_bytes_labelled_f16_are_refused_and_the_mechanism_is_named(cli: Cli
     said = "wrong dtype (BF16 bits stored as F16); 6 of 6 elements explained: bf16-bits-as-f16"
     assert f"  model.norm.weight: {said}" in ended.lines
     assert ended.lines[-1] == "DIFFERENT: 1 of 2 tensors: 1 wrong dtype (bf16-bits-as-f16)"
+
+
+def test_a_rounding_that_is_meant_and_makes_a_weight_infinite_is_not_as_meant(cli: Cli, tmp_path: Path) -> None:
+    values = np.array([0.5, 65520.0, -1e6, 65519.0], "<f4")
+    source = safetensors(tmp_path / "source", {"w": ("F32", (4,), values.tobytes())})
+    with np.errstate(over="ignore"):
+        rounded = safetensors(tmp_path / "f16", {"w": ("F16", (4,), values.astype("<f2").tobytes())})
+    ended = cli("compare", source, rounded, "--policy", "rounded:F16")
+    assert ended.code == 1
+    assert ended.lines[1] == "  w: F32 -> F16 makes 2 of 4 elements infinite that are finite in the source"
+    assert ended.lines[2].startswith("  likely cause: F16 ends at 65504")
+    assert ended.lines[-1] == "DIFFERENT: 1 of 1 tensors: 1 overflow"
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:

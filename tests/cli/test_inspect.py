@@ -115,5 +115,8 @@ def test_the_starter_contract_judges_a_checkpoint_as_it_stands(cli: Cli, damage:
 def test_the_starter_contract_refuses_a_folder_of_two_revisions(cli: Cli, workplace: Path) -> None:
     shutil.copytree(SPECIMENS / "left-over", workplace / "x")
     ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x")
+    assert ended.code == 4
+    assert "model.safetensors beside model.safetensors.index.json: transformers loads the first" in ended.out
+    ended = cli("verify", "builtin:checkpoint-health", "--subject", "checkpoint=x/model.safetensors.index.json")
     assert ended.code == 1
     assert "the index declares 56 bytes of tensors, its shards hold 44" in ended.out

@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.comparison.casts import FLOATS, INTEGERS, cast, castable, decode, encode, numpy_dtype, shorten, shown
+from weighbridge.comparison.casts import (
+    FLOATS,
+    INTEGERS,
+    cast,
+    castable,
+    decode,
+    encode,
+    numpy_dtype,
+    overflowed,
+    shorten,
+    shown,
+)  # fmt: skip
 
 ALL_16 = np.arange(1 << 16, dtype="<u2")
 
@@ -70,6 +81,26 @@ def test_only_pairs_with_one_correct_rounding_are_cast() -> None:
     refused = [("F64", "BF16"), ("F64", "F8_E4M3"), ("I32", "F16"), ("F32", "I8"), ("I64", "I32"), ("F32", "Q4_0")]
     refused += [("BOOL", "BOOL"), ("C64", "C64"), ("F4", "F4"), ("F32", "F8_E8M0")]
     assert [pair for pair in refused if castable(*pair)] == []
+
+
+@pytest.mark.parametrize("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))
+@pytest.mark.parametrize("candidate", sorted({*FLOATS, "BF16", "F8_E4M3", "F8_E5M2"}))
+def test_what_a_cast_makes_infinite_or_nan_is_counted(source: str, candidate: str) -> None:
+    kind = numpy_dtype(source)
+    if not castable(source, candidate):
+        return
+    assert kind is not None
+    size = kind.itemsize
+    words = np.random.default_rng(3).integers(0, 256, 4096 * size, np.uint8).view(f"<u{size}")
+    edges = np.array([0, 2 ** (8 * size) - 1, 2 ** (8 * size - 1) - 1], f"<u{size}")
+    for stored in (np.concatenate([words, edges]), edges[:1]):
+        finite, made = (
+            np.isfinite(decode(one, kind))
+            for one, kind in ((stored, source), (cast(stored, source, candidate), candidate))
+        )
+        assert overflowed(stored, cast(stored, source, candidate), source, candidate) == np.count_nonzero(
+            finite & ~made
+        )
 
 
 @pytest.mark.parametrize("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))

@@ -275,6 +275,18 @@ def test_cut_towards_zero_is_told_from_rounded(tmp_path: Path) -> None:
     assert row.reproduced["value-cast"] < 48 * 32
 
 
+def test_finite_values_that_a_cast_makes_infinite_are_counted_and_those_that_were_infinite_are_not(
+    tmp_path: Path,
+) -> None:
+    values = BIG.copy()
+    values[-1], values[0], values[1] = 65520.0, np.inf, np.nan
+    with np.errstate(over="ignore"):
+        row = one(
+            tmp_path, ("F32", values.shape, values.tobytes()), ("F16", values.shape, values.astype("<f2").tobytes())
+        )
+    assert (row.reproduced["value-cast"], row.overflowed) == (values.size, 1)
+
+
 @pytest.mark.parametrize("square", [True, False])
 def test_a_transpose_is_told(tmp_path: Path, square: bool) -> None:
     values = VALUES[:32] if square else VALUES
@@ -427,7 +439,7 @@ def test_elements_that_no_part_of_the_mapping_reaches_are_not_counted_as_right(t
     half = Pairing(candidate="w", parts=(Part(source="w", take=(0, 0, 4)),), shape=WIDE.shape)
     exact_cast = find_exact_cast("F32", "F32", computed=False)
     assert exact_cast is not None
-    assert value_errors.count(AlignedTensor(*pair, half), exact_cast) == (WIDE.size // 2, None, 0)
+    assert value_errors.count(AlignedTensor(*pair, half), exact_cast) == (WIDE.size // 2, None, 0, 0)
 
 
 def test_the_canary_is_cut_down_whatever_the_size(tmp_path: Path) -> None:

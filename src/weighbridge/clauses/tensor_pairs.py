@@ -190,6 +190,8 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
 
 def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     """Return the figures of a mechanism that gives so many elements."""
+    if code == "overflow":  # it is the cast that was meant, so no mechanism explains it
+        return {"overflowed": pair.overflowed}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
     figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})

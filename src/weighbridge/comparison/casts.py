@@ -26,6 +26,9 @@ EXTENDED = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }  # fmt: skip
 INFINITE_F16 = 0xF800  # the least word of an infinity or NaN, without its sign, shifted by one
+NOT_FINITE = {  # by range, least first: the exponent of infinities and NaN; F8_E4M3 has NaN alone, all bits set
+    "F8_E4M3": 0x7F, "F8_E5M2": 0x7C, "F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52,
+}  # fmt: skip
 FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 INTEGERS = {
     "I8": "<i1", "U8": "<u1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8", "U64": "<u8",
@@ -124,6 +127,25 @@ def encode(values: Values, dtype: str) -> Words:
     with np.errstate(all="ignore"):
         rounded = values.astype(target, copy=False)
     return rounded.view(f"<u{target.itemsize}")
+
+
+@functools.cache
+def _narrows(source: str, candidate: str) -> bool:
+    """Return whether finite values of one dtype can lie beyond the range of another."""
+    ranges = list(NOT_FINITE)
+    return candidate in ranges and (source not in ranges or ranges.index(candidate) < ranges.index(source))
+
+
+def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
+    """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
+    import numpy as np
+
+    exponent = NOT_FINITE.get(candidate, 0)
+    # The largest word without its sign tells at once that there is none, as nearly always.
+    if not _narrows(source, candidate) or (made << 1).max(initial=0) < exponent << 1:
+        return 0
+    beyond = int(np.count_nonzero((made & exponent) == exponent))
+    return beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source))))
 
 
 def shorten(values: Values, dtype: str) -> Words:

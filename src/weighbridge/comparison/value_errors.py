@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, shown, values
+from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, overflowed, shown, values
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -30,11 +30,15 @@ ROUNDINGS = 4  # of a value and of the one that gives the factor, before multipl
 
 
 class Counted(NamedTuple):
-    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes."""
+    """The elements that an exact cast gives, the first that it does not, and, where nothing is converted, the bytes.
+
+    `overflowed` counts finite elements of the source that the cast makes infinite or NaN.
+    """
 
     elements: int
     first: FirstDifference | None
     differing_bytes: int | None
+    overflowed: int
 
 
 def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
@@ -52,7 +56,8 @@ def count(aligned: AlignedTensor, exact_cast: ExactCast) -> Counted:
             span = slice(unit * size, (unit + 1) * size)
             word = stored[unit].tobytes() if per == 1 and len(stored) == len(same) else b""
             first = _difference(aligned, at + unit * per, word, predicted[span].tobytes(), there[span].tobytes())
-    return Counted(walk.looked - wrong, first, differing if exact_cast.name == "identical" else None)
+    differing_bytes = differing if exact_cast.name == "identical" else None
+    return Counted(walk.looked - wrong, first, differing_bytes, walk.overflowed)
 
 
 @dataclass(slots=True)
@@ -62,6 +67,7 @@ class _Walk:
     aligned: AlignedTensor
     exact_cast: ExactCast
     looked: int = 0
+    overflowed: int = 0
 
     def unequal(self) -> Iterator[tuple[int, Words, Bytes, Bytes]]:
         """Return the stretches that differ: first element, the source's words, what they predict, what is there."""
@@ -82,8 +88,11 @@ class _Walk:
         import numpy as np
 
         per, size = self.aligned.new.unit
+        old, new, casts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name == "value-cast"
         for at, stored, there in self.aligned.steps():
-            predicted = np.ascontiguousarray(self.exact_cast.predict(stored)).reshape(-1).view(np.uint8)
+            made = self.exact_cast.predict(stored)
+            self.overflowed += overflowed(stored, made, old, new) if casts else 0
+            predicted = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
             if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
                 yield at, stored, predicted, there
             self.looked += there.nbytes // size * per

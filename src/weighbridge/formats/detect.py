@@ -101,6 +101,12 @@ def _zipped(file: ReadableFile) -> Reading:
 
 def checkpoint_in(folder: Folder) -> str:
     """Return the name of the one checkpoint in a folder; refuse with `checkpoint-none` or `checkpoint-ambiguous`."""
+    for index in (INDEX, TORCH_NAMES[0]):
+        whole = index.removesuffix(".index.json")
+        if folder.holds(index) and folder.holds(whole):
+            what = f"{whole} beside {index}: transformers loads the first, other loaders the shards of the second"
+            remedy = "bind the one that is meant by its name, or delete the one that was left over"
+            raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
     if folder.holds(INDEX):
         return INDEX
     found = sorted(name for name in folder.names() if name.endswith(".safetensors"))

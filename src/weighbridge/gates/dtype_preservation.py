@@ -56,7 +56,9 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "dtype"
     if _given(pair) is None:
         return "not-compared"
-    return "" if _given(pair) == pair.elements else "content"
+    if _given(pair) != pair.elements:
+        return "content"
+    return "overflow" if pair.overflowed else ""
 
 
 def _given(pair: TensorPair) -> int | None:
@@ -90,10 +92,11 @@ KIND = tensor_pairs.kind_of_pairs(
     version=3,
     limits=Limits,
     judge=judge,
-    fails=("content",),
+    fails=("content", "overflow"),
     falsifiers=(
         *tensor_pairs.of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),
         breaks("more elements than there are", "content", _one_more),
+        breaks("one element beyond the range", "overflow", lambda pair, _: dataclasses.replace(pair, overflowed=1)),
     ),
 )

@@ -95,7 +95,7 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
     if found is None:
         return "not-compared"
     if RANK[found] <= RANK[wanted]:
-        return ""
+        return "overflow" if pair.overflowed else ""
     return "bound" if wanted is Class.WITHIN_BOUND else "content"
 
 
@@ -253,7 +253,7 @@ KIND = tensor_pairs.kind_of_pairs(
     version=2,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound"),
+    fails=("content", "bound", "overflow"),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
@@ -261,6 +261,7 @@ KIND = tensor_pairs.kind_of_pairs(
         _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
         _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
         _content("in another order", lambda _: 0, same_values=True),
+        breaks("one element beyond the range", "overflow", lambda pair, _: dataclasses.replace(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
         _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong
         _bound("an error that is not finite", relative_rmse=None),

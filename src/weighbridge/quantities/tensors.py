@@ -138,6 +138,10 @@ class TensorPair:
         Doc("elements that each hypothesis about its making gives, bit for bit",
             typical={"identical": 6, "value-cast": 6}),
     ]  # fmt: skip
+    overflowed: Annotated[
+        int | None,
+        Doc("finite elements of the source that its cast makes infinite or NaN; None where none was tried", typical=0),
+    ]
     first_difference: Annotated[
         FirstDifference | None, Doc("the first element that the plainest hypothesis does not give", typical=None)
     ]

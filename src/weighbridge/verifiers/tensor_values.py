@@ -36,7 +36,7 @@ ARCHITECTURE = "general.architecture"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
-    "generated_error": None, "other": None, "errors_otherwise": {}
+    "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None
 }  # fmt: skip
 
 
@@ -181,6 +181,7 @@ class _Pair:
         exact = counted.elements == aligned.new.elements
         told = {} if exact else value_errors.errors(aligned, exact_cast)
         told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
+        told["overflowed"] = counted.overflowed
         return told | {"compared": True}
 
 
