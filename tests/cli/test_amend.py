@@ -409,7 +409,7 @@ def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_s
     Path("contracts/mine.yaml").write_text(f"{IMPORT}    max_age: 30d\n".replace("1.0.0", "1.1.0"))
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
-    (bundle,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*") if kept.imported not in path.name)
+    (bundle,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*")} - {kept.imported}
     landed = kept.land(kept.draft(bundle=bundle))
     assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[default]"
     kept.cli("verify", "contracts/mine.yaml", *bound, "--record")

@@ -32,17 +32,15 @@ class Step(enum.StrEnum):
     RECONCILE = "reconcile"
 
 
-# The whole table. A renewal puts newer evidence under a status; what a section discharged under another contract or kind
-# is ACTIVE again, for that section did not speak of this one.
+# The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
+# ACTIVE again, for the section that did it does not speak of this one.
 EDGES: Mapping[Step, frozenset[tuple[Status | None, Status]]] = {
     Step.DECLARE: frozenset({(None, DRAFT)}),
     Step.MOVE: frozenset(
         {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
         | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
     ),
-    Step.RENEW: frozenset(
-        {(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}
-    ),
+    Step.RENEW: frozenset({(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}),
     Step.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
     Step.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
     Step.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),

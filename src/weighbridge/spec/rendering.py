@@ -38,8 +38,9 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
         title = one.about.title.replace("|", "¦")
         yield f"| {one.number} | {title} | {one.about.id} | {version} | {one.about.landing.at[:10]} | {fate} |"
     yield ""
-    for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", sections[-1].body if sections else "", re.DOTALL):
-        yield from (f"Where the gates stood when §{sections[-1].number} landed:", "", stood, "")
+    for one in sections[-1:]:
+        for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", one.body, re.DOTALL):
+            yield from (f"Where the gates stood when §{one.number} landed:", "", stood, "")
 
 
 def _shown(one: Section, sections: Sequence[Section]) -> Iterator[str]:
