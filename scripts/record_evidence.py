@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,66 +27,50 @@ from weighbridge.model import Outcome
 from weighbridge.spec.drafting import EXPERIMENT, HYPOTHESES
 
 EVIDENCE, SPEC, BUILD = Path("evidence"), Path("spec"), Path("build/evidence")
+FORMAT = EVIDENCE / "frozen" / PREDICATE_TYPE.rpartition(":")[2]
 RUN, MODEL, IMPORT, STACKS = (BUILD / name for name in ("run", demo.SOURCE, demo.IMPORT, "models.py"))
-CLAIMS = {
-    "training-run": "The demo was trained on text of Python's standard library. Its log can be believed, its corpus "
-    "wrapped where it was meant to, and it ran on the device that it was asked for.",
-    "checkpoint-health": "The checkpoint that the demo saved is complete, and its bits fit its stored dtypes.",
-    "checkpoint-import": "The GGUF import of the demo's checkpoint keeps every dtype and every value.",
-    "model-import": "Every tensor of the demo's import is what a lossless conversion makes of it.",
-    "forward-parity": "PyTorch on the demo's checkpoint and NumPy on its import compute the same at every point.",
+IMPORTED = (f"source={MODEL}", f"import={IMPORT}")
+PARITY = (f"reference={STACKS}:reference", f"candidate={STACKS}:numpy_backend", f"cuda={STACKS}:on_cuda")
+OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo, and its subjects
+    "training-run": ("The demo logged what it did, on the device that it was asked for.", f"run={RUN}"),
+    "checkpoint-health": ("The demo's checkpoint is complete, and its bits fit its dtypes.", f"checkpoint={MODEL}"),
+    "checkpoint-import": ("The GGUF import of the demo's checkpoint keeps every dtype and every value.", *IMPORTED),
+    "model-import": ("Every tensor of the demo's import is what a lossless conversion makes of it.", *IMPORTED),
+    "forward-parity": ("PyTorch on the checkpoint and NumPy on its import compute the same everywhere.", *PARITY),
 }
-SUBJECTS = {
-    "training-run": (f"run={RUN}",),
-    "checkpoint-health": (f"checkpoint={MODEL}",),
-    "checkpoint-import": (f"source={MODEL}", f"import={IMPORT}"),
-    "model-import": (f"source={MODEL}", f"import={IMPORT}"),
-    "forward-parity": (f"reference={STACKS}:reference", f"candidate={STACKS}:numpy_backend", f"cuda={STACKS}:on_cuda"),
-}
-SPECIMENS = Path("verifiers/specimens")
-FROZEN_SUBJECTS = (
+MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
+FROZEN = (
     "trainer=python3 --no-such-option",
-    f"reference={SPECIMENS}/models/tiny_gpt.py:reference",
-    f"candidate={SPECIMENS}/models/tiny_gpt_numpy.py:numpy_stack",
+    f"reference={MODELS}/tiny_gpt.py:reference",
+    f"candidate={MODELS}/tiny_gpt_numpy.py:numpy_stack",
 )
-COMPANIONS = (f"--attach=facts={SPECIMENS}/runs/wrapped/run.json", f"--input=log={SPECIMENS}/runs/wrapped/steps.jsonl")
 CLAIM = re.compile("<!-- author: what .*?-->")
 TABLES = re.compile(r"### Hypotheses\n.*?(?=### Evidence\n)", re.DOTALL)
 
 
-def weighbridge(*words: object, ends: tuple[int, ...] = (0,)) -> str:
-    """Run a command as a person would, and return what it prints; stop where it ends otherwise than it must."""
+def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3)) -> str:
+    """Run a command as a person would, and return what it prints; stop where it ends otherwise: 3 is BLOCKED."""
     typed = [str(word) for word in words]
-    print("$ weighbridge", *typed)
+    print("$ weighbridge", shlex.join(typed))
     done = subprocess.run([sys.executable, "-m", "weighbridge", *typed], check=False, stdout=subprocess.PIPE, text=True)
     print(done.stdout, flush=True)
     if done.returncode not in ends:
-        sys.exit(f"stopped, for this ended with {done.returncode}; to begin again: git checkout {EVIDENCE} {SPEC}")
+        sys.exit(f"stopped: that ended with {done.returncode}; what has changed so far: git status")
     return done.stdout
 
 
-def verify(contract: Path, subjects: tuple[str, ...], *more: object, ends: tuple[int, ...]) -> Path:
+def verify(contract: str, subjects: tuple[str, ...], *more: object, **ends: tuple[int, ...]) -> Path:
     """Return the bundle that `verify` wrote."""
-    bound = [f"--subject={subject}" for subject in subjects]
-    (path,) = re.findall(r"^evidence: (.+)$", weighbridge("verify", contract, *bound, *more, ends=ends), re.MULTILINE)
-    return Path(path)
+    told = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, **ends)
+    return Path(re.findall(r"^evidence: (.+)$", told, re.MULTILINE)[0])
 
 
 def due() -> list[str]:
     """Return the contracts that are not shown now; a gate that is DRAFT waits for a host that can look."""
     contracts = {name: loaded.contract for name, loaded in contracts_here().items()}
     gates = overview(Ledger(EVIDENCE / "ledger"), contracts, dt.datetime.now(dt.UTC))
-    shown = {name: [one.sound and one.status in (DISCHARGED, DRAFT) for one in gates if one.contract == name]
-             for name in CLAIMS}  # fmt: skip
-    return [name for name, each in shown.items() if not each or not all(each)]
-
-
-def train() -> None:
-    """Train the demo on the CPU, and import its checkpoint."""
-    on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run((sys.executable, "-m", "weighbridge.demo.train", str(BUILD)), check=True, env=on_cpu)
-    demo.to_gguf(MODEL, IMPORT)
-    shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
+    wrong = {one.contract for one in gates if not one.sound or one.status not in (DISCHARGED, DRAFT)}
+    return [name for name in OURS if name in wrong or name not in {one.contract for one in gates}]
 
 
 def land(path: Path, again: str) -> None:
@@ -98,7 +83,7 @@ def land(path: Path, again: str) -> None:
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
     unseen = [(one.gate, one.verdict.code) for one in bundle.findings if one.verdict.outcome is Outcome.BLOCKED]
-    told = [CLAIMS[contract.id], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
+    told = [OURS[contract.id][0], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
     open_ = [f"| H{at} | {titles[gate]} | OPEN | |" for at, (gate, _) in enumerate(unseen, 1)]
     next_ = [f"| H{at} | `{gate}` where it can look | PASS | FAIL |" for at, (gate, _) in enumerate(unseen, 1)]
     tables = "\n".join(("### Hypotheses", "", *HYPOTHESES, *open_, "", "### Next experiment", "", *EXPERIMENT, *next_))
@@ -113,27 +98,30 @@ def main(*, anew: bool) -> None:
         sys.exit("the checkout has changes, so nobody else could measure the same: commit them first")
     if anew and git.answer(Path(), "tag", "--list", "v[0-9]*"):
         sys.exit("a release is tagged: evidence is only ever added from then on, by `make evidence`")
-    names = list(CLAIMS) if anew else due()
+    names = list(OURS) if anew else due()
     again = "" if anew or not EVIDENCE.exists() else git.commit(Path())[:9]
     if names:
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir(parents=True)
-        train()
+        on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run((sys.executable, "-m", "weighbridge.demo.train", str(BUILD)), check=True, env=on_cpu)
+        demo.to_gguf(MODEL, IMPORT)
+        shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
     store = BUILD / "recorded" if anew else EVIDENCE
     record = ("--record", "--evidence", store)
-    bundles = [verify(Path(f"contracts/{name}.yaml"), SUBJECTS[name], *record, ends=(0, 3)) for name in names]
-    if anew:
-        frozen = verify(
-            Path("scripts/frozen.yaml"), FROZEN_SUBJECTS, *COMPANIONS, "--evidence", BUILD / "frozen", ends=(1,)
-        )
-        for old in (EVIDENCE, SPEC / "amendments"):
-            shutil.rmtree(old, ignore_errors=True)
-        weighbridge("evidence", "merge", store, "--into", EVIDENCE)
-        shutil.copytree(frozen, EVIDENCE / "frozen" / PREDICATE_TYPE.rpartition(":")[2] / frozen.name)
+    bundles = [verify(f"contracts/{name}.yaml", OURS[name][1:], *record) for name in names]
+    if anew or not FORMAT.exists():
+        beside = (f"--attach=facts={WRAPPED}/run.json", f"--input=log={WRAPPED}/steps.jsonl", "--evidence", BUILD)
+        frozen = verify("scripts/frozen.yaml", FROZEN, *beside, ends=(1,))  # some of its gates fail, as they should
+        if anew:
+            for old in (EVIDENCE, SPEC / "amendments"):
+                shutil.rmtree(old, ignore_errors=True)
+            weighbridge("evidence", "merge", store, "--into", EVIDENCE)
+        shutil.copytree(frozen, FORMAT / frozen.name)
     for path in bundles:
         land(EVIDENCE / "bundles" / path.name, again)
     for words in (("ledger", "check"), ("amend", "check"), ("status",)):
-        weighbridge(*words, ends=(0, 3))
+        weighbridge(*words)
     size = sum(path.stat().st_size for path in EVIDENCE.rglob("*") if path.is_file())
     print(f"{EVIDENCE}/ has {size / 1024:.0f} KiB; commit it with {SPEC}/" if names else "nothing is STALE or missing")
 

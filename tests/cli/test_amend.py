@@ -26,6 +26,9 @@ from tests.ledgers import git
 
 from weighbridge.data import data_path
 from weighbridge.errors import AmendmentError, BundleError
+from weighbridge.evidence import review
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.review import Answer
 from weighbridge.evidence.statement import Tool
 from weighbridge.gates import KINDS
 from weighbridge.ledger.store import Ledger
@@ -148,6 +151,21 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
     assert "- Live evidence: run[default] is a fixture subject." in text
     assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
     assert kept.land(DRAFTS / "both.md").code == 0
+
+
+def test_each_bundle_is_judged_again_once_by_whatever_digits_it_is_named(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.land(kept.draft())
+    judged: list[str] = []
+
+    def rederivation(bundle: Bundle) -> Answer:
+        judged.append(bundle.id[:12])
+        return review.rederivation(bundle)
+
+    monkeypatch.setattr("weighbridge.ledger.causes.rederivation", rederivation)
+    assert kept.cli("ledger", "check").code == 0
+    assert sorted(judged) == sorted([kept.imported, kept.timed])
 
 
 def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:

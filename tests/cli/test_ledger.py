@@ -415,6 +415,23 @@ def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
     assert f"{newest.relative_to(workplace)}: not-added was deleted since main" in ended.out
 
 
+def test_a_frozen_bundle_is_only_ever_added(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    frozen = workplace / "evidence" / "frozen"
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    shutil.copytree(bundle, frozen / "v1" / bundle.name)
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "released")
+    shutil.copytree(bundle, frozen / "v2" / bundle.name)
+    git(workplace, "add", "-A")
+    assert cli("ledger", "check", "--base", "main").code == 0
+    changed = frozen / "v1" / bundle.name / "verdicts.json"
+    changed.write_bytes(changed.read_bytes() + b" ")
+    ended = cli("ledger", "check", "--base", "main")
+    assert ended.lines[0].startswith(f"{changed.relative_to(workplace)}: not-added was changed since main")
+
+
 def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     verify(dtype=np.float16)

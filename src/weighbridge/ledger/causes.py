@@ -38,6 +38,7 @@ RESTORE = "restore it from the history of the repository"
 class Shown:
     """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here."""
 
+    id: str
     contract: Contract
     evidence: Mapping[Place, BundleEvidence]
     versions: tuple[str, ...]
@@ -53,7 +54,9 @@ def shown_by(bundle: Bundle) -> Shown:
         for place in evidence
         if place.gate in gates
     }
-    return Shown(contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts)
+    return Shown(
+        id=bundle.id, contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts
+    )
 
 
 def demand_rederivable(bundle: Bundle) -> None:
@@ -158,24 +161,26 @@ class Causes:
         Raises:
             LedgerError: `no-bundle`, `not-rederivable`.
         """
-        if bundle not in self.read:
+        short = bundle[:ID_SHOWN]
+        if short not in self.read:
             try:
-                self.read[bundle] = self._open(bundle)
+                self.read[short] = self._open(short)
             except WeighbridgeError as problem:
-                self.read[bundle] = problem
-        found = self.read[bundle]
+                self.read[short] = problem
+        found = self.read[short]
         if isinstance(found, WeighbridgeError):
             raise found
+        if not found.id.startswith(bundle):
+            raise LedgerError("no-bundle", f"bundle {short} has another id than {bundle}", remedy=RESTORE)
         return found
 
-    def _open(self, named: str) -> Shown:
-        short = named[:ID_SHOWN]
+    def _open(self, short: str) -> Shown:
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
-        if opened.problems or not opened.id.startswith(named):
-            first = next((f"{one.where} {one.what}" for one in opened.problems), "it has another id")
+        if opened.problems:
+            first = f"{opened.problems[0].where} {opened.problems[0].what}"
             raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
         bundle = decode(opened)
         if bundle.statement.contract != digests(bundle.contract):

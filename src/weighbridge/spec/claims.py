@@ -340,8 +340,12 @@ def _uncited(text: Text) -> Iterator[Found]:
         spans = [one.span for one in citations(unit.text)]
         spans += [match.span() for match in LOGARITHM.finditer(unit.text)]
         held = {at for start, end in spans for at in range(start, end)}
+        names = [
+            one.pointer or "" for one in citations(unit.text)
+        ]  # a figure may be named by numbers, as `7 of 7 bits`
         for match in MEASURED.finditer(unit.text):
-            if match.start() not in held and unit.line not in text.planned:
+            named = any(match[0] in name for name in names)
+            if match.start() not in held and not named and unit.line not in text.planned:
                 what = f"{match[0]!r} has a unit and no citation"
                 yield text.found(
                     unit.line, "uncited", what, "cite where it was measured: [ev:ID12#/POINTER]", warning=True
