@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli, Ended, cli
@@ -49,7 +50,7 @@ def copy(cli: Cli, workplace: Path) -> Cli:
     return cli
 
 
-def gates(cli: Cli) -> dict[str, dict[str, list[str]]]:
+def gates(cli: Cli) -> dict[str, Any]:
     return {gate["gate"]: gate for gate in json.loads(cli("status", "--json").out)["gates"]}
 
 
@@ -110,6 +111,7 @@ def test_the_commands_of_the_readme_run_as_printed() -> None:
 # --- What is red, and what is not -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_byte_that_changed_is_red_everywhere(copy: Cli) -> None:
     bundle = next(Path("evidence/bundles").glob("*-training-run-*"))
     figure = next((bundle / "measurements").glob("step_columns*"))
@@ -126,6 +128,7 @@ def test_a_status_that_is_typed_is_red(copy: Cli, page: str) -> None:
     assert copy("amend", "check").code != 0
 
 
+@pytest.mark.slow
 def test_a_gate_whose_contract_changed_is_stale_by_name_and_nothing_is_red(copy: Cli) -> None:
     contract = Path("contracts/training-run.yaml")
     changed = contract.read_text().replace("min_samples: 30", "min_samples: 29").replace("1.0.0", "1.0.1")
