@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Cli, Ended, cli
+from tests.ledgers import git
 
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.redact import Redactor, scan
@@ -106,6 +107,20 @@ def test_the_commands_of_the_readme_run_as_printed() -> None:
             ("bash", "-c", f"{program}\n{line}"), cwd=ROOT, check=False, capture_output=True, text=True
         )
         assert ended.returncode in HOLDS, (line, ended.stdout, ended.stderr)
+
+
+@pytest.mark.slow
+def test_nothing_is_measured_on_a_changed_checkout_nor_begun_again_after_a_release(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{ROOT}", str(clone))
+    script = (sys.executable, clone / "scripts" / "record_evidence.py")
+    git(clone, "tag", "v1.0.0")
+    ended = subprocess.run((*script, "--anew"), check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.partition(":")[0]) == (1, "a release is tagged")
+    (clone / "README.md").write_text("changed")
+    ended = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.partition(",")[0]) == (1, "the checkout has changes")
+    assert not (clone / "build").exists()
 
 
 # --- What is red, and what is not -------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.canonical import sha256
-from weighbridge.contract.resolved import ContractRef, digests
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import LedgerError, WeighbridgeError
-from weighbridge.evidence import statement
+from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN, Bundle, decode, open_bundle
-from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE
 from weighbridge.evidence.review import Held, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
@@ -27,6 +27,7 @@ from weighbridge.judging import DEFAULT, facts_of
 from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
+from weighbridge.storage.local_files import is_file
 
 BUNDLES = "bundles"
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -269,10 +270,15 @@ def causes_of(ledger: Ledger, places: Collection[Place]) -> Causes:
     return Causes(ledger=ledger, gates=gates)
 
 
-def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], str]:
-    """Return the content, by digest, that the ledger has on record for each contract's id and version."""
+def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
     chains = ledger.chains()
     known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
-    stated = causes_of(ledger, chains).stated.values()
-    refs: list[ContractRef] = [one.contract for one in stated if one.contract.whole in known and not one.overridden]
-    return {(one.id, one.version): one.whole for one in refs}
+    causes = causes_of(ledger, chains)
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for bundle, one in causes.stated.items():
+        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
+        if ref.whole in known and not one.overridden:
+            written = {digest_regular(file)} if is_file(file) else set[str]()
+            found[ref.id, ref.version] = frozenset({ref.whole, *written})
+    return found
