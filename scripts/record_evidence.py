@@ -37,6 +37,7 @@ OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo
     "checkpoint-import": ("The GGUF import of the demo's checkpoint keeps every dtype and every value.", *IMPORTED),
     "model-import": ("Every tensor of the demo's import is what a lossless conversion makes of it.", *IMPORTED),
     "forward-parity": ("PyTorch on the checkpoint and NumPy on its import compute the same everywhere.", *PARITY),
+    "gpu-training-backend": ("The demo is trained on the CPU; this says beforehand what one on CUDA has to show.",),
 }
 MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
 FROZEN = (
@@ -77,12 +78,13 @@ def land(path: Path, again: str) -> None:
     """Draft the section about a bundle, fill in what is left to its author, and land it."""
     bundle = unseal(path)
     contract, draft = bundle.contract, BUILD / f"{bundle.contract.id}.md"
-    title = contract.title + (f", measured again at {again}" if again else "")
+    unseen = [(one.gate, one.verdict.code) for one in bundle.findings if one.verdict.outcome is Outcome.BLOCKED]
+    title = contract.title + (": not shown" if len(unseen) == len(bundle.findings) else "")
+    title += f", measured again at {again}" if again else ""
     gates = [f"--gate={gate.id}" for gate in contract.gates]
     author = "--author=the maintainers of weighbridge"
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
-    unseen = [(one.gate, one.verdict.code) for one in bundle.findings if one.verdict.outcome is Outcome.BLOCKED]
     told = [OURS[contract.id][0], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
     open_ = [f"| H{at} | {titles[gate]} | OPEN | |" for at, (gate, _) in enumerate(unseen, 1)]
     next_ = [f"| H{at} | `{gate}` where it can look | PASS | FAIL |" for at, (gate, _) in enumerate(unseen, 1)]

@@ -31,7 +31,7 @@ __all__ = ["cli"]
 ROOT = Path(__file__).resolve().parents[1]
 BUNDLES = sorted((ROOT / "evidence" / "bundles").glob("*-*"))
 FROZEN = sorted((ROOT / "evidence" / "frozen").glob("*/*"))
-CONTRACTS = {"checkpoint-health", "checkpoint-import", "forward-parity", "model-import", "training-run"}
+CONTRACTS = {path.stem for path in (ROOT / "contracts").glob("*.yaml")}
 HOLDS = (0, 3)  # 3: judged by another version of a kind
 MIB = 1 << 20
 
