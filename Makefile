@@ -38,7 +38,7 @@ spec: $(VENV)/.ready
 
 # What this project has shown of itself: measured again where it is STALE or missing, on a checkout without changes.
 evidence: $(VENV)/.ready
-	$(BIN)/python scripts/record_evidence.py
+	$(BIN)/python scripts/record_evidence.py $(CONTRACTS)
 
 # The same from nothing; until a release is tagged.
 evidence-anew: $(VENV)/.ready

@@ -1,6 +1,7 @@
 """Record this project's own evidence: train the demo, import it, run it in two stacks, and land what that earns.
 
-`make evidence` measures the contracts whose gates are STALE or were never recorded, and lands a section about each.
+`make evidence` measures the contracts whose gates are STALE or were never recorded, or those named in CONTRACTS=, as on
+a host with CUDA that can decide what others could not; then it lands a section about each.
 `make evidence-anew` begins again from nothing, which is allowed until a release is tagged. Both need a checkout without
 changes, and change it only after the last measurement of a file of it.
 """
@@ -94,14 +95,17 @@ def land(path: Path, again: str) -> None:
     weighbridge("amend", "land", draft)
 
 
-def main(*, anew: bool) -> None:
-    """Measure what is due, or everything; then land a section for each bundle, and check the whole."""
+def main(*words: str) -> None:
+    """Measure what is due, or named, or everything; then land a section for each bundle, and check the whole."""
+    anew = words == ("--anew",)
+    if not anew and (unknown := set(words) - OURS.keys()):
+        sys.exit(f"not among {', '.join(OURS)}: {', '.join(unknown)}")
     if git.is_dirty(Path()) is not False:
         sys.exit("the checkout has changes, so nobody else could measure the same: commit them first")
     if anew and git.answer(Path(), "tag", "--list", "v[0-9]*"):
         sys.exit("a release is tagged: evidence is only ever added from then on, by `make evidence`")
-    names = list(OURS) if anew else due()
-    again = "" if anew or not EVIDENCE.exists() else git.commit(Path())[:9]
+    names = list(OURS) if anew else words or due()
+    known = {name for name in names if not anew and (EVIDENCE / "ledger" / name).is_dir()}
     if names:
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir(parents=True)
@@ -120,8 +124,8 @@ def main(*, anew: bool) -> None:
                 shutil.rmtree(old, ignore_errors=True)
             weighbridge("evidence", "merge", store, "--into", EVIDENCE)
         shutil.copytree(frozen, FORMAT / frozen.name)
-    for path in bundles:
-        land(EVIDENCE / "bundles" / path.name, again)
+    for name, path in zip(names, bundles, strict=True):
+        land(EVIDENCE / "bundles" / path.name, git.commit(Path())[:9] if name in known else "")
     for words in (("ledger", "check"), ("amend", "check"), ("status",)):
         weighbridge(*words)
     size = sum(path.stat().st_size for path in EVIDENCE.rglob("*") if path.is_file())
@@ -130,4 +134,4 @@ def main(*, anew: bool) -> None:
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).resolve().parents[1])
-    main(anew=sys.argv[1:] == ["--anew"])
+    main(*sys.argv[1:])
