@@ -126,8 +126,8 @@ def main(*words: str) -> None:
         shutil.copytree(frozen, FORMAT / frozen.name)
     for name, path in zip(names, bundles, strict=True):
         land(EVIDENCE / "bundles" / path.name, git.commit(Path())[:9] if name in known else "")
-    for words in (("ledger", "check"), ("amend", "check"), ("status",)):
-        weighbridge(*words)
+    for verb in (("ledger", "check"), ("amend", "check"), ("status",)):
+        weighbridge(*verb)
     size = sum(path.stat().st_size for path in EVIDENCE.rglob("*") if path.is_file())
     print(f"{EVIDENCE}/ has {size / 1024:.0f} KiB; commit it with {SPEC}/" if names else "nothing is STALE or missing")
 
