@@ -87,8 +87,9 @@ def land(path: Path, again: str) -> None:
     weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
     titles = {gate.id: gate.title for gate in contract.gates}
     told = [OURS[contract.id][0], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
-    open_ = [f"| H{at} | {titles[gate]} | OPEN | |" for at, (gate, _) in enumerate(unseen, 1)]
-    next_ = [f"| H{at} | `{gate}` where it can look | PASS | FAIL |" for at, (gate, _) in enumerate(unseen, 1)]
+    named = [(gate, gate.replace("GATE", "H", 1)) for gate, _ in unseen]  # one id for one hypothesis, in every section
+    open_ = [f"| {name} | {titles[gate]} | OPEN | |" for gate, name in named]
+    next_ = [f"| {name} | `{gate}` where it can look | PASS | FAIL |" for gate, name in named]
     tables = "\n".join(("### Hypotheses", "", *HYPOTHESES, *open_, "", "### Next experiment", "", *EXPERIMENT, *next_))
     text = CLAIM.sub(" ".join(told), draft.read_text(encoding="utf-8"))
     draft.write_text(TABLES.sub(f"{tables}\n\n" if unseen else "", text), encoding="utf-8")
