@@ -7,7 +7,7 @@ comma  := ,
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
-.PHONY: demo test test-fast lint spec bench clean
+.PHONY: demo test test-fast lint spec evidence evidence-anew bench clean
 
 # The stamp depends on pyproject.toml, so that a changed dependency installs itself.
 $(VENV)/.ready: pyproject.toml
@@ -35,6 +35,14 @@ lint: $(VENV)/.ready
 # The page of spec/ that follows from the code.
 spec: $(VENV)/.ready
 	$(BIN)/weighbridge schema --quantities > spec/quantities.md
+
+# What this project has shown of itself: measured again where it is STALE or missing, on a checkout without changes.
+evidence: $(VENV)/.ready
+	$(BIN)/python scripts/record_evidence.py $(CONTRACTS)
+
+# The same from nothing; until a release is tagged.
+evidence-anew: $(VENV)/.ready
+	$(BIN)/python scripts/record_evidence.py --anew
 
 bench: $(VENV)/.ready
 	for bench in $(filter-out %conversions.py %conversions_page.py %damages.py %families.py %models.py %tensors.py,$(wildcard benchmarks/*.py)); do \

@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +26,11 @@ from tests.ledgers import git
 
 from weighbridge.data import data_path
 from weighbridge.errors import AmendmentError, BundleError
+from weighbridge.evidence import review
+from weighbridge.evidence.bundle import Bundle
+from weighbridge.evidence.review import Answer
 from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import section_of
 from weighbridge.spec.landed_sections import Here
@@ -131,7 +135,8 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     page = SPEC.read_text()
     assert section.read_text().partition("\n---\n")[2] in page
     assert "Version 0.1.0, 1 sections." in page
-    assert "| DISCHARGED | 1 of 2 |" in page
+    assert page.index("Where the gates stood when §1 landed:") < page.index("| DISCHARGED | 1 of 2 |")
+    assert page.count("Discharged: 1 of 2 gates that are not RETIRED (50%).") == 2  # at the top, and in its section
     assert kept.cli("ledger", "check").code == 0
 
 
@@ -146,6 +151,21 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
     assert "- Live evidence: run[default] is a fixture subject." in text
     assert [text.count(told) for told in ("- host: ", "- python: ", "\nweighbridge verify ")] == [1, 1, 1]
     assert kept.land(DRAFTS / "both.md").code == 0
+
+
+def test_each_bundle_is_judged_again_once_by_whatever_digits_it_is_named(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.land(kept.draft())
+    judged: list[str] = []
+
+    def rederivation(bundle: Bundle) -> Answer:
+        judged.append(bundle.id[:12])
+        return review.rederivation(bundle)
+
+    monkeypatch.setattr("weighbridge.ledger.causes.rederivation", rederivation)
+    assert kept.cli("ledger", "check").code == 0
+    assert sorted(judged) == sorted([kept.imported, kept.timed])
 
 
 def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
@@ -357,6 +377,86 @@ def test_a_place_that_is_left_to_the_author_is_filled_before_landing(kept: Kept)
 
 
 # --- What may go wrong on the way -------------------------------------------------------------------------------------
+
+
+WRAPS = """weighbridge: contract/v0
+id: wraps
+version: 1.0.0
+title: Wraps are meant
+owner: trainers
+subjects:
+  run: {kind: run}
+gates:
+  - id: GATE-WRAP
+    title: Every wrap is logged once
+    kind: corpus-wrap-around
+    subjects: {run: run}
+"""
+
+
+def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_held(kept: Kept) -> None:
+    Path("wraps.yaml").write_text(WRAPS)
+    run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    assert kept.cli("verify", "wraps.yaml", "--subject", f"run={run}", "--record").code == 0
+    (bundle,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*-wraps-*"))
+    draft = kept.draft("wraps", gate="GATE-WRAP", bundle=bundle)
+    assert re.search(rf"- measured: `\d+` \[ev:{bundle}#/findings/0/measured\] wraps\n", draft.read_text())
+    assert codes(kept.cli("amend", "check", draft)) == ["premise-stale"]  # the contract is not in contracts/
+    for unit in ("", "laps", "wrapsody", "ms"):
+        ended = kept.check(f"It wraps `2` [ev:{bundle}#/findings/0/measured] {unit}.")
+        assert "unit-mismatch" in codes(ended), unit
+
+
+def test_what_was_discharged_under_another_contract_is_live_again_and_needs_a_new_section(kept: Kept) -> None:
+    kept.land(kept.draft())
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
+    assert "DISCHARGED" in kept.cli("status", "--contract", "mine").lines[0]
+    Path("contracts/mine.yaml").write_text(IMPORT.replace("lossless", "same").replace("1.0.0", "1.1.0"))
+    assert "DISCHARGED    STALE: judge part changed: with" in kept.cli("status", "--contract", "mine").lines[0]
+    ended = kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
+    assert "moved: DISCHARGED -> live: GATE-IMPORT-001" in ended.lines
+    (newer,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*") if '"same"' in
+                (path / "contract.json").read_text()}  # fmt: skip
+    assert kept.land(kept.draft("b", bundle=newer)).lines[-1] == "discharged: mine/GATE-IMPORT-001[default]"
+    assert kept.cli("status", "--contract", "mine").lines[0].endswith("DISCHARGED")
+    assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)
+
+
+def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_section(kept: Kept) -> None:
+    Path("contracts/mine.yaml").write_text(f"{IMPORT}    max_age: 30d\n".replace("1.0.0", "1.1.0"))
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
+    (bundle,) = {path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*")} - {kept.imported}
+    landed = kept.land(kept.draft(bundle=bundle))
+    assert landed.lines[-1] == "discharged: mine/GATE-IMPORT-001[default]"
+    kept.cli("verify", "contracts/mine.yaml", *bound, "--record")
+    assert "DISCHARGED -> DISCHARGED  (renew)" in kept.cli("status", "why", "GATE-IMPORT-001").out
+    assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)
+    refuted = kept.draft("b", "--refutes", section_of(Path(landed.lines[1])).about.id, bundle=bundle)
+    assert kept.land(refuted).code == 0
+    assert codes(kept.cli("amend", "check")) == ["rests-on-refuted"]
+    Path(landed.lines[1]).unlink()
+    assert "UNVERIFIED    (no-amendment" in kept.cli("status", "--contract", "mine").lines[0]
+
+
+def test_a_new_version_of_a_kind_breaks_no_landed_section_and_lands_no_new_one(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed = kept.land(kept.draft())
+    draft = kept.draft("b")
+    newer = {name: replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
+    for module in ("evidence.review", "ledger.overview", "judging"):
+        monkeypatch.setattr(f"weighbridge.{module}.KINDS", newer)
+    checked = kept.cli("amend", "check")
+    assert (checked.code, set(codes(checked))) == (0, {"not-rederivable"})
+    assert "STALE: kind changed" in kept.cli("status", "--contract", "mine").lines[0]
+    assert "not-rederivable" in codes(kept.land(draft))
+    section = Path(landed.lines[1])
+    text = section.read_text().replace("counted: `1`", "counted: `2`")
+    section.unlink()
+    section.with_name(f"0001-section-a-{sha256(text.encode()).hexdigest()[:12]}.md").write_text(text)
+    assert "number-mismatch" in codes(kept.cli("amend", "check"))  # figures are held all the same
 
 
 def test_a_landed_section_is_held_as_of_its_landing_whatever_was_recorded_since(kept: Kept) -> None:

@@ -244,6 +244,36 @@ def test_a_version_with_other_content_is_refused_by_lint_and_by_recording(
     assert (cli("lint").code, verify().code) == (0, 0)
 
 
+def test_a_kind_with_a_new_limit_is_nobody_s_new_content(
+    cli: Cli, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+    from typing import Annotated
+
+    from weighbridge.gates import KINDS
+    from weighbridge.limits import Doc
+
+    verify()
+    kind = KINDS["dtype-preservation"]
+    more = Annotated[int, Doc("new")]
+    limits = dataclasses.make_dataclass("More", [("more", more, 1)], bases=(kind.limits,), frozen=True, kw_only=True)
+    newer = {**KINDS, kind.name: dataclasses.replace(kind, version=kind.version + 1, limits=limits)}
+    for module in (
+        "contract.load",
+        "contract.resolved",
+        "contract.checks",
+        "judging",
+        "evidence.review",
+        "ledger.overview",
+    ):
+        monkeypatch.setattr(f"weighbridge.{module}.KINDS", newer)
+    assert cli("lint").code == 0
+    gates = {gate["gate"]: gate["stale"] for gate in status(cli)["gates"]}
+    assert gates["GATE-DTYPE"][-1].startswith("kind changed: judged by dtype-preservation/")
+    assert verify().code == 0
+    assert {gate["gate"]: gate["stale"] for gate in status(cli)["gates"]} == {"GATE-BYTES": [], "GATE-DTYPE": []}
+
+
 @pytest.mark.parametrize("how", ["moved", "broken"])
 def test_a_contract_that_moved_or_no_longer_parses_makes_its_gates_stale(
     cli: Cli, workplace: Path, verify: Verify, how: str
@@ -413,6 +443,23 @@ def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
     ended = cli(*argv)
     assert ended.code == 1
     assert f"{newest.relative_to(workplace)}: not-added was deleted since main" in ended.out
+
+
+def test_a_frozen_bundle_is_only_ever_added(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    frozen = workplace / "evidence" / "frozen"
+    (bundle,) = (workplace / "evidence" / "bundles").iterdir()
+    shutil.copytree(bundle, frozen / "v1" / bundle.name)
+    git(workplace, "init", "-q", "-b", "main")
+    git(workplace, "add", "-A")
+    git(workplace, "commit", "-q", "-m", "released")
+    shutil.copytree(bundle, frozen / "v2" / bundle.name)
+    git(workplace, "add", "-A")
+    assert cli("ledger", "check", "--base", "main").code == 0
+    changed = frozen / "v1" / bundle.name / "verdicts.json"
+    changed.write_bytes(changed.read_bytes() + b" ")
+    ended = cli("ledger", "check", "--base", "main")
+    assert ended.lines[0].startswith(f"{changed.relative_to(workplace)}: not-added was changed since main")
 
 
 def test_a_ledger_that_was_moved_to_lose_an_entry_is_seen(cli: Cli, workplace: Path, verify: Verify) -> None:

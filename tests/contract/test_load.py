@@ -302,6 +302,6 @@ def test_a_copy_with_other_comments_is_the_same_content(tmp_path: Path) -> None:
 
 def test_a_version_that_the_ledger_knows_with_another_content_is_told(tmp_path: Path) -> None:
     one = loaded(tmp_path, "a.yaml", "one")
-    assert list(reused([one], {("c", "1.0.0"): one[1]})) == []
-    (found,) = reused([one], {("c", "1.0.0"): "0" * 64})
+    assert list(reused([one], {("c", "1.0.0"): {one[1]}})) == []
+    (found,) = reused([one], {("c", "1.0.0"): {"0" * 64}})
     assert found.what == "c 1.0.0 has another content in the ledger"

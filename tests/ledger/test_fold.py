@@ -117,6 +117,14 @@ def test_evidence_is_as_old_as_its_gate_allows_and_no_older() -> None:
     assert refusal(DRAFT, older).what == "the evidence is older than 1 days"
 
 
+def test_a_discharged_gate_is_renewed_where_it_would_go_stale_and_is_live_under_another_contract_or_kind() -> None:
+    for when in ({"max_age_days": 9.0}, {"stale_on": ("commit",)}):
+        assert moved(DISCHARGED, dataclasses.replace(PASSED, **when)) == (Step.RENEW, DISCHARGED)
+    for other in ({"contract_digest": "d" * 64}, {"contract_digest": CONTRACT, "kind_version": 7}):
+        before = Standing(status=DISCHARGED, evidence_at=NOON, **other)
+        assert advance(before, PASSED, now=LATER, contract_digest=CONTRACT) == (Step.RENEW, ACTIVE)
+
+
 def test_an_active_gate_is_renewed_where_it_would_go_stale() -> None:
     assert moved(ACTIVE, dataclasses.replace(PASSED, max_age_days=9.0)) == (Step.RENEW, ACTIVE)
     same = dataclasses.replace(PASSED, max_age_days=9.0, at=NOON)
@@ -168,12 +176,13 @@ def test_whatever_is_shown_only_edges_of_the_table_come_out(status: Status | Non
     assert not evidence.overridden
 
 
-def test_no_edge_lowers_a_status_but_a_fail_and_retiring() -> None:
+def test_no_edge_lowers_a_status_but_a_fail_retiring_and_a_renewal_under_another_contract() -> None:
     order = list(Status)
     for step, edges in EDGES.items():
         for before, after in edges:
             if before is not None and order.index(after) < order.index(before):
-                assert after in (REGRESSED, RETIRED), (step, before, after)
+                renewed = (step, before, after) == (Step.RENEW, DISCHARGED, ACTIVE)
+                assert after in (REGRESSED, RETIRED) or renewed, (step, before, after)
 
 
 # --- Folding ----------------------------------------------------------------------------------------------------------

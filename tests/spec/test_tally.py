@@ -51,6 +51,7 @@ def test_a_tally_is_a_block_that_adds_up() -> None:
         "| RETIRED | 0 of 4 |",
         "",
     ]
+    assert lines[-3] == "Discharged: 0 of 4 gates that are not RETIRED (0%)."
     assert lines[-2] == "DIVERGED, counted as the lower: c/G-2[heron]."
     assert lines[-1] == "<!-- weighbridge:tally end -->"
 

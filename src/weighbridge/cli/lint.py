@@ -54,7 +54,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
 
 
-def _recorded(folder: Path) -> Mapping[tuple[str, str], str]:
+def _recorded(folder: Path) -> Mapping[tuple[str, str], frozenset[str]]:
     from weighbridge.ledger.causes import recorded_contracts  # what reads bundles loads twice as long as linting
     from weighbridge.ledger.store import Ledger
 

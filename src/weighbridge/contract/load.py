@@ -6,12 +6,13 @@ import dataclasses
 import math
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from weighbridge.canonical import sha256
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, ParamType
@@ -344,17 +345,21 @@ def _gate(gate: GateDocument) -> GateDecl:
 # --- Several contracts ------------------------------------------------------------------------------------------------
 
 
-def reused(contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple[str, str], str]) -> Iterator[Found]:
+def reused(
+    contracts: Iterable[tuple[LoadedContract, str]], known: Mapping[tuple[str, str], Collection[str]]
+) -> Iterator[Found]:
     """Find contracts whose id and version stand for another content already.
 
-    `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digest that a
-    ledger has on record. Of two files with one id and version and two contents, the later one is told.
+    `contracts` gives each with the digest of its resolved form; `known` maps (id, version) to the digests that a ledger
+    has on record, of that form and of the file: a kind with a new limit changes the one, and nobody's contract. Of two
+    files with one id and version and two contents, the later one is told.
     """
-    first: dict[tuple[str, str], tuple[str, str]] = {key: (digest, "the ledger") for key, digest in known.items()}
+    first = {key: (set(digests), "the ledger") for key, digests in known.items()}
     for loaded, digest in contracts:
         contract = loaded.contract
-        before, where = first.setdefault((contract.id, contract.version), (digest, str(loaded.path)))
-        if before != digest:
+        mine = {digest} if "extends" in loaded.layered.data else {digest, sha256(loaded.source)}
+        before, where = first.setdefault((contract.id, contract.version), (mine, str(loaded.path)))
+        if not before & mine:
             what = f"{contract.id} {contract.version} has another content in {where}"
             yield loaded.layered.found(("version",), "reused-version", what, "raise the version")
 

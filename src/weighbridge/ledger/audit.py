@@ -13,6 +13,7 @@ from weighbridge.git import ask
 from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
+FROZEN = "frozen"
 OTHER_VERSION = "other-version"
 AMENDMENT = re.compile(r"(.*/)?spec/amendments/\d{4}-[^/]+\.md")
 WORDS = {"M": "was changed", "D": "was deleted", "T": "became something else", "R": "was renamed"}
@@ -49,14 +50,15 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
 
 
 def changes(root: Path, base: str) -> Iterator[BundleError]:
-    """Find whatever was done since a commit to a ledger, its bundles and landed amendments other than adding to them.
+    """Find what was done since a commit to a ledger, its bundles, frozen or not, and landed amendments, but for adding.
 
     A ledger may lie anywhere in its repository. One that was moved has lost its entries where they were.
     """
     top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     since = _git(top, "merge-base", base, "HEAD").strip()
     words = _git(top, "diff", "--no-renames", "--name-status", "-z", since).split("\0")
-    ours = [folder.resolve().relative_to(top) for folder in (root, root.absolute().parent / BUNDLES)]
+    beside = root.absolute().parent
+    ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / FROZEN)]
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
         if status != "A" and (inside or NAME.fullmatch(Path(path).name) or AMENDMENT.fullmatch(path)):

@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 
 from weighbridge.canonical import sha256
-from weighbridge.contract.resolved import ContractRef, digests
+from weighbridge.contract.resolved import digests
 from weighbridge.errors import LedgerError, WeighbridgeError
-from weighbridge.evidence import statement
+from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN, Bundle, decode, open_bundle
-from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE
 from weighbridge.evidence.review import Held, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
@@ -27,6 +27,7 @@ from weighbridge.judging import DEFAULT, facts_of
 from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.model import Contract, Finding, GateDecl, Origin
+from weighbridge.storage.local_files import is_file
 
 BUNDLES = "bundles"
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
@@ -38,6 +39,7 @@ RESTORE = "restore it from the history of the repository"
 class Shown:
     """What is kept of a bundle that was judged again: `versions` are those of its kinds that are not here."""
 
+    id: str
     contract: Contract
     evidence: Mapping[Place, BundleEvidence]
     versions: tuple[str, ...]
@@ -53,7 +55,9 @@ def shown_by(bundle: Bundle) -> Shown:
         for place in evidence
         if place.gate in gates
     }
-    return Shown(contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts)
+    return Shown(
+        id=bundle.id, contract=bundle.contract, evidence=evidence, versions=other_versions(bundle), facts=facts
+    )
 
 
 def demand_rederivable(bundle: Bundle) -> None:
@@ -158,24 +162,26 @@ class Causes:
         Raises:
             LedgerError: `no-bundle`, `not-rederivable`.
         """
-        if bundle not in self.read:
+        short = bundle[:ID_SHOWN]
+        if short not in self.read:
             try:
-                self.read[bundle] = self._open(bundle)
+                self.read[short] = self._open(short)
             except WeighbridgeError as problem:
-                self.read[bundle] = problem
-        found = self.read[bundle]
+                self.read[short] = problem
+        found = self.read[short]
         if isinstance(found, WeighbridgeError):
             raise found
+        if not found.id.startswith(bundle):
+            raise LedgerError("no-bundle", f"bundle {short} has another id than {bundle}", remedy=RESTORE)
         return found
 
-    def _open(self, named: str) -> Shown:
-        short = named[:ID_SHOWN]
+    def _open(self, short: str) -> Shown:
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
         opened = open_bundle(path)
-        if opened.problems or not opened.id.startswith(named):
-            first = next((f"{one.where} {one.what}" for one in opened.problems), "it has another id")
+        if opened.problems:
+            first = f"{opened.problems[0].where} {opened.problems[0].what}"
             raise LedgerError("no-bundle", f"bundle {short} is not whole: {first}", remedy=RESTORE)
         bundle = decode(opened)
         if bundle.statement.contract != digests(bundle.contract):
@@ -263,10 +269,15 @@ def causes_of(ledger: Ledger, places: Collection[Place]) -> Causes:
     return Causes(ledger=ledger, gates=gates)
 
 
-def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], str]:
-    """Return the content, by digest, that the ledger has on record for each contract's id and version."""
+def recorded_contracts(ledger: Ledger) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the digests that the ledger has on record for each contract's id and version: of its content and file."""
     chains = ledger.chains()
     known = {entry.contract_digest for entries in chains.values() for entry in entries.values()}
-    stated = causes_of(ledger, chains).stated.values()
-    refs: list[ContractRef] = [one.contract for one in stated if one.contract.whole in known and not one.overridden]
-    return {(one.id, one.version): one.whole for one in refs}
+    causes = causes_of(ledger, chains)
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for bundle, one in causes.stated.items():
+        ref, file = one.contract, causes.folders[bundle[:ID_SHOWN]] / manifest.CONTRACT_YAML
+        if ref.whole in known and not one.overridden:
+            written = {digest_regular(file)} if is_file(file) else set[str]()
+            found[ref.id, ref.version] = frozenset({ref.whole, *written})
+    return found

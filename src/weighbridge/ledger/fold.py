@@ -32,14 +32,15 @@ class Step(enum.StrEnum):
     RECONCILE = "reconcile"
 
 
-# The whole table. A renewal keeps the status and puts newer evidence under it.
+# The whole table. A renewal puts newer evidence under a status. What was discharged under another contract or kind is
+# ACTIVE again, for the section that did it does not speak of this one.
 EDGES: Mapping[Step, frozenset[tuple[Status | None, Status]]] = {
     Step.DECLARE: frozenset({(None, DRAFT)}),
     Step.MOVE: frozenset(
         {(DRAFT, PARTIAL), (DRAFT, ACTIVE), (PARTIAL, ACTIVE), (REGRESSED, ACTIVE)}
         | {(status, REGRESSED) for status in (DRAFT, PARTIAL, ACTIVE, DISCHARGED)}
     ),
-    Step.RENEW: frozenset({(ACTIVE, ACTIVE), (REGRESSED, REGRESSED)}),
+    Step.RENEW: frozenset({(ACTIVE, ACTIVE), (DISCHARGED, DISCHARGED), (DISCHARGED, ACTIVE), (REGRESSED, REGRESSED)}),
     Step.DISCHARGE: frozenset({(ACTIVE, DISCHARGED)}),
     Step.RETIRE: frozenset((status, RETIRED) for status in STATUS_ORDER if status is not RETIRED),
     Step.RECONCILE: frozenset((status, status) for status in STATUS_ORDER),
@@ -213,16 +214,16 @@ def advance(
     _demand_current(standing, evidence, now, contract_digest)
     if (status, ACTIVE) in EDGES[Step.MOVE]:
         return Step.MOVE, ACTIVE
-    # Newer evidence keeps an ACTIVE gate from being STALE: under another contract or kind, or where the gate says when.
+    # Newer evidence keeps a gate from being STALE: under another contract or kind, or where the gate says when.
     shown = (evidence.contract_digest, evidence.kind_version)
     other = shown != (standing.contract_digest, standing.kind_version)
     later = standing.evidence_at is None or evidence.at > standing.evidence_at
     if (
-        status is ACTIVE
+        status in (ACTIVE, DISCHARGED)
         and (later or (other and evidence.at == standing.evidence_at))
         and (other or evidence.max_age_days is not None or evidence.stale_on)
     ):
-        return Step.RENEW, ACTIVE
+        return Step.RENEW, ACTIVE if other else status
     raise LedgerError("already-there", f"it stands at {status}, and this evidence adds nothing to it")
 
 

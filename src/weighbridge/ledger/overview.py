@@ -136,14 +136,15 @@ def _instance(
 
 
 def stands_on(entries: Mapping[str, Entry], heads: Sequence[str]) -> Iterator[str]:
-    """Yield the entries that a status stands on: the newest, and under a reconciled or discharged one its parents."""
+    """Yield the entries that a status stands on: the newest, and under a reconciled or DISCHARGED one its parents."""
     waiting, seen = list(heads), set[str]()
     while waiting:
         head = waiting.pop()
         if head in entries and head not in seen:
             seen.add(head)
             yield head
-            waiting += entries[head].parents if entries[head].step in (Step.RECONCILE, Step.DISCHARGE) else ()
+            joined = entries[head].step is Step.RECONCILE or entries[head].after is DISCHARGED
+            waiting += entries[head].parents if joined else ()
 
 
 # --- What changed since the evidence ----------------------------------------------------------------------------------

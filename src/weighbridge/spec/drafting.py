@@ -5,6 +5,7 @@ A draft claims nothing that the bundles do not hold; landing it holds every figu
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def _body(
         ("### Claim", (f"{AUTHOR} what this section claims and why; then delete this line -->",)),
         (
             "### Command",
-            ("```", *dict.fromkeys(" ".join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
+            ("```", *dict.fromkeys(shlex.join(of.statement.command) or "(not recorded)" for of in bundles), "```"),
         ),
         ("### Figures", _figures(mine)),
         ("### Device", _device(bundles)),

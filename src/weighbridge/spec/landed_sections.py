@@ -16,6 +16,7 @@ from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.ledger.causes import bundle_evidence, place_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, Entry, Place
+from weighbridge.ledger.overview import stands_on
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.amendments import Section, landed
 from weighbridge.spec.citations import Bundles
@@ -124,7 +125,8 @@ def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
     """Find what is DISCHARGED by a section that was refuted since."""
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
     for place, stood in history(here.chains).items():
-        causes = {here.chains[place][head].cause for head in stood.standing.heads}
+        entries = here.chains[place]
+        causes = {entries[digest].cause for digest in stands_on(entries, stood.standing.heads)}
         for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
             one, by = refuted[digest]
             what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"

@@ -6,12 +6,14 @@ It follows from the landed files alone, so that the same files give the same pag
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.evidence.disk import disk_error, read_regular, sync_folder, write_new
 from weighbridge.spec.amendments import MAX_TEXT, Section, landed, versions
+from weighbridge.spec.tally import BEGIN, END
 
 AMENDMENTS = "amendments"
 BASE, SPEC = "base.md", "SPEC.md"
@@ -36,6 +38,9 @@ def _contents(sections: Sequence[Section]) -> Iterator[str]:
         title = one.about.title.replace("|", "¦")
         yield f"| {one.number} | {title} | {one.about.id} | {version} | {one.about.landing.at[:10]} | {fate} |"
     yield ""
+    for one in sections[-1:]:
+        for stood in re.findall(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", one.body, re.DOTALL):
+            yield from (f"Where the gates stood when §{one.number} landed:", "", stood, "")
 
 
 def _shown(one: Section, sections: Sequence[Section]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from weighbridge.canonical import dumps, sha256
 from weighbridge.errors import AmendmentError
-from weighbridge.ledger.fold import DISCHARGED, Entry, Place, Standing, fold, lowest
+from weighbridge.ledger.fold import DISCHARGED, RETIRED, Entry, Place, Standing, fold, lowest
 from weighbridge.model import STATUS_ORDER, Status
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
@@ -104,6 +104,8 @@ def markdown(count: Tally) -> str:
     lines = [f"{BEGIN} heads={count.heads} -->", "| status | gates |", "|---|---|"]
     lines += [f"| {status} | {number} of {count.gates} |" for status, number in count.counts.items()]
     told = f"{count.gates} gates on {count.instances} instances; a gate stands where its lowest instance stands."
-    lines += ["", told]
+    standing = count.gates - count.counts[RETIRED]
+    share = f" ({count.counts[DISCHARGED] / standing:.0%})" if standing else ""
+    lines += ["", told, f"Discharged: {count.counts[DISCHARGED]} of {standing} gates that are not RETIRED{share}."]
     lines += [f"DIVERGED, counted as the lower: {', '.join(map(str, count.diverged))}."] if count.diverged else []
     return "\n".join((*lines, END, ""))

@@ -1,0 +1,138 @@
+"""Record this project's own evidence: train the demo, import it, run it in two stacks, and land what that earns.
+
+`make evidence` measures the contracts whose gates are STALE or were never recorded, or those named in CONTRACTS=, as on
+a host with CUDA that can decide what others could not; then it lands a section about each.
+`make evidence-anew` begins again from nothing, which is allowed until a release is tagged. Both need a checkout without
+changes, and change it only after the last measurement of a file of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from weighbridge import demo, git
+from weighbridge.contract.load import contracts_here
+from weighbridge.evidence.bundle import unseal
+from weighbridge.evidence.statement import PREDICATE_TYPE
+from weighbridge.ledger.fold import DISCHARGED, DRAFT
+from weighbridge.ledger.overview import overview
+from weighbridge.ledger.store import Ledger
+from weighbridge.model import Outcome
+from weighbridge.spec.drafting import EXPERIMENT, HYPOTHESES
+
+EVIDENCE, SPEC, BUILD = Path("evidence"), Path("spec"), Path("build/evidence")
+FORMAT = EVIDENCE / "frozen" / PREDICATE_TYPE.rpartition(":")[2]
+RUN, MODEL, IMPORT, STACKS = (BUILD / name for name in ("run", demo.SOURCE, demo.IMPORT, "models.py"))
+IMPORTED = (f"source={MODEL}", f"import={IMPORT}")
+PARITY = (f"reference={STACKS}:reference", f"candidate={STACKS}:numpy_backend", f"cuda={STACKS}:on_cuda")
+OURS: dict[str, tuple[str, ...]] = {  # by contract: what is claimed of the demo, and its subjects
+    "training-run": ("The demo logged what it did, on the device that it was asked for.", f"run={RUN}"),
+    "checkpoint-health": ("The demo's checkpoint is complete, and its bits fit its dtypes.", f"checkpoint={MODEL}"),
+    "checkpoint-import": ("The GGUF import of the demo's checkpoint keeps every dtype and every value.", *IMPORTED),
+    "model-import": ("Every tensor of the demo's import is what a lossless conversion makes of it.", *IMPORTED),
+    "forward-parity": ("PyTorch on the checkpoint and NumPy on its import compute the same everywhere.", *PARITY),
+    "gpu-training-backend": ("The demo is trained on the CPU; this says beforehand what one on CUDA has to show.",),
+}
+MODELS, WRAPPED = "verifiers/specimens/models", "verifiers/specimens/runs/wrapped"
+FROZEN = (
+    "trainer=python3 --no-such-option",
+    f"reference={MODELS}/tiny_gpt.py:reference",
+    f"candidate={MODELS}/tiny_gpt_numpy.py:numpy_stack",
+)
+CLAIM = re.compile("<!-- author: what .*?-->")
+TABLES = re.compile(r"### Hypotheses\n.*?(?=### Evidence\n)", re.DOTALL)
+
+
+def weighbridge(*words: object, ends: tuple[int, ...] = (0, 3)) -> str:
+    """Run a command as a person would, and return what it prints; stop where it ends otherwise: 3 is BLOCKED."""
+    typed = [str(word) for word in words]
+    print("$ weighbridge", shlex.join(typed))
+    done = subprocess.run([sys.executable, "-m", "weighbridge", *typed], check=False, stdout=subprocess.PIPE, text=True)
+    print(done.stdout, flush=True)
+    if done.returncode not in ends:
+        sys.exit(f"stopped: that ended with {done.returncode}; what has changed so far: git status")
+    return done.stdout
+
+
+def verify(contract: str, subjects: tuple[str, ...], *more: object, **ends: tuple[int, ...]) -> Path:
+    """Return the bundle that `verify` wrote."""
+    told = weighbridge("verify", contract, *(f"--subject={one}" for one in subjects), *more, **ends)
+    return Path(re.findall(r"^evidence: (.+)$", told, re.MULTILINE)[0])
+
+
+def due() -> list[str]:
+    """Return the contracts that are not shown now; a gate that is DRAFT waits for a host that can look."""
+    contracts = {name: loaded.contract for name, loaded in contracts_here().items()}
+    gates = overview(Ledger(EVIDENCE / "ledger"), contracts, dt.datetime.now(dt.UTC))
+    wrong = {one.contract for one in gates if not one.sound or one.status not in (DISCHARGED, DRAFT)}
+    return [name for name in OURS if name in wrong or name not in {one.contract for one in gates}]
+
+
+def land(path: Path, again: str) -> None:
+    """Draft the section about a bundle, fill in what is left to its author, and land it."""
+    bundle = unseal(path)
+    contract, draft = bundle.contract, BUILD / f"{bundle.contract.id}.md"
+    unseen = [(one.gate, one.verdict.code) for one in bundle.findings if one.verdict.outcome is Outcome.BLOCKED]
+    title = contract.title + (": not shown" if len(unseen) == len(bundle.findings) else "")
+    title += f", measured again at {again}" if again else ""
+    gates = [f"--gate={gate.id}" for gate in contract.gates]
+    author = "--author=the maintainers of weighbridge"
+    weighbridge("amend", "draft", "--bundle", path, *gates, f"--title={title}", author, "--out", draft)
+    titles = {gate.id: gate.title for gate in contract.gates}
+    told = [OURS[contract.id][0], *(f"`{gate}` could not look ({code}) and claims nothing." for gate, code in unseen)]
+    named = [(gate, gate.replace("GATE", "H", 1)) for gate, _ in unseen]  # one id for one hypothesis, in every section
+    open_ = [f"| {name} | {titles[gate]} | OPEN | |" for gate, name in named]
+    next_ = [f"| {name} | `{gate}` where it can look | PASS | FAIL |" for gate, name in named]
+    tables = "\n".join(("### Hypotheses", "", *HYPOTHESES, *open_, "", "### Next experiment", "", *EXPERIMENT, *next_))
+    text = CLAIM.sub(" ".join(told), draft.read_text(encoding="utf-8"))
+    draft.write_text(TABLES.sub(f"{tables}\n\n" if unseen else "", text), encoding="utf-8")
+    weighbridge("amend", "land", draft)
+
+
+def main(*words: str) -> None:
+    """Measure what is due, or named, or everything; then land a section for each bundle, and check the whole."""
+    anew = words == ("--anew",)
+    if not anew and (unknown := set(words) - OURS.keys()):
+        sys.exit(f"not among {', '.join(OURS)}: {', '.join(unknown)}")
+    if git.is_dirty(Path()) is not False:
+        sys.exit("the checkout has changes, so nobody else could measure the same: commit them first")
+    if anew and git.answer(Path(), "tag", "--list", "v[0-9]*"):
+        sys.exit("a release is tagged: evidence is only ever added from then on, by `make evidence`")
+    names = list(OURS) if anew else words or due()
+    known = {name for name in names if not anew and (EVIDENCE / "ledger" / name).is_dir()}
+    if names:
+        shutil.rmtree(BUILD, ignore_errors=True)
+        BUILD.mkdir(parents=True)
+        on_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run((sys.executable, "-m", "weighbridge.demo.train", str(BUILD)), check=True, env=on_cpu)
+        demo.to_gguf(MODEL, IMPORT)
+        shutil.copy(Path(demo.__file__).with_name(STACKS.name), STACKS)
+    store = BUILD / "recorded" if anew else EVIDENCE
+    record = ("--record", "--evidence", store)
+    bundles = [verify(f"contracts/{name}.yaml", OURS[name][1:], *record) for name in names]
+    if anew or not FORMAT.exists():
+        beside = (f"--attach=facts={WRAPPED}/run.json", f"--input=log={WRAPPED}/steps.jsonl", "--evidence", BUILD)
+        frozen = verify("scripts/frozen.yaml", FROZEN, *beside, ends=(1,))  # some of its gates fail, as they should
+        if anew:
+            for old in (EVIDENCE, SPEC / "amendments"):
+                shutil.rmtree(old, ignore_errors=True)
+            weighbridge("evidence", "merge", store, "--into", EVIDENCE)
+        shutil.copytree(frozen, FORMAT / frozen.name)
+    for name, path in zip(names, bundles, strict=True):
+        land(EVIDENCE / "bundles" / path.name, git.commit(Path())[:9] if name in known else "")
+    for verb in (("ledger", "check"), ("amend", "check"), ("status",)):
+        weighbridge(*verb)
+    size = sum(path.stat().st_size for path in EVIDENCE.rglob("*") if path.is_file())
+    print(f"{EVIDENCE}/ has {size / 1024:.0f} KiB; commit it with {SPEC}/" if names else "nothing is STALE or missing")
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parents[1])
+    main(*sys.argv[1:])
