@@ -144,7 +144,7 @@ def check(found: Sequence[Signature], stated: bytes, keys: Sequence[PublicKey]) 
         from securesystemslib.signer import Signature as Signed
 
     signed = []
-    for one, named in ((one, named) for one in found for named in keys if named.key.keyid == one.keyid):
+    for one, named in ((one, named) for named in keys for one in found if named.key.keyid == one.keyid):
         try:
             Envelope(stated, PAYLOAD_TYPE, {one.keyid: Signed(one.keyid, one.value.hex())}).verify([named.key], 1)
         except VerificationError:
