@@ -38,7 +38,6 @@ from weighbridge.evidence import manifest, signatures
 from weighbridge.evidence.archive import PackedFolder
 from weighbridge.evidence.bundle import Bundle, files_of, seal, whole
 from weighbridge.evidence.review import Answer, Held, verify
-from weighbridge.evidence.signatures import PublicKey
 
 K = "0123456789abcdef" * 4
 OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
@@ -68,7 +67,7 @@ def signed(bundle: Bundle, key: Path) -> Path:
 
 
 def asked(bundle: Bundle, *keys: Path) -> Answer:
-    named = tuple(signatures.public_key(Path(f"{key}.pub")) for key in keys)
+    named = {f"{key}.pub": signatures.public_key(Path(f"{key}.pub")) for key in keys}
     return verify(bundle.path, dataclasses.replace(NOW, keys=named)).authenticity
 
 
@@ -116,7 +115,7 @@ def test_a_key_that_did_not_sign_is_refused(bundle: Bundle, keys: Path) -> None:
     other = asked(bundle, keys / "eve")
     says = f"the bundle: not-signed is signed by none of the keys named, only by {ada}"
     assert (other.held, other.says, len(other.details)) == (Held.BROKEN, says, 1)
-    named = dataclasses.replace(NOW, keys=(signatures.public_key(keys / "eve.pub"),))
+    named = dataclasses.replace(NOW, keys={"eve": signatures.public_key(keys / "eve.pub")})
     assert verify(bundle.path, named).exit_code == 1
 
 
@@ -176,14 +175,16 @@ def test_keys_of_openssl_are_taken_and_ours_are_taken_by_openssl(bundle: Bundle,
 # --- Damage -----------------------------------------------------------------------------------------------------------
 
 
-def told(bundle: Bundle, envelope: bytes, name: str, *named: PublicKey) -> str:
+def told(bundle: Bundle, envelope: bytes, name: str, *named: SSlibKey) -> str:
     """Return what is said of an envelope in the place of another: a refusal's code, or "unchecked" or "signed"."""
     try:
         found = signatures.signatures_in(PackedFolder(bundle.path.name, {name: envelope}), stated(bundle))
-        return ("signed" if signatures.check(found, stated(bundle), named) else "") if named else "unchecked"
+        if named:
+            signatures.check(found, stated(bundle), {str(key.keyid): key for key in named})
     except BundleError as refused:
         assert refused.remedy
         return refused.code
+    return "signed" if named else "unchecked"
 
 
 @pytest.mark.parametrize("masks", [(1,), pytest.param((2, 4, 8, 16, 32, 64, 128, 255), marks=pytest.mark.slow)])
@@ -334,7 +335,7 @@ def test_a_new_key_is_its_owners_alone_and_replaces_none(tmp_path: Path) -> None
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"key": 0o600, "key.pub": 0o644}
     (tmp_path / "key").unlink()
-    with pytest.raises(UsageError, match=r"key\.pub', '.*name a new file|key-exists"):
+    with pytest.raises(UsageError, match="key-exists"):
         signatures.new_key(tmp_path / "key")
     assert not (tmp_path / "key").exists()
 
@@ -365,11 +366,13 @@ def pems() -> Iterator[tuple[str, bytes, bytes]]:
 
 
 def test_keys_of_other_algorithms_are_refused(tmp_path: Path) -> None:
+    told = {"P-256": "is a key of ecdsa, not of ed25519", "RSA": "is a key of rsa, not of ed25519"}
     for name, private, public in pems():
         for read, pem in ((signatures.private_key, private), (signatures.public_key, public)):
             (tmp_path / name).write_bytes(pem)
-            with pytest.raises(UsageError, match="key-file is a key of another algorithm than ed25519") as refused:
+            with pytest.raises(UsageError, match="key-file") as refused:
                 read(tmp_path / name)
+            assert refused.value.what == told.get(name, "holds no such ed25519 key in PEM")
             assert refused.value.remedy
 
 
@@ -392,5 +395,5 @@ def test_what_is_no_key_is_refused(keys: Path, tmp_path: Path) -> None:
 def test_the_id_of_a_key_is_the_one_that_securesystemslib_gives_it(keys: Path) -> None:
     raw = load_pem_public_key((keys / "ada.pub").read_bytes()).public_bytes_raw()
     form = f'{{"keytype":"ed25519","keyval":{{"public":"{raw.hex()}"}},"scheme":"ed25519"}}'
-    assert signatures.public_key(keys / "ada.pub").key.keyid == sha256(form.encode())
+    assert signatures.public_key(keys / "ada.pub").keyid == sha256(form.encode())
     assert isinstance(signatures.private_key(keys / "ada"), CryptoSigner)

@@ -111,7 +111,7 @@ def verify_bundle(
         recorded=Ledger(ledger).causes() if is_folder(ledger) else None,
         contracts={name: digests(one.contract).whole for name, one in contracts_here().items()},
         anchored=require_anchor,
-        keys=tuple(map(signatures.public_key, keys)),
+        keys={str(key): signatures.public_key(key) for key in keys},
     )
     answers = verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}

@@ -7,10 +7,11 @@ again needs no torch and no views, on any machine, in any locale and time zone.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.contract.resolved import check_limits, digests
@@ -25,6 +26,9 @@ from weighbridge.judging import judge_contract
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome, Severity
 from weighbridge.storage.local_files import is_file, is_folder
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
 
 
 class Held(enum.StrEnum):
@@ -71,7 +75,7 @@ class Against:
 
     `given` is the id that the reviewer was told, or its first digits; `recorded` are the ids that the ledger names;
     `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two holds the id;
-    with `keys`, one of them signed.
+    with `keys`, by the names of their files, one of them signed.
     """
 
     now: datetime
@@ -79,7 +83,7 @@ class Against:
     recorded: Collection[str] | None = None
     contracts: Mapping[str, str] = field(default_factory=dict)
     anchored: bool = False
-    keys: Sequence[signatures.PublicKey] = ()
+    keys: Mapping[str, SSlibKey] = field(default_factory=dict)
 
 
 UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
@@ -217,7 +221,7 @@ def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
 # --- Authenticity, freshness, coverage --------------------------------------------------------------------------------
 
 
-def _authenticity(opened: Opened, keys: Sequence[signatures.PublicKey]) -> Answer:
+def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
     """Return which of the reviewer's keys signed; a signature that was not held against a key counts for nothing."""
     assert opened.statement is not None
     stated = statement.to_bytes(opened.statement)
@@ -229,10 +233,10 @@ def _authenticity(opened: Opened, keys: Sequence[signatures.PublicKey]) -> Answe
         signed = signatures.check(found, stated, keys)
     except BundleError as refused:
         return Answer(Held.BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
-    ids = [one.key.keyid for one in keys]
-    others = [f"not checked: {one.keyid[:16]}, whose key was not named" for one in found if one.keyid not in ids]
-    absent = [f"not signed by {one.file}" for one in keys if one not in signed]
-    by = ", ".join(f"{one.file} ({one.key.keyid[:16]})" for one in signed)
+    named = {key.keyid for key in keys.values()}
+    absent = [f"not signed by {file}" for file in keys if file not in signed]
+    others = [f"not checked: {keyid[:16]}, whose key was not named" for keyid in found if keyid not in named]
+    by = ", ".join(f"{file} ({keys[file].keyid[:16]})" for file in signed)
     return Answer(Held.HOLDS, f"signed by {by}", details=(*absent, *others))
 
 

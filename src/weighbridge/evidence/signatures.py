@@ -9,9 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ FORM = re.compile(
     rb'\{"payload":"(?P<payload>[A-Za-z0-9+/]*={0,2})","payloadType":"application/vnd\.in-toto\+json",'
     rb'"signatures":\[\{"keyid":"(?P<keyid>[0-9a-f]{64})","sig":"(?P<sig>[A-Za-z0-9+/]{86}==)"\}\]\}\n'
 )
+ALGORITHM = "ed25519"
 LONGER = 1 << 20  # by which an envelope of another bundle may be longer than ours, to be told as one
 MAX_KEY = 1 << 16
 REMOVE = "remove it, and have its signer sign again: weighbridge evidence sign BUNDLE --key FILE"
@@ -36,25 +35,9 @@ PUBLIC = "name an ed25519 public key: openssl pkey -in KEY -pubout -out KEY.pub"
 PRIVATE = "name an ed25519 private key without a password; `weighbridge evidence keygen FILE` makes one"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A signature by ed25519: 64 bytes, and the id of the key that it says it is by."""
-
-    keyid: str
-    value: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PublicKey:
-    """A key that the reviewer named, by the name of its file."""
-
-    file: str
-    key: SSlibKey
-
-
-def to_bytes(stated: bytes, signature: Signature) -> bytes:
+def to_bytes(stated: bytes, keyid: str, signature: bytes) -> bytes:
     """Write the envelope of a statement with one signature."""
-    signed = {"keyid": signature.keyid, "sig": _base64(signature.value)}
+    signed = {"keyid": keyid, "sig": _base64(signature)}
     return dumps({"payload": _base64(stated), "payloadType": PAYLOAD_TYPE, "signatures": [signed]})
 
 
@@ -66,30 +49,30 @@ def _file(keyid: str) -> str:
     return f"{manifest.SIGNATURES}{keyid}.dsse.json"
 
 
-def signatures_in(folder: manifest.Folder, stated: bytes) -> tuple[Signature, ...]:
-    """Return the signatures that a bundle's folder holds, none of them checked.
+def signatures_in(folder: manifest.Folder, stated: bytes) -> dict[str, bytes]:
+    """Return the signatures in a bundle's folder, none of them checked, by the id of the key that each says it is by.
 
     Raises:
         BundleError: `signature-form`, `signature-of-another` or `too-large`.
     """
-    limit = len(to_bytes(stated, Signature("0" * 64, bytes(64)))) + LONGER
+    limit = len(to_bytes(stated, "0" * 64, bytes(64))) + LONGER
     names = sorted(name for name, _ in folder.names() if manifest.SIGNATURE.fullmatch(name))
-    return tuple(_read(name, folder.read(name, limit), stated) for name in names)
+    return dict(_read(name, folder.read(name, limit), stated) for name in names)
 
 
-def _read(name: str, data: bytes, stated: bytes) -> Signature:
+def _read(name: str, data: bytes, stated: bytes) -> tuple[str, bytes]:
     found = FORM.fullmatch(data)
     if found is None:
-        what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one ed25519 signature, in its one form"
+        what = f"is no DSSE envelope of {PAYLOAD_TYPE} with one {ALGORITHM} signature, in its one form"
         raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    signature = Signature(found["keyid"].decode(), base64.b64decode(found["sig"]))
+    keyid, signature = found["keyid"].decode(), base64.b64decode(found["sig"])
     if found["payload"].decode() != _base64(stated):
         what = "signs another statement than this bundle's"
         raise BundleError("signature-of-another", what, where=name, remedy=REMOVE)
-    if to_bytes(stated, signature) != data or _file(signature.keyid) != name:
+    if to_bytes(stated, keyid, signature) != data or _file(keyid) != name:
         what = "is not named after its key, or not in its one form"
         raise BundleError("signature-form", what, where=name, remedy=REMOVE)
-    return signature
+    return keyid, signature
 
 
 def add(bundle: Path, name: str, data: bytes) -> bool:
@@ -128,50 +111,48 @@ def sign(stated: bytes, signer: CryptoSigner) -> tuple[str, bytes]:
     from securesystemslib.dsse import Envelope
 
     made = Envelope(stated, PAYLOAD_TYPE, {}).sign(signer)
-    return _file(made.keyid), to_bytes(stated, Signature(made.keyid, bytes.fromhex(made.signature)))
+    return _file(made.keyid), to_bytes(stated, made.keyid, bytes.fromhex(made.signature))
 
 
-def check(found: Sequence[Signature], stated: bytes, keys: Sequence[PublicKey]) -> tuple[PublicKey, ...]:
-    """Return the keys that signed a statement, of those that the reviewer named.
+def check(found: Mapping[str, bytes], stated: bytes, keys: Mapping[str, SSlibKey]) -> tuple[str, ...]:
+    """Return which keys signed a statement, of those that the reviewer named, by the names of their files.
 
     Raises:
         BundleError: `signature-wrong` for a signature that says it is by one of the keys, and is not; `not-signed`
             where none of them signed.
     """
-    with _extra():
-        from securesystemslib.dsse import Envelope
-        from securesystemslib.exceptions import VerificationError
-        from securesystemslib.signer import Signature as Signed
+    from securesystemslib.dsse import Envelope
+    from securesystemslib.exceptions import VerificationError
+    from securesystemslib.signer import Signature
 
-    signed = []
-    for one, named in ((one, named) for named in keys for one in found if named.key.keyid == one.keyid):
+    signed = tuple(file for file, key in keys.items() if key.keyid in found)
+    for file in signed:
+        key = keys[file]
+        signatures = {key.keyid: Signature(key.keyid, found[key.keyid].hex())}
         try:
-            Envelope(stated, PAYLOAD_TYPE, {one.keyid: Signed(one.keyid, one.value.hex())}).verify([named.key], 1)
+            Envelope(stated, PAYLOAD_TYPE, signatures).verify([key], 1)
         except VerificationError:
-            what = f"is not by {named.file}, under whose id it stands"
-            raise BundleError("signature-wrong", what, where=_file(one.keyid), remedy=REMOVE) from None
-        signed.append(named)
+            what = f"is not by {file}, under whose id it stands"
+            raise BundleError("signature-wrong", what, where=_file(key.keyid), remedy=REMOVE) from None
     if not signed:
-        others = ", ".join(one.keyid[:16] for one in found)
+        others = ", ".join(keyid[:16] for keyid in found)
         what = f"is signed by none of the keys named, only by {others}" if found else "is not signed"
         remedy = "fetch the signed bundle, or name the key of who signed it"
         raise BundleError("not-signed", what, where="the bundle", remedy=remedy)
-    return tuple(signed)
+    return signed
 
 
-def public_key(path: Path) -> PublicKey:
+def public_key(path: Path) -> SSlibKey:
     """Read a public key.
 
     Raises:
         UsageError: `key-file` for what is no ed25519 public key in PEM; `extra-missing`.
     """
     with _extra():
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
         from securesystemslib.signer import SSlibKey
 
-    key = _ed25519(path, load_pem_public_key, Ed25519PublicKey, PUBLIC)
-    return PublicKey(str(path), SSlibKey.from_crypto(key))
+    return _key(path, lambda pem: SSlibKey.from_crypto(load_pem_public_key(pem)), PUBLIC)
 
 
 def private_key(path: Path) -> CryptoSigner:
@@ -181,24 +162,22 @@ def private_key(path: Path) -> CryptoSigner:
         UsageError: `key-file` for what is no ed25519 private key in PEM, or has a password; `extra-missing`.
     """
     with _extra():
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
         from securesystemslib.signer import CryptoSigner
 
-    return CryptoSigner(_ed25519(path, partial(load_pem_private_key, password=None), Ed25519PrivateKey, PRIVATE))
+    return _key(path, lambda pem: CryptoSigner(load_pem_private_key(pem, None)), PRIVATE)
 
 
-def _ed25519(path: Path, load: Callable[[bytes], Any], kind: type, remedy: str) -> Any:
-    from cryptography.exceptions import UnsupportedAlgorithm
-
+def _key(path: Path, read: Callable[[bytes], Any], remedy: str) -> Any:
     try:
-        key = load(read_regular(path.resolve(), str(path), MAX_KEY))
+        key = read(read_regular(path.resolve(), str(path), MAX_KEY))
     except BundleError as problem:
         raise UsageError("key-file", problem.what, where=str(path), remedy=remedy) from None
-    except (TypeError, ValueError, UnsupportedAlgorithm):
-        raise UsageError("key-file", "holds no such key in PEM", where=str(path), remedy=remedy) from None
-    if not isinstance(key, kind):
-        raise UsageError("key-file", "is a key of another algorithm than ed25519", where=str(path), remedy=remedy)
+    except Exception:  # noqa: BLE001 -- whatever the libraries say of a file, it is not the key that is needed
+        raise UsageError("key-file", f"holds no such {ALGORITHM} key in PEM", where=str(path), remedy=remedy) from None
+    algorithm = getattr(key, "public_key", key).keytype
+    if algorithm != ALGORITHM:
+        raise UsageError("key-file", f"is a key of {algorithm}, not of {ALGORITHM}", where=str(path), remedy=remedy)
     return key
 
 
