@@ -127,9 +127,13 @@ def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) 
 
 
 def test_installed_alone_it_has_no_torch_and_no_development_tools(installed: Path) -> None:
+    absent = {"torch", "pytest", "hypothesis", "jsonschema", "mypy", "ruff", "securesystemslib", "cryptography"}
+    assert not packages_in(installed) & absent
+
+
+def packages_in(installed: Path) -> set[str]:
     listed = subprocess.run((str(installed / "pip"), "list", "--format=freeze"), check=True, capture_output=True)
-    packages = {line.partition("==")[0].lower() for line in listed.stdout.decode().splitlines()}
-    assert not packages & {"torch", "pytest", "hypothesis", "jsonschema", "mypy", "ruff"}
+    return {line.partition("==")[0].lower() for line in listed.stdout.decode().splitlines()}
 
 
 def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(installed: Path) -> None:
@@ -243,6 +247,12 @@ def desk(place: Path, wheel: Path) -> Path:
         (desk / f"{name}.zip").rename(desk / f"From CI, {name}.zip")
     shutil.copy(CHECKPOINTS / "import.gguf", desk / "model.gguf")
     return desk
+
+
+def test_the_reviewer_has_the_wheel_and_the_extra_alone(desk: Path) -> None:
+    packages = packages_in(desk.parent / "reviewer" / "bin")
+    assert {"weighbridge", "securesystemslib", "cryptography"} <= packages
+    assert not packages & {"torch", "pytest", "hypothesis"}
 
 
 def ask(desk: Path, name: str, *words: str) -> tuple[int, str]:

@@ -51,7 +51,7 @@ def test_a_signed_bundle_names_its_signers_and_keeps_its_id(cli: Cli) -> None:
         **json.loads(before.out), "authenticity": None, "freshness": None
     }  # fmt: skip
     assert after["authenticity"]["held"] == "none"
-    assert after["authenticity"]["says"] == "NONE: signed by 2, not checked: name a key by --key"
+    assert after["authenticity"]["says"] == "NONE: signed, 2 signatures not checked: name a key by --key"
 
 
 @pytest.mark.usefixtures("keys")
@@ -188,7 +188,7 @@ def test_without_the_extra_all_but_keys_works_and_the_message_says_what_to_insta
     for name in {library, *(name for name in sys.modules if name.startswith(f"{library}."))}:
         monkeypatch.setitem(sys.modules, name, None)
     told = cli("evidence", "verify", bundle, "--require-pass")
-    assert (told.code, "NONE: signed by 1, not checked: name a key by --key" in told.out) == (0, True)
+    assert (told.code, "NONE: signed, 1 signatures not checked: name a key by --key" in told.out) == (0, True)
     for words in (
         ("verify", bundle, "--key", "ada.key.pub"),
         ("sign", bundle, "--key", "ada.key"),

@@ -105,7 +105,7 @@ def test_who_signed_is_told_by_the_keys_that_were_named(bundle: Bundle, keys: Pa
 
 def test_without_a_key_a_signature_counts_for_nothing(bundle: Bundle, keys: Path) -> None:
     signed(bundle, keys / "ada")
-    assert asked(bundle) == Answer(Held.NONE, "NONE: signed by 1, not checked: name a key by --key")
+    assert asked(bundle) == Answer(Held.NONE, "NONE: signed, 1 signatures not checked: name a key by --key")
 
 
 def test_a_key_that_did_not_sign_is_refused(bundle: Bundle, keys: Path) -> None:

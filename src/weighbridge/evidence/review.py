@@ -228,7 +228,7 @@ def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
     try:
         found = signatures.signatures_in(opened.folder, stated)
         if not keys:
-            unchecked = f"signed by {len(found)}, not checked: name a key by --key"
+            unchecked = f"signed, {len(found)} signatures not checked: name a key by --key"
             return Answer(Held.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
         signed = signatures.check(found, stated, keys)
     except BundleError as refused:
