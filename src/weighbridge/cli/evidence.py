@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from weighbridge.evidence.bundle import decode, files_of, folder_name, unseal, w
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import Against, Answer, Held, other_versions, rejudge, sound, subject, verify
+from weighbridge.evidence.review import Against, Answer, Answers, Held, other_versions, rejudge, sound, subject, verify
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
@@ -119,27 +120,33 @@ def verify_bundle(
     if sealed is not None:
         found |= {f"subject {name}": subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")}
     findings = sealed.findings if sealed else ()
-    titles = {gate.id: gate.title for gate in sealed.contract.gates} if sealed else {}
     if as_json:
         gates = [finding_to_json(one) for one in findings]
         shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
         told = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
         print_json({"id": answers.id, "gates": shown, **told})
     else:
-        tell([click.style(f"bundle {answers.id}", bold=True)])
-        if answers.rederivation.held is Held.BROKEN:
-            tell(["as sealed, which is not what the measurements give:"])
-        elif sealed is None:
-            tell(["what its gates came to cannot be said: it is not whole"])
-        for finding in findings:
-            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
-            tell([outcome_line(finding, titles.get(finding.gate, "")) + code])
-        for name, one in found.items():
-            lines = (f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details))
-            tell(map(printable, lines))
+        tell(_told(answers, found))
     other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
+
+
+def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
+    """Yield the outcome of every gate first, as it was sealed, then the answers."""
+    yield click.style(f"bundle {answers.id}", bold=True)
+    if answers.rederivation.held is Held.BROKEN:
+        yield "as sealed, which is not what the measurements give:"
+    if answers.bundle is None:
+        yield "what its gates came to cannot be said: it is not whole"
+    else:
+        titles = {gate.id: gate.title for gate in answers.bundle.contract.gates}
+        for finding in answers.bundle.findings:
+            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
+            yield outcome_line(finding, titles.get(finding.gate, "")) + code
+    for name, one in found.items():
+        yield printable(f"  {name:<13} {one.held:<11} {one.says}")
+        yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
 
 
 @command.command(
