@@ -22,6 +22,7 @@ from tests.evidence import drafts
 
 from weighbridge.canonical import sha256
 from weighbridge.evidence.bundle import Bundle, seal
+from weighbridge.judging import judge_contract
 from weighbridge.model import Severity
 from weighbridge.report import attestations
 from weighbridge.report.attestations import about, svr
@@ -151,6 +152,20 @@ def test_an_advisory_gate_that_did_not_pass_is_a_warning(tmp_path: Path) -> None
     assert (told["result"], told["failedTests"]) == ("WARNED", [])
 
 
+def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp_path: Path) -> None:
+    contract = drafts.contract(drafts.gate("GATE-1", "byte-identity", severity=Severity.ADVISORY))
+    draft = drafts.draft(given=contract)
+    blind = {key: dataclasses.replace(one, seen=False) for key, one in draft.canaries.items()}
+    findings = judge_contract(contract, draft.instances, draft.measured, blind)
+    bundle = seal(dataclasses.replace(draft, canaries=blind, findings=findings), tmp_path, drafts.REDACTOR)
+    told: Any = attestations.test_result(about(bundle, ()))["predicate"]
+    assert (told["result"], told["failedTests"], told["warnedTests"]) == ("FAILED", ["checkpoint-import/GATE-1"], [])
+    unmet = drafts.contract(drafts.gate("GATE-1", requires={"cuda": True}, severity=Severity.ADVISORY))
+    bundle = seal(drafts.draft(given=unmet), tmp_path, drafts.REDACTOR)
+    told = attestations.test_result(about(bundle, ()))["predicate"]
+    assert (told["result"], told["failedTests"], told["warnedTests"]) == ("FAILED", [], ["checkpoint-import/GATE-1"])
+
+
 def test_a_property_is_told_of_no_subject_that_its_gate_did_not_judge(cli: Cli) -> None:
     bound = (f"source={SOURCE}", f"import@good={GOOD}", f"import@bad={BAD}")
     assert cli("verify", "builtin:checkpoint-import", *(word for one in bound for word in ("--subject", one))).code == 1
@@ -161,6 +176,10 @@ def test_a_property_is_told_of_no_subject_that_its_gate_did_not_judge(cli: Cli) 
     passed = [f"WEIGHBRIDGE_{GATE}[good]"]
     assert found == {"import@good": passed, "import@bad": [], "import": [], "source": passed}
     assert in_toto(exported(cli, bundle, "svr"))["properties"] == []
+    results = (in_toto(exported(cli, bundle, "test-result", *more)) for more in (("--about", "import@good"), ()))
+    assert [(one["result"], one["passedTests"], one["failedTests"]) for one in results] == [
+        ("PASSED", [f"{GATE}[good]"], []), ("FAILED", [f"{GATE}[good]"], [f"{GATE}[bad]"])
+    ]  # fmt: skip
     refused = cli("evidence", "export", bundle, "--as", "svr", "--about", "imprt")
     assert (refused.code, refused.err.splitlines()[0]) == (
         2, "unknown-subject the bundle has no subject 'imprt'; did you mean 'import'?"
