@@ -31,7 +31,8 @@ IMPURE = {
     "safetensors",
     "gguf",
 }
-HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safetensors", "fsspec", "aiohttp", "onnx"}
+HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safetensors", "fsspec", "aiohttp", "onnx",
+         "securesystemslib", "cryptography"}  # fmt: skip
 
 MEASURING = {
     *("views", "verifiers", "run_logs", "comparison", "scheduling", "formats", "model_config"),

@@ -20,6 +20,7 @@ from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
 from weighbridge.data import data_path
 from weighbridge.demo import mislabel, to_gguf
+from weighbridge.evidence import signatures
 from weighbridge.exit_code import ExitCode
 
 __all__ = ["cli"]
@@ -75,6 +76,7 @@ def folder(workplace: Path) -> Path:
     shutil.copytree(RUNS / "wrapped", workplace / "runs" / "a")
     (workplace / "out").mkdir()
     trainer_state(workplace / "out" / "trainer_state.json")
+    signatures.new_key(workplace / "ada.key")
     for name, contract in CONTRACTS.items():
         (workplace / f"{name}.yaml").write_text(contract, encoding="utf-8")
     return workplace
@@ -84,7 +86,7 @@ def folder(workplace: Path) -> Path:
 
 
 def test_there_are_commands_to_type() -> None:
-    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 3, "pytest", *["weighbridge"] * 5]
+    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 3, "pytest", *["weighbridge"] * 7]
     assert [command for command in COMMANDS if command not in TYPED] == ["make demo", "make test"]
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from weighbridge.clauses.local_errors import Limits
 from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.cli.evidence import FORMS
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.evidence import archive, codec, disk, manifest, statement
+from weighbridge.evidence import archive, codec, disk, manifest, signatures, statement
 from weighbridge.evidence.bundle import LOG_TAIL
 from weighbridge.exit_code import ExitCode
 from weighbridge.forward import trace_file
@@ -26,6 +27,7 @@ from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.page import page as quantities_page
+from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
 from weighbridge.spec.claims import STATES
@@ -92,7 +94,7 @@ def test_every_file_of_a_bundle_is_on_its_page() -> None:
     listed = first_column(section("bundle", "## Folder"))
     assert files <= set(listed)
     folders = {word.partition("/")[0] + "/" for word in listed if "/" in word}
-    assert folders == {manifest.MEASUREMENTS, manifest.LOGS, "signatures/"}
+    assert folders == {manifest.MEASUREMENTS, manifest.LOGS, manifest.SIGNATURES}
 
 
 def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
@@ -106,6 +108,23 @@ def test_the_caps_of_a_bundle_are_those_of_its_page() -> None:
     sizes = (archive.MAX_BYTES >> 30, archive.ALWAYS_INFLATED >> 20)
     assert "content beyond {} GiB or, above {} MiB, beyond a hundred times the archive".format(*sizes) in text
     assert archive.MAX_RATIO == 100
+
+
+def test_a_signature_is_of_the_form_on_its_page() -> None:
+    text = section("bundle", "## Signatures")
+    (shown,) = re.findall(r"^    (\{.*\})$", text, re.MULTILINE)
+    filled = shown.replace("KEYID", f'"{"0" * 64}"').replace("BASE64", f'"{"A" * 86}=="').replace(" ", "")
+    assert signatures.FORM.fullmatch(filled.encode() + b"\n")
+    assert f"DSSEv1 {len(signatures.PAYLOAD_TYPE)} {signatures.PAYLOAD_TYPE} LENGTH PAYLOAD" in text
+    assert "`signatures/KEYID.dsse.json`" in text
+    assert manifest.SIGNATURE.fullmatch("signatures/KEYID.dsse.json".replace("KEYID", "0" * 64))
+    assert {"signature-form", "signature-of-another"} <= set(words(text))
+
+
+def test_the_forms_of_export_are_on_their_page() -> None:
+    text = section("bundle", "## Exports")
+    assert first_column(text) == list(FORMS)
+    assert {attestations.TEST_RESULT, attestations.SVR} <= {word.partition(" ")[0] for word in words(text)}
 
 
 def test_every_field_of_the_statement_is_on_its_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,9 +58,13 @@ def wheel(place: Path) -> Path:
 @pytest.fixture(scope="module")
 def installed(place: Path, wheel: Path) -> Path:
     """Install the wheel and its dependencies into an environment of its own: no torch, no development tools."""
-    venv = place / "venv"
+    return new_environment(place, "venv", str(wheel))
+
+
+def new_environment(place: Path, name: str, wheel: str) -> Path:
+    venv = place / name
     subprocess.run((sys.executable, "-m", "venv", str(venv)), check=True, capture_output=True)
-    pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", str(wheel))
+    pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", wheel)
     subprocess.run(pip, check=True, capture_output=True, env=environment(place))
     return venv / "bin"
 
@@ -71,11 +76,11 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def run(
-    installed: Path, *words: object, become: tuple[str, ...] = (), **more: str
+    installed: Path, *words: object, become: tuple[str, ...] = (), cwd: str = "/", **more: str
 ) -> subprocess.CompletedProcess[bytes]:
     command = (*become, str(installed / "weighbridge"), *map(str, words))
     return subprocess.run(
-        command, cwd="/", check=False, capture_output=True, env=environment(installed, **more)
+        command, cwd=cwd, check=False, capture_output=True, env=environment(installed, **more)
     )  # fmt: skip
 
 
@@ -122,9 +127,13 @@ def test_the_wheel_holds_every_starter_contract_and_every_specimen(wheel: Path) 
 
 
 def test_installed_alone_it_has_no_torch_and_no_development_tools(installed: Path) -> None:
+    absent = {"torch", "pytest", "hypothesis", "jsonschema", "mypy", "ruff", "securesystemslib", "cryptography"}
+    assert not packages_in(installed) & absent
+
+
+def packages_in(installed: Path) -> set[str]:
     listed = subprocess.run((str(installed / "pip"), "list", "--format=freeze"), check=True, capture_output=True)
-    packages = {line.partition("==")[0].lower() for line in listed.stdout.decode().splitlines()}
-    assert not packages & {"torch", "pytest", "hypothesis", "jsonschema", "mypy", "ruff"}
+    return {line.partition("==")[0].lower() for line in listed.stdout.decode().splitlines()}
 
 
 def test_installed_alone_it_tells_its_version_and_reads_its_own_contracts(installed: Path) -> None:
@@ -154,6 +163,12 @@ def test_installed_alone_its_demo_says_what_is_missing(installed: Path) -> None:
     refused = run(installed, "demo")
     assert refused.returncode == 2
     assert b"pip install 'weighbridge[torch]'" in refused.stderr
+
+
+def test_installed_alone_a_key_needs_the_extra(installed: Path) -> None:
+    refused = run(installed, "evidence", "keygen", "/nowhere/key")
+    assert refused.returncode == 2
+    assert b"pip install 'weighbridge[sign]'" in refused.stderr
 
 
 # --- Judging again, elsewhere -----------------------------------------------------------------------------------------
@@ -201,3 +216,100 @@ def test_a_bundle_judges_again_elsewhere_to_the_same_bytes(
     again = run(installed, "evidence", "rejudge", bundle, "--print", become=become, **ELSEWHERE[where])
     assert (again.returncode, again.stdout) == (0, (bundle / "verdicts.json").read_bytes()), again.stderr.decode()
     assert b" findings follow from the measurements" in again.stderr
+
+
+# --- The reviewer's four questions, elsewhere -------------------------------------------------------------------------
+
+
+def here(*words: object, cwd: Path) -> None:
+    subprocess.run((sys.executable, "-m", "weighbridge", *map(str, words)), cwd=cwd, check=False, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def desk(place: Path, wheel: Path) -> Path:
+    """Seal, sign and zip bundles with this checkout, and lay them under other names before an empty environment."""
+    new_environment(place, "reviewer", f"{wheel}[sign]")
+    desk, home = place / "desk", place / "home"
+    for folder in (desk / "contracts", home):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "contracts" / "checkpoint-import.yaml", desk / "contracts")
+    for name in ("ada", "eve"):
+        here("evidence", "keygen", home / name, cwd=home)
+        shutil.copy(home / f"{name}.pub", desk)
+    for name, imported in (("good", "import.gguf"), ("bad", "relabelled.safetensors")):
+        bound = (f"source={CHECKPOINTS / 'source.safetensors'}", f"import={CHECKPOINTS / imported}")
+        words = (word for one in bound for word in ("--subject", one))
+        here("verify", "contracts/checkpoint-import.yaml", *words, "--evidence", home / name, cwd=ROOT)
+        (bundle,) = (home / name / "bundles").iterdir()
+        here("evidence", "sign", bundle, "--key", home / "ada", cwd=home)
+        (desk / f"{name}.id").write_text(bundle.name[-12:])
+        shutil.make_archive(str(desk / name), "zip", bundle.parent, bundle.name)
+        (desk / f"{name}.zip").rename(desk / f"From CI, {name}.zip")
+    shutil.copy(CHECKPOINTS / "import.gguf", desk / "model.gguf")
+    return desk
+
+
+def test_the_reviewer_has_the_wheel_and_the_extra_alone(desk: Path) -> None:
+    packages = packages_in(desk.parent / "reviewer" / "bin")
+    assert {"weighbridge", "securesystemslib", "cryptography"} <= packages
+    assert not packages & {"torch", "pytest", "hypothesis"}
+
+
+def ask(desk: Path, name: str, *words: str) -> tuple[int, str]:
+    """Ask as another user, in another locale and time zone; return the exit code and what was printed."""
+    become = AS_NOBODY if os.geteuid() == 0 and shutil.which(AS_NOBODY[0]) else ()
+    words = ("evidence", words[0], f"From CI, {name}.zip", "--id", (desk / f"{name}.id").read_text(), *words[1:])
+    where = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONHASHSEED": "7", "USER": "nobody"}
+    ended = run(desk.parent / "reviewer" / "bin", *words, become=become, cwd=str(desk), **where)
+    told = (ended.stdout + ended.stderr).decode()
+    print(f"$ weighbridge {shlex.join(words)}\n{told}exit {ended.returncode}\n")
+    return ended.returncode, told
+
+
+def line(told: str, name: str) -> str:
+    return next(one for one in told.splitlines() if one.startswith(f"  {name}"))
+
+
+def test_did_it_pass(desk: Path) -> None:
+    code, told = ask(desk, "good", "verify", "--require-pass")
+    assert (code, told.splitlines()[1].split()[0]) == (0, "PASS")
+    code, told = ask(desk, "bad", "verify", "--require-pass")
+    assert (code, told.splitlines()[1].split()[0]) == (1, "FAIL")
+
+
+def test_is_it_my_file(desk: Path) -> None:
+    code, told = ask(desk, "good", "verify", "--subject", "import=model.gguf")
+    assert (code, "model.gguf is import@default as it was measured" in line(told, "subject import")) == (0, True)
+    code, told = ask(desk, "bad", "verify", "--subject", "import=model.gguf")
+    assert (code, "is not import as it was measured" in line(told, "subject import")) == (1, True)
+
+
+def test_who_measured(desk: Path) -> None:
+    code, told = ask(desk, "good", "verify", "--key", "ada.pub")
+    assert (code, "signed by ada.pub" in line(told, "authenticity")) == (0, True)
+    code, told = ask(desk, "good", "verify", "--key", "eve.pub")
+    assert (code, "not-signed" in line(told, "authenticity")) == (1, True)
+
+
+def test_does_it_still_hold(desk: Path) -> None:
+    code, told = ask(desk, "good", "verify", "--require-anchor")
+    assert (code, line(told, "freshness")) == (0, "  freshness     holds       0.0 days old")
+    assert "1 of 1 verdicts follow, byte for byte" in line(told, "rederivation")
+    code, told = ask(desk, "good", "rejudge")
+    assert (code, "1 of 1 findings follow from the measurements" in told) == (0, True)
+
+
+def test_it_no_longer_holds_under_a_changed_contract_or_with_a_changed_byte(desk: Path) -> None:
+    contract, archive = desk / "contracts" / "checkpoint-import.yaml", desk / "From CI, good.zip"
+    before, packed = contract.read_bytes(), archive.read_bytes()
+    contract.write_bytes(before.replace(b"version: 1.0.0", b"version: 1.0.1"))
+    _, told = ask(desk, "good", "verify")
+    assert "STALE: 0.0 days old; the contract has changed since" in line(told, "freshness")
+    contract.write_bytes(before)
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(desk / "new.zip", "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b'"PASS"', b'"FAIL"'))
+    (desk / "new.zip").replace(archive)
+    code, told = ask(desk, "good", "verify", "--key", "ada.pub")
+    archive.write_bytes(packed)
+    assert (code, line(told, "integrity").split()[1], line(told, "authenticity").split()[1]) == (1, "broken", "none")

@@ -197,6 +197,19 @@ def test_a_packed_bundle_is_the_same_file_from_a_folder_and_from_itself(cli: Cli
     assert (again.code, "disk the archive was not written: File exists" in again.err) == (4, True)
 
 
+def test_a_full_disk_leaves_no_half_of_an_archive(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int, _data: bytes) -> int:
+        raise OSError(28, os.strerror(28))
+
+    bundle = sealed(cli, GOOD)
+    before = set(Path().iterdir())
+    with monkeypatch.context() as disk:
+        disk.setattr("weighbridge.evidence.disk.os.write", full)
+        ended = cli("evidence", "pack", bundle, "a.tar")
+    assert (ended.code, "disk the archive was not written: No space left" in ended.err) == (4, True)
+    assert set(Path().iterdir()) == before
+
+
 # --- Merging ----------------------------------------------------------------------------------------------------------
 
 

@@ -237,14 +237,6 @@ def test_a_statement_says_nothing_twice_differently(bundle: Bundle, change: Any,
     assert message in details[0]
 
 
-def test_a_signature_may_be_added_later_and_is_told_as_unchecked(bundle: Bundle) -> None:
-    (bundle.path / "signatures").mkdir()
-    (bundle.path / "signatures" / "key.dsse.json").write_text("{}")
-    answers = verify(bundle.path, NOW)
-    assert answers.exit_code == 0
-    assert answers.authenticity.says == "NONE: 1 signature files, which this version does not check"
-
-
 # --- Judged again -----------------------------------------------------------------------------------------------------
 
 

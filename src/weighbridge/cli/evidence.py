@@ -1,25 +1,27 @@
-"""`weighbridge evidence`: verify bundles, show, compare, pack and merge them, judge them again."""
+"""`weighbridge evidence`: verify bundles, show, compare, pack, merge, sign and export them, judge them again."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 
-from weighbridge.canonical import sha256
+from weighbridge.canonical import dumps, sha256
 from weighbridge.cli.options import as_json, pairs, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
+from weighbridge.evidence import signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
-from weighbridge.evidence.bundle import files_of, folder_name, unseal, whole
+from weighbridge.evidence.bundle import decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
-from weighbridge.evidence.disk import disk_error, write_new
-from weighbridge.evidence.review import Against, Answer, Held, other_versions, rejudge, subject, verify
+from weighbridge.evidence.disk import disk_error, link_new
+from weighbridge.evidence.review import Against, Answer, Answers, Held, other_versions, rejudge, sound, subject, verify
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
@@ -27,6 +29,8 @@ from weighbridge.limits import show as shown
 from weighbridge.model import Outcome
 from weighbridge.printable import printable
 from weighbridge.report import INDENT, block, capped, heading, outcome_line
+from weighbridge.report.attestations import about, svr, test_result
+from weighbridge.report.model_card import model_card
 from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
@@ -44,16 +48,21 @@ IDENTITY = click.option(
     "--id", "given", default="", metavar="ID12", callback=_id, help="The id that you were told."
 )  # fmt: skip
 TOLD = 20
+FORMS = {
+    "test-result": lambda told: dumps(test_result(told)).decode(),
+    "svr": lambda told: dumps(svr(told)).decode(),
+    "model-card": model_card,
+}
 QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage")
 
 
 @click.group(
     "evidence",
-    short_help="Verify, show, compare, pack, merge or re-judge evidence.",
+    short_help="Verify, show, compare, sign, pack, merge, export or re-judge evidence.",
     epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
 )
 def command() -> None:
-    """Verify, show, compare, pack, merge or re-judge evidence bundles.
+    """Verify, show, compare, sign, pack, merge, export or re-judge evidence bundles.
 
     Every change after sealing is detected. That the measurement was honest is not proved.
     """
@@ -71,12 +80,23 @@ def command() -> None:
     "--require-anchor", is_flag=True, help="Fail unless --id or the ledger next to the bundles holds the bundle's id."
 )
 @click.option(
+    "--key", "keys", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="Fail unless the key in this file signed the bundle: ed25519, public, PEM. Repeatable; one suffices.",
+)  # fmt: skip
+@click.option(
     "--subject", "subjects", multiple=True, metavar="NAME=FILE",
     help="Is this the file (or folder) that was measured? Repeatable.",
 )  # fmt: skip
 @as_json
 def verify_bundle(
-    bundle: Path, *, given: str, require_pass: bool, require_anchor: bool, subjects: tuple[str, ...], as_json: bool
+    bundle: Path,
+    *,
+    given: str,
+    require_pass: bool,
+    require_anchor: bool,
+    keys: tuple[Path, ...],
+    subjects: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
 
@@ -92,6 +112,7 @@ def verify_bundle(
         recorded=Ledger(ledger).causes() if is_folder(ledger) else None,
         contracts={name: digests(one.contract).whole for name, one in contracts_here().items()},
         anchored=require_anchor,
+        keys={str(key): signatures.public_key(key) for key in keys},
     )
     answers = verify(bundle, against)
     found: dict[str, Answer] = {name: getattr(answers, name) for name in QUESTIONS}
@@ -99,27 +120,33 @@ def verify_bundle(
     if sealed is not None:
         found |= {f"subject {name}": subject(sealed.statement, name, path) for name, path in pairs(subjects, "subject")}
     findings = sealed.findings if sealed else ()
-    titles = {gate.id: gate.title for gate in sealed.contract.gates} if sealed else {}
     if as_json:
         gates = [finding_to_json(one) for one in findings]
         shown = [{key: gate[key] for key in ("gate", "instance", "severity", "outcome", "code")} for gate in gates]
         told = {name: {"held": one.held, "says": one.says, "details": one.details} for name, one in found.items()}
         print_json({"id": answers.id, "gates": shown, **told})
     else:
-        tell([click.style(f"bundle {answers.id}", bold=True)])
-        if answers.rederivation.held is Held.BROKEN:
-            tell(["as sealed, which is not what the measurements give:"])
-        elif sealed is None:
-            tell(["what its gates came to cannot be said: it is not whole"])
-        for finding in findings:
-            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
-            tell([outcome_line(finding, titles.get(finding.gate, "")) + code])
-        for name, one in found.items():
-            lines = (f"  {name:<13} {one.held:<11} {one.says}", *(f"  {'':<25} {detail}" for detail in one.details))
-            tell(map(printable, lines))
+        tell(_told(answers, found))
     other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
     wanted = other or (require_pass and exit_code(findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
+
+
+def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
+    """Yield the outcome of every gate first, as it was sealed, then the answers."""
+    yield click.style(f"bundle {answers.id}", bold=True)
+    if answers.rederivation.held is Held.BROKEN:
+        yield "as sealed, which is not what the measurements give:"
+    if answers.bundle is None:
+        yield "what its gates came to cannot be said: it is not whole"
+    else:
+        titles = {gate.id: gate.title for gate in answers.bundle.contract.gates}
+        for finding in answers.bundle.findings:
+            code = "" if finding.verdict.outcome is Outcome.PASS else f"  ({printable(finding.verdict.code)})"
+            yield outcome_line(finding, titles.get(finding.gate, "")) + code
+    for name, one in found.items():
+        yield printable(f"  {name:<13} {one.held:<11} {one.says}")
+        yield from (printable(f"  {'':<25} {detail}") for detail in one.details)
 
 
 @command.command(
@@ -197,7 +224,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
     assert opened.statement is not None
     data = pack(PackedFolder(folder_name(opened.statement, opened.id), files_of(opened)))
     try:
-        write_new(archive, data)
+        link_new(archive, data)
     except OSError as problem:
         raise disk_error(problem, "the archive", archive) from None
     tell([printable(f"{archive}: {len(data)} bytes, sha256 {sha256(data)}")])
@@ -211,13 +238,70 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--into", required=True, type=click.Path(path_type=Path), help="The folder of evidence that grows.")
 def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
-    """Copy the bundles of SOURCES that are missing, and the entries of their ledgers.
+    """Copy the bundles and signatures of SOURCES that are missing, and the entries of their ledgers.
 
     A source is a folder of evidence, a bundle, or an archive of one. Each is verified; nothing is ever replaced.
     """
     merged = merge(sources, into, Against(now=dt.datetime.now(dt.UTC)))
     tell(printable(f"new: {name}") for name in merged.bundles)
-    tell([f"{len(merged.bundles)} bundles new, {merged.present} there already; {merged.entries} ledger entries new"])
+    signed = f", {merged.signatures} signatures new" if merged.signatures else ""
+    there = f"{len(merged.bundles)} bundles new, {merged.present} there already"
+    tell([f"{there}; {merged.entries} ledger entries new{signed}"])
+
+
+@command.command(
+    "sign",
+    short_help="Sign a bundle.",
+    epilog="\b\nExample: weighbridge evidence sign .weighbridge/bundles/2026-04-26-… --key ada.key",
+)
+@BUNDLE
+@IDENTITY
+@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Your private key, in PEM.")
+def sign_bundle(bundle: Path, *, given: str, key: Path) -> None:
+    """Add a signature to BUNDLE, a folder: you say that its statement is yours. Its id stays the same.
+
+    The key is an ed25519 key in a file, of `evidence keygen` or `openssl genpkey -algorithm ed25519`; keyless signing
+    is not offered. A bundle that does not hold is not signed.
+    """
+    signer = signatures.private_key(key)
+    opened = sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given))
+    if not is_folder(bundle):
+        raise UsageError("sign-archive", "is an archive", where=str(bundle), remedy="sign the folder, then pack it")
+    assert opened.statement is not None
+    name, envelope = signatures.sign(statement.to_bytes(opened.statement), signer)
+    done = "signed" if signatures.add(bundle, name, envelope) else "was signed already"
+    tell([printable(f"{opened.id[:12]} {done} by {signer.public_key.keyid[:16]}: {bundle / name}")])
+
+
+@command.command(
+    "keygen", short_help="Make a key to sign with.", epilog="\b\nExample: weighbridge evidence keygen ada.key"
+)
+@click.argument("file", type=click.Path(path_type=Path))
+def keygen(file: Path) -> None:
+    """Write a new ed25519 key into FILE, readable by you alone, and its public key into FILE.pub."""
+    keyid = signatures.new_key(file)
+    tell([printable(f"key {keyid[:16]}: {file} signs and stays with you; {file}.pub goes to who verifies")])
+
+
+@command.command(
+    "export",
+    short_help="Tell other tools what a bundle came to.",
+    epilog="\b\nExample: weighbridge evidence export BUNDLE --as svr --about import",
+)
+@BUNDLE
+@IDENTITY
+@click.option("--as", "form", required=True, type=click.Choice(list(FORMS)), help="in-toto's two, or Hugging Face's.")
+@click.option(
+    "--about", "names", multiple=True, metavar="NAME", help="Only this subject, and the gates on it. Repeatable."
+)
+def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> None:
+    """Print what the gates of BUNDLE came to, in the form of another tool, citing the bundle.
+
+    test-result and svr are statements of in-toto; svr lists the gates that passed and nothing else. model-card is the
+    YAML and the section of a README on the Hugging Face Hub.
+    """
+    sealed = decode(sound(bundle, Against(now=dt.datetime.now(dt.UTC), given=given)))
+    tell([FORMS[form](about(sealed, names)).rstrip("\n")], whole=True)
 
 
 @command.command(

@@ -110,7 +110,7 @@ def _written(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
     return target
 
 
-def link_new(path: Path, data: bytes) -> None:
+def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file under its name in one step; a file of that name is never replaced.
 
     Raises:
@@ -118,7 +118,7 @@ def link_new(path: Path, data: bytes) -> None:
     """
     draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
-        write_new(draft, data)
+        write_new(draft, data, mode)
         os.link(draft, path, follow_symlinks=False)
     finally:
         with contextlib.suppress(OSError):

@@ -21,12 +21,13 @@ ENVIRONMENT = "environment.json"
 MEASUREMENTS = "measurements/"
 LOGS = "logs/"
 SCHEMA = "weighbridge.manifest/v0"
-SIGNATURES = "signatures"
+SIGNATURES = "signatures/"
 SLUG_LENGTH = 80
 MAX_FILE = 256 << 20
 MAX_BUNDLE = 1 << 30
 MAX_FILES = 4096
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,99}){0,2}")
+SIGNATURE = re.compile(rf"{SIGNATURES}[0-9a-f]{{64}}\.dsse\.json")  # named by the id of the key
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -87,7 +88,8 @@ def from_bytes(data: bytes) -> Manifest:
 
 
 def _check_names(names: Mapping[str, bytes] | list[str]) -> None:
-    bad = next((name for name in names if not NAME.fullmatch(name) or name in (FILE, statement.FILE)), None)
+    unlisted = (FILE, statement.FILE)
+    bad = next((n for n in names if not NAME.fullmatch(n) or n in unlisted or n.startswith(SIGNATURES)), None)
     if bad is not None:
         raise BundleError("file-name", f"{bad!r} is no name for a file of a bundle", where=FILE)
     if len({name.lower() for name in names}) != len(names):
@@ -164,5 +166,5 @@ def _strangers(folder: Folder, listed: Mapping[str, Entry]) -> Iterator[BundleEr
             continue  # read, and checked, by name
         if not regular:
             yield BundleError("not-regular", "is neither a file nor a folder", where=name)
-        elif not name.startswith(f"{SIGNATURES}/"):
+        elif not SIGNATURE.fullmatch(name):
             yield BundleError("extra-file", "is not in the manifest", where=name)

@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weighbridge.canonical import dumps, loads
 from weighbridge.contract.resolved import check_limits, digests
 from weighbridge.errors import BundleError, UsageError, WeighbridgeError
-from weighbridge.evidence import manifest
-from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle
+from weighbridge.evidence import manifest, signatures, statement
+from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, Predicate, moment
@@ -25,6 +26,9 @@ from weighbridge.judging import judge_contract
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome, Severity
 from weighbridge.storage.local_files import is_file, is_folder
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import SSlibKey
 
 
 class Held(enum.StrEnum):
@@ -60,7 +64,7 @@ class Answers:
     @property
     def exit_code(self) -> int:
         """Return 0 where the bundle holds, 1 where it does not, 3 where it cannot be judged again here."""
-        if Held.BROKEN in (self.integrity.held, self.rederivation.held):
+        if Held.BROKEN in (self.integrity.held, self.rederivation.held, self.authenticity.held):
             return 1
         return 3 if self.rederivation.held is Held.CANNOT_SAY or self.integrity.held is Held.CANNOT_SAY else 0
 
@@ -70,7 +74,8 @@ class Against:
     """What a bundle is held against beyond itself.
 
     `given` is the id that the reviewer was told, or its first digits; `recorded` are the ids that the ledger names;
-    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two holds the id.
+    `contracts` are digests of contracts as they stand now, by id. With `anchored`, one of the first two holds the id;
+    with `keys`, by the names of their files, one of them signed.
     """
 
     now: datetime
@@ -78,6 +83,7 @@ class Against:
     recorded: Collection[str] | None = None
     contracts: Mapping[str, str] = field(default_factory=dict)
     anchored: bool = False
+    keys: Mapping[str, SSlibKey] = field(default_factory=dict)
 
 
 UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
@@ -102,10 +108,24 @@ def verify(path: Path, against: Against) -> Answers:
         bundle=bundle,
         integrity=_broken(problems) if problems else _integrity(opened, against),
         rederivation=rederivation(bundle),
-        authenticity=_authenticity(opened),
+        authenticity=_authenticity(opened, against.keys),
         freshness=freshness(bundle, against),
         coverage=coverage(bundle.findings),
     )
+
+
+def sound(path: Path, against: Against) -> Opened:
+    """Open a bundle that is to be passed on: unchanged, its verdicts re-derived, its signatures of their form.
+
+    Raises:
+        BundleError: `not-whole`, with what does not hold; where there is no bundle to be read.
+    """
+    answers = verify(path, against)
+    answered = (answers.integrity, answers.rederivation, answers.authenticity)
+    broken = next((one for one in answered if one.held is Held.BROKEN), None)
+    if broken is not None:
+        raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
+    return whole(path, against.given)
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:
@@ -201,10 +221,23 @@ def _changed(bundle: Bundle, again: bytes) -> Iterator[str]:
 # --- Authenticity, freshness, coverage --------------------------------------------------------------------------------
 
 
-def _authenticity(opened: Opened) -> Answer:
-    unread = sum(name.startswith(f"{manifest.SIGNATURES}/") for name, _ in opened.folder.names())
-    unchecked = f"{unread} signature files, which this version does not check"
-    return Answer(Held.NONE, f"NONE: {unchecked if unread else 'not signed; who measured is not shown'}")
+def _authenticity(opened: Opened, keys: Mapping[str, SSlibKey]) -> Answer:
+    """Return which of the reviewer's keys signed; a signature that was not held against a key counts for nothing."""
+    assert opened.statement is not None
+    stated = statement.to_bytes(opened.statement)
+    try:
+        found = signatures.signatures_in(opened.folder, stated)
+        if not keys:
+            unchecked = f"signed, {len(found)} signatures not checked: name a key by --key"
+            return Answer(Held.NONE, f"NONE: {unchecked if found else 'not signed; who measured is not shown'}")
+        signed = signatures.check(found, stated, keys)
+    except BundleError as refused:
+        return Answer(Held.BROKEN, f"{refused.where}: {refused.code} {refused.what}", details=(refused.remedy,))
+    named = {key.keyid for key in keys.values()}
+    absent = [f"not signed by {file}" for file in keys if file not in signed]
+    others = [f"not checked: {keyid[:16]}, whose key was not named" for keyid in found if keyid not in named]
+    by = ", ".join(f"{file} ({keys[file].keyid[:16]})" for file in signed)
+    return Answer(Held.HOLDS, f"signed by {by}", details=(*absent, *others))
 
 
 def freshness(bundle: Bundle, against: Against) -> Answer:

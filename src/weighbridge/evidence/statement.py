@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -81,14 +81,18 @@ class Predicate:
 
 def to_bytes(predicate: Predicate) -> bytes:
     """Write a statement; the bundle's id is the sha256 of these bytes."""
-    resources: list[Json] = []  # every file of every subject, as in-toto describes it
-    for one in predicate.subjects:
+    return dumps(of(predicate.subjects, PREDICATE_TYPE, plain(predicate)))
+
+
+def of(subjects: Iterable[BoundSubject], predicate_type: str, predicate: Json) -> dict[str, Json]:
+    """Return a statement about every file of some subjects, as in-toto describes them."""
+    resources: list[Json] = []
+    for one in subjects:
         about = {"subject": one.name, "instance": one.instance, "origin": one.origin.value, "size": one.size}
         notes = about | ({"tensorRoot": one.tensor_root} if one.tensor_root else {})
         for name, digest in sorted(one.digests.items()):
             resources.append({"name": name, "digest": {"sha256": digest}, "annotations": notes})
-    head = {"_type": TYPE, "predicateType": PREDICATE_TYPE}
-    return dumps({**head, "subject": resources, "predicate": plain(predicate)})
+    return {"_type": TYPE, "predicateType": predicate_type, "subject": resources, "predicate": predicate}
 
 
 def from_bytes(data: bytes) -> Predicate:

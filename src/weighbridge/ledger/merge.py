@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.errors import BundleError, LedgerError
-from weighbridge.evidence.bundle import Opened, files_of, folder_name, whole
+from weighbridge.evidence import manifest, signatures, statement
+from weighbridge.evidence.bundle import files_of, folder_name
 from weighbridge.evidence.disk import disk_error, write_folder
-from weighbridge.evidence.review import Against, Answers, Held, verify
+from weighbridge.evidence.review import Against, sound
 from weighbridge.ledger.causes import BUNDLES
 from weighbridge.ledger.fold import Step
 from weighbridge.ledger.store import Ledger
@@ -21,15 +22,19 @@ ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge brought: the names of new bundles and how many were there, and how many entries are new."""
+    """What a merge brought: the names of new bundles, how many were there, and how many entries and signatures are new.
+
+    The signatures are those of bundles that were there.
+    """
 
     bundles: tuple[str, ...]
     present: int
     entries: int
+    signatures: int
 
 
 def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
-    """Copy the bundles that are missing, each verified first, and the entries of their ledgers.
+    """Copy the bundles and signatures that are missing, each bundle verified first, and the entries of their ledgers.
 
     A source is a folder of evidence, or one bundle, as a folder or in an archive. Nothing is written before everything
     was verified.
@@ -42,24 +47,21 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     missing = next((path for path in sources if not exists(path)), None)
     if missing is not None:
         raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(missing))
-    new: dict[str, dict[str, bytes]] = {}
-    present: set[str] = set()
+    known: dict[str, dict[str, bytes]] = {}
     ids: set[str] = set()
     for path in (path for source in (into, *sources) for path in _bundles(source)):
-        opened = _whole(path, verify(path, against))
+        opened = sound(path, against)
         ids.add(opened.id)
         assert opened.statement is not None
         name = folder_name(opened.statement, opened.id)
-        files = files_of(opened)
-        there = into / BUNDLES / name
-        if exists(there):
-            old = files_of(whole(there))
-            other = next((one for one in files if not one.startswith("signatures/") and old.get(one) != files[one]), "")
-            if other:
-                raise BundleError("other-bytes", f"{other} is another there than in {path}", where=str(there))
-            present |= {name}
-        else:
-            new[name] = files
+        files, held = files_of(opened), known.setdefault(name, {})
+        if exists(into / BUNDLES / name):  # what was sealed is there; its statement stands for it
+            files = {one: files[one] for one in files if one == statement.FILE or manifest.SIGNATURE.fullmatch(one)}
+        other = next((one for one in files if files[one] != held.get(one, files[one])), "")
+        if other:
+            what = f"{other} is another there than in {path}"
+            raise BundleError("other-bytes", what, where=str(into / BUNDLES / name))
+        held |= files
     ledger = Ledger(into / LEDGER)
     chains = (chain for source in sources for chain in Ledger(source / LEDGER).chains().values())
     entries = [entry for chain in chains for entry in chain.values()]
@@ -67,12 +69,16 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     if lost is not None:
         what = f"entry {lost.seq} of {lost.place} rests on the bundle {lost.cause[:12]}, which is in no source"
         raise LedgerError("no-bundle", what, remedy="merge the folder that holds it")
+    new = [name for name in known if not exists(into / BUNDLES / name)]
+    signed = [(into / BUNDLES / name, file, data) for name, files in known.items() if name not in new
+              for file, data in files.items() if not exists(into / BUNDLES / name / file)]  # fmt: skip
     try:
-        for name, files in new.items():
-            write_folder(into / BUNDLES, name, files)
+        for name in new:
+            write_folder(into / BUNDLES, name, known[name])
     except OSError as problem:
         raise disk_error(problem, "the bundle", into) from None
-    return Merged(tuple(new), len(present), ledger.adopt(entries))
+    added = sum(signatures.add(*one) for one in signed)
+    return Merged(tuple(new), len(known) - len(new), ledger.adopt(entries), added)
 
 
 def _bundles(source: Path) -> list[Path]:
@@ -80,10 +86,3 @@ def _bundles(source: Path) -> list[Path]:
     if is_folder(inside):
         return sorted(path for path in inside.iterdir() if not path.name.startswith("."))
     return [] if is_folder(source / LEDGER) or not exists(source) else [source]
-
-
-def _whole(path: Path, answers: Answers) -> Opened:
-    broken = next((one for one in (answers.integrity, answers.rederivation) if one.held is Held.BROKEN), None)
-    if broken is not None:
-        raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
-    return whole(path)

@@ -1,0 +1,94 @@
+"""What a bundle came to, as a Hugging Face model card: `model-index` metadata and the section of a README under it.
+
+Every gate is told with its outcome, passed or not. What comes from a bundle is text of others: none of it is markup.
+"""
+
+from __future__ import annotations
+
+import re
+
+from weighbridge.evidence.bundle import ID_SHOWN, folder_name
+from weighbridge.model import Json, Severity
+from weighbridge.printable import printable
+from weighbridge.report import finding_text
+from weighbridge.report.attestations import Told
+
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|&~$@:])")
+SECTION = """\
+---
+{metadata}---
+
+## Evidence
+
+**{passed} of {all} gates passed**, {held} of the {required} required ones, under the contract {contract}.
+BLOCKED could not look and DRAFT was not judged: neither is a pass.
+
+| gate | promise | kind | severity | outcome | found |
+|---|---|---|---|---|---|
+{gates}
+
+Measured {finished} by {tool} on:
+
+{subjects}
+{overridden}
+The evidence is the bundle {folder}, id `{id}`. Ask it again:
+
+```console
+$ weighbridge evidence verify BUNDLE --id {short} --require-pass --subject NAME=FILE
+```
+
+It shows that nothing was changed after sealing and that the outcomes follow from what was measured. It does not prove
+that the measuring was honest.
+"""
+
+
+def model_card(told: Told) -> str:
+    """Return the card: its metadata between `---`, and the section of the README."""
+    import yaml
+
+    bundle, stated = told.bundle, told.bundle.statement
+    gates = []
+    for one in told.results:
+        found = finding_text(one.finding, bundle.measured).lines[0] if one.finding else "not judged"
+        cells = (one.name, one.gate.title, one.gate.kind, one.gate.severity, one.outcome, found)
+        gates.append(f"| {' | '.join(map(_text, cells))} |")
+    files = [(f"{one.name}@{one.instance} {file}", one.origin, digest)
+             for one in told.subjects for file, digest in sorted(one.digests.items())]  # fmt: skip
+    required = [one for one in told.results if one.gate.severity is Severity.REQUIRED]
+    changed = "\nParameters were overridden, so this is not the contract as written: {}.\n"
+    return SECTION.format(
+        metadata=yaml.safe_dump(_metadata(told), sort_keys=False, allow_unicode=True, width=1 << 16),
+        passed=len(told.passed),
+        all=len(told.results),
+        held=sum(one in told.passed for one in required),
+        required=len(required),
+        contract=_text(f"{stated.contract.id} {stated.contract.version}"),
+        gates="\n".join(gates),
+        finished=stated.finished,
+        tool=_text(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
+        subjects="\n".join(f"- {_text(name)} ({origin}), sha256 {_text(digest)}" for name, origin, digest in files),
+        overridden=changed.format(_text(", ".join(stated.overridden))) if stated.overridden else "",
+        folder=_text(folder_name(stated, bundle.id)),
+        id=bundle.id,
+        short=bundle.id[:ID_SHOWN],
+    )
+
+
+def _metadata(told: Told) -> Json:
+    """Return what the Hub reads: each gate as a metric, and the contract, by its digest, as what it was measured on."""
+    contract = told.bundle.statement.contract
+    metrics = [{"type": one.gate.kind, "value": one.outcome, "name": printable(one.name)} for one in told.results]
+    dataset: Json = {
+        "name": printable(f"contract {contract.id} {contract.version}"),
+        "type": printable(contract.id),
+        "revision": contract.whole,
+        "args": {"bundle": told.bundle.id, "finished": told.bundle.statement.finished},
+    }
+    results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}
+    name = told.subjects[0].name if len(told.subjects) == 1 else contract.id
+    return {"model-index": [{"name": printable(name), "results": [results]}]}
+
+
+def _text(text: str) -> str:
+    """Return a text from outside as Markdown shows it letter by letter."""
+    return MARKUP.sub(r"\\\1", printable(text))
