@@ -17,6 +17,7 @@ from weighbridge.evidence.review import Held, rederivation
 from weighbridge.ledger.fold import Place, lowest
 from weighbridge.model import Outcome, Status
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit
 from weighbridge.spec.tally import Stood, block, tally
 
@@ -48,8 +49,6 @@ LOGARITHM = re.compile(
 )
 MEASURED = re.compile(rf"{NUMBER}[ ]?{UNIT}")
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
-HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
-STATES = ("OPEN", "ELIMINATED", "CONFIRMED", "REFUTED")
 ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
     (Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE, Status.DISCHARGED), Outcome.PASS
 )
@@ -61,7 +60,7 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     problems = [
         problem for check in (_cited, _statuses, _counts, _sums, _logarithms, _blocks) for problem in check(held)
     ]
-    problems += [*_hypotheses(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
+    problems += [*undecided(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
     return Looked(problems=tuple(sorted(set(problems))), counted=held.counted)
 
 
@@ -123,9 +122,15 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
-    if wanted and one.unit != wanted:
+    if wanted and one.unit != wanted and not (not one.unit and _names(unit.text, one, wanted)):
         what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
+
+
+def _names(text: str, one: Citation, unit: str) -> bool:
+    """Return whether a unit that only its kind knows (`wraps`, `relative L2`) stands before or after a citation."""
+    before, after = text[slice(*one.span)].rpartition(" [")[0], text[one.span[1] :]
+    return before.endswith(f" {unit}") or re.match(rf" {re.escape(unit)}(?!\w)", after) is not None
 
 
 def _shown(value: object) -> str:
@@ -248,7 +253,7 @@ def _blocks(text: Text) -> Iterator[Found]:
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
 
 
-# --- Sums, logarithms, hypotheses -------------------------------------------------------------------------------------
+# --- Sums and logarithms ----------------------------------------------------------------------------------------------
 
 
 def _sums(text: Text) -> Iterator[Found]:
@@ -289,38 +294,6 @@ def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str)
         yield text.found(line, "number-mismatch", what, f"write {exact:.4g} {unit}".rstrip())
     elif named and named != unit:
         yield text.found(line, "unit-mismatch", f"{formula} is in {unit or 'no unit'}, not in {named}")
-
-
-def _hypotheses(text: Text) -> Iterator[Found]:
-    """Hold the table of hypotheses: decided ones have evidence, open ones an experiment that would decide them."""
-    rows = [
-        (unit.line, [cell.strip() for cell in unit.text.strip("|").split("|")]) for unit in text.units if _row(unit)
-    ]
-    table, tables = "", {name: list[tuple[int, list[str]]]() for name in ("id", "decides")}
-    for line, cells in rows:
-        if set("".join(cells)) <= set("-: "):
-            continue
-        if cells in HEADS or len(cells) != 4:
-            table = cells[0] if cells in HEADS else ""
-        elif table:
-            tables[table].append((line, cells))
-    planned = {
-        cells[0] for _, cells in tables["decides"] if cells[1] and cells[2] and cells[3] and cells[2] != cells[3]
-    }
-    text.planned |= {line for line, _ in tables["decides"]}
-    for line, (name, _, state, evidence) in tables["id"]:
-        text.counted["hypotheses"] += 1
-        if state not in STATES:
-            yield text.found(line, "hypothesis", f"{name} is {state or 'nothing'}", f"write one of {', '.join(STATES)}")
-        elif state == "OPEN" and name not in planned:
-            what = f"{name} is OPEN, and no experiment says which values would confirm and which refute it"
-            yield text.found(line, "hypothesis", what, "write it under Next experiment before it runs")
-        elif state != "OPEN" and "[ev:" not in evidence and "A-" not in evidence:
-            yield text.found(line, "hypothesis", f"{name} is {state} without evidence", "cite it: [ev:ID12#/POINTER]")
-
-
-def _row(unit: Unit) -> bool:
-    return unit.text.startswith("|")
 
 
 def _refuted(text: Text) -> Iterator[Found]:

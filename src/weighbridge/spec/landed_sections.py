@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from weighbridge.spec.amendments import Section, landed
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
 from weighbridge.spec.drafting import Cited, cited
+from weighbridge.spec.hypotheses import contradicted
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, page, taken_back
 from weighbridge.spec.tally import Stood, discharged, history
@@ -87,7 +89,8 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     stood = discharged(before, landing.discharges)
     known = Known(bundles=here.bundles, stood=stood, refuted=taken_before(sections, one), strict=True, frozen=True)
     looked = look(one.body, where, known, one.first_line)
-    problems = [*looked.problems]
+    earlier = [other for other in sections if other.number < one.number]
+    problems = [*looked.problems, *contradicted(one, earlier, known)]
     due = set(map(str, earned(mine, before, moment(landing.at))))
     for name in landing.discharges:
         place = next((place for place in before if str(place) == name), None)
@@ -124,14 +127,26 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 
 
 def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
-    """Find what is DISCHARGED by a section that was refuted since."""
+    """Find what is DISCHARGED by a section that was refuted since, where no section that stands cites its PASS."""
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
+    upheld = {place for one in sections if one.digest not in refuted for place in _passed(here, one)}
     for place, stood in history(here.chains).items():
         causes = {here.chains[place][head].cause for head in stood.standing.heads}
-        for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
+        resting = stood.standing.status is DISCHARGED and place not in upheld
+        for digest in sorted(causes & refuted.keys()) if resting else ():
             one, by = refuted[digest]
             what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
-            yield found(str(one.path), "rests-on-refuted", what, "record the FAIL: weighbridge verify --record")
+            remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
+            yield found(str(one.path), "rests-on-refuted", what, remedy)
+
+
+def _passed(here: Here, one: Section) -> Iterator[Place]:
+    """Yield the places of a section's gates that its evidence shows live and passed."""
+    with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is told with its section
+        for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
+            seen = bundle_evidence(each.bundle, each.finding)
+            if seen.live and seen.outcome is Outcome.PASS:
+                yield place_of(each.bundle, each.finding)
 
 
 def taken_before(sections: Sequence[Section], reader: Section | None) -> dict[str, str]:

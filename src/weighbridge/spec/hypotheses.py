@@ -1,0 +1,108 @@
+"""Hypotheses: what a section holds possible or has decided, and the experiment that was written before it ran.
+
+An id means one hypothesis in the whole spec. What an earlier section left OPEN is decided by evidence that was measured
+after that section landed, so that the values which decide it were not chosen with the result in sight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from weighbridge.contract.layers import Found
+from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence.statement import moment
+from weighbridge.spec.amendments import Section
+from weighbridge.spec.citations import Bundles, citations
+from weighbridge.spec.reading import Known, Text, found
+
+HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
+OPEN = "OPEN"
+STATES = (OPEN, "ELIMINATED", "CONFIRMED", "REFUTED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of a table of hypotheses, with its line."""
+
+    line: int
+    name: str
+    words: str
+    state: str
+    evidence: str
+
+
+def tables(text: Text) -> tuple[list[Row], dict[int, list[str]]]:
+    """Return the hypotheses of a text, and its experiments by their lines."""
+    rows = [(unit.line, [cell.strip() for cell in unit.text.strip("|").split("|")]) for unit in text.units
+            if unit.text.startswith("|")]  # fmt: skip
+    head, hypotheses, experiments = "", list[Row](), dict[int, list[str]]()
+    for line, cells in rows:
+        if set("".join(cells)) <= set("-: "):
+            continue
+        if cells in HEADS or len(cells) != len(HEADS[0]):
+            head = cells[0] if cells in HEADS else ""
+        elif head == HEADS[0][0]:
+            name, words, state, evidence = cells
+            hypotheses.append(Row(line=line, name=name, words=words, state=state, evidence=evidence))
+        elif head:
+            experiments[line] = cells
+    return hypotheses, experiments
+
+
+def undecided(text: Text) -> Iterator[Found]:
+    """Hold the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
+    hypotheses, experiments = tables(text)
+    text.planned |= experiments.keys()
+    planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
+    for one in hypotheses:
+        text.counted["hypotheses"] += 1
+        if one.state not in STATES:
+            what = f"{one.name} is {one.state or 'nothing'}"
+            yield text.found(one.line, "hypothesis", what, f"write one of {', '.join(STATES)}")
+        elif one.state == OPEN and one.name not in planned:
+            what = f"{one.name} is OPEN, and no experiment says which values would confirm and which refute it"
+            yield text.found(one.line, "hypothesis", what, "write it under Next experiment before it runs")
+        elif one.state != OPEN and "[ev:" not in one.evidence and "A-" not in one.evidence:
+            what = f"{one.name} is {one.state} without evidence"
+            yield text.found(one.line, "hypothesis", what, "cite it: [ev:ID12#/POINTER]")
+
+
+def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
+    """Hold the hypotheses of a section against those of the sections before it."""
+    where = str(mine.path)
+    before: dict[str, tuple[Row, Section]] = {}
+    for section in earlier:
+        before |= {row.name: (row, section) for row in tables(Text(section.body, where, known))[0]}
+    for row in tables(Text(mine.body, where, known, mine.first_line))[0]:
+        if row.name not in before:
+            continue
+        then, section = before[row.name]
+        at = f"§{section.number}"
+        if row.words != then.words:
+            what = f"{row.name} is another hypothesis in {at}: {then.words}"
+            yield found(where, "hypothesis", what, "give this one an id of its own", row.line)
+        elif then.state == OPEN and row.state != OPEN and not _measured_after(row, section, known.bundles):
+            what = f"{row.name} is {row.state} by nothing that was measured after {at} said what would decide it"
+            yield found(where, "hypothesis", what, "run the experiment, and cite it", row.line)
+        elif OPEN != then.state != row.state and not _takes_back(mine, section, known):
+            what = f"{row.name} is {row.state}; {at} says that it is {then.state}, and is not refuted"
+            yield found(where, "hypothesis", what, f"name it under refutes: {section.about.id}", row.line)
+
+
+def _takes_back(mine: Section, section: Section, known: Known) -> bool:
+    id_ = section.about.id
+    return id_ in {*mine.about.refutes, *mine.about.supersedes} or id_ in known.refuted
+
+
+def _measured_after(row: Row, section: Section, bundles: Bundles) -> bool:
+    """Return whether all of a bundle that a row cites was measured after a section landed."""
+    landed = moment(section.about.landing.at)
+    for one in citations(row.evidence):
+        with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is told where it is cited
+            stated = bundles.get(one.id).statement
+            began = [stated.started, *(subject.started for subject in stated.subjects if subject.started)]
+            if min(map(moment, began)) > landed:
+                return True
+    return False
