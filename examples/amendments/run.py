@@ -20,58 +20,45 @@ from weighbridge.demo import mislabel, models, to_gguf
 
 HERE = Path(__file__).parent
 DRAFTS = Path("spec/amendments/drafts")
-IGNORED = "run/\n*.safetensors\n*.gguf\n.weighbridge/\n__pycache__/\n"
-FROZEN = "evidence/** -text\nspec/amendments/** -text\n"
-PARITY = ("reference=models.py:reference", "candidate=models.py:numpy_backend", "cuda=models.py:on_cuda")
 PARTS = re.compile(r"^(?=### )", re.MULTILINE)
-RUN_GATES = (*(f"GATE-RUN-00{number}" for number in range(1, 6)), "GATE-MODEL-001", "GATE-MODEL-002")
+PROGRAMS = {"weighbridge": (sys.executable, "-m", "weighbridge"), "python": (sys.executable,)}
+AUTHOR = {f"GIT_{who}_{what}": "author@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+PARITY = ("reference=models.py:reference", "candidate=models.py:numpy_backend", "cuda=models.py:on_cuda")
+TRAINED = (*(f"GATE-RUN-00{number}" for number in range(1, 6)), "GATE-MODEL-001", "GATE-MODEL-002")
 
 
-class UnexpectedExitError(Exception):
-    """A step that did not end as it must."""
-
-
-def typed(*words: object, ends: int = 0, program: tuple[str, ...] = ("weighbridge",)) -> str:
-    """Run a command, print it with its output, and return the output.
-
-    Raises:
-        UnexpectedExitError: where it does not end with the exit code that it must have.
-    """
+def typed(program: str, *words: object, ends: int = 0) -> str:
+    """Run a command, print it with its output, and return the output; stop where it does not end as it must."""
     argv = tuple(map(str, words))
-    print(f"\n$ {shlex.join((*program, *argv))}", flush=True)
-    command = (sys.executable, "-m", *program) if program[0] == "weighbridge" else program
-    done = subprocess.run((*command, *argv), check=False, capture_output=True, text=True)
-    print(f"{(done.stdout + done.stderr).rstrip()}\n[exit {done.returncode}]", flush=True)
+    print(f"\n$ {shlex.join((program, *argv))}", flush=True)
+    command = (*PROGRAMS.get(program, (program,)), *argv)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    print(f"{done.stdout}{done.stderr}[exit {done.returncode}]", flush=True)
     if done.returncode != ends:
-        raise UnexpectedExitError(f"exit {done.returncode}, expected {ends}")
+        sys.exit(f"exit {done.returncode}, expected {ends}")
     return done.stdout
-
-
-def git(*words: str) -> None:
-    """Run git, with an identity of the example's own."""
-    identity = ("-c", "user.name=example", "-c", "user.email=example@example.org", "-c", "commit.gpgsign=false")
-    typed(*words, program=("git", *identity))
 
 
 def weighed(contract: str, *subjects: str, ends: int = 0) -> str:
     """Verify subjects against a contract, record it, and return the first digits of the bundle's id."""
     bound = [word for subject in subjects for word in ("--subject", subject)]
     blocked = ("--expect-blocked", "GATE-PARITY-CUDA") if contract == "gpt-parity" else ()
-    told = typed("verify", f"contracts/{contract}.yaml", *bound, *blocked, "--record", ends=ends)
-    return re.findall(r"^evidence: .*-([0-9a-f]{12})$", told, re.MULTILINE)[0]
+    told = typed("weighbridge", "verify", f"contracts/{contract}.yaml", *bound, *blocked, "--record", ends=ends)
+    return str(re.findall(r"^evidence: .*-([0-9a-f]{12})$", told, re.MULTILINE)[0])
 
 
-def amended(name: str, title: str, gates: tuple[str, ...], known: dict[str, str], *more: str, cites: str) -> str:
+def amended(name: str, title: str, gates: tuple[str, ...], known: dict[str, str], cites: str, *more: str) -> str:
     """Draft a section, fill in the author's prose, land it, and return the id by which other texts cite it."""
     draft = DRAFTS / f"{name}.md"
-    bundles = [word for bundle in cites.split() for word in ("--bundle", known[bundle])]
-    about = [word for gate in gates for word in ("--gate", gate)]
-    typed("amend", "draft", *bundles, *about, "--title", title, "--author", "A. Author", *more, "--out", draft)
+    about = [word for bundle in cites.split() for word in ("--bundle", known[bundle])]
+    about += [word for gate in gates for word in ("--gate", gate)]
+    about += ["--title", title, "--author", "A. Author", *more]
+    typed("weighbridge", "amend", "draft", *about, "--out", draft)
     prose = string.Template((HERE / "prose" / f"{name}.md").read_text()).substitute(known)
     text = filled(draft.read_text(), prose)
     draft.write_text(text)
-    typed("amend", "land", draft)
-    return re.findall(r'^id: "(.*)"', text, re.MULTILINE)[0]
+    typed("weighbridge", "amend", "land", draft)
+    return str(re.findall(r'^id: "(.*)"', text, re.MULTILINE)[0])
 
 
 def filled(draft: str, prose: str) -> str:
@@ -80,41 +67,52 @@ def filled(draft: str, prose: str) -> str:
     return "".join(written.get(part.partition("\n")[0], part) for part in PARTS.split(draft))
 
 
-def story() -> None:
-    """Go from a promise to three amendments, and then change one byte of their evidence."""
-    Path(".gitignore").write_text(IGNORED)
-    Path(".gitattributes").write_text(FROZEN)
-    git("init", "-q", "-b", "main")
-    git("add", "-A")
-    git("commit", "-qm", "Promise what a small GPT must be, before there is one")
-    typed(".", program=(sys.executable, "-m", "weighbridge.demo.train"))
-    to_gguf(Path("model.safetensors"), Path("model.gguf"))
+def story() -> str:
+    """Go from a promise to three amendments, and return the id of the first one's bundle."""
+    typed("git", "init", "-q", "-b", "main")
+    typed("git", "add", "-A")
+    typed("git", "commit", "-qm", "Promise what a small GPT must be, before there is one")
+    typed("python", "-m", "weighbridge.demo.train", ".")
     known = {"run": weighed("gpt-run", "run=run", "trained=model.safetensors")}
-    amended("1-run", "The run trained as its log says", RUN_GATES, known, cites="run")
+    amended("1-run", "The run trained as its log says", TRAINED, known, "run")
+    to_gguf(Path("model.safetensors"), Path("model.gguf"))
     known["gguf"] = weighed("gpt-import", "trained=model.safetensors", "released=model.gguf")
     known["parity"] = weighed("gpt-parity", *PARITY)
-    second = ("GATE-IMPORT-001", "GATE-PARITY-001")
-    known["second"] = amended("2-import", "The exporter is right", second, known, cites="gguf parity")
-    typed("status")
+    about: tuple[str, ...] = ("GATE-IMPORT-001",)
+    known["second"] = amended("2-import", "The exporter is right", about, known, "gguf parity")
+    typed("weighbridge", "status")
     mislabel(Path("model.safetensors"), Path("release.safetensors"))
     known["f16"] = weighed("gpt-import", "trained=model.safetensors", "released=release.safetensors", ends=1)
-    third = ("GATE-IMPORT-001", "GATE-IMPORT-002", "GATE-PARITY-001")
-    back = ("--refutes", known["second"])
-    amended("3-release", "The exporter copies bytes under another dtype", third, known, *back, cites="f16 parity")
-    for command in (("amend", "check"), ("amend", "render"), ("ledger", "check"), ("status",)):
-        typed(*command)
-    git("add", "-A")
-    git("commit", "-qm", "Land three amendments")
+    title, about = "The exporter copies bytes under another dtype", (*about, "GATE-IMPORT-002", "GATE-PARITY-001")
+    amended("3-release", title, about, known, "f16 parity", "--refutes", known["second"])
+    for words in (("amend", "check"), ("amend", "render"), ("ledger", "check"), ("status",)):
+        typed("weighbridge", *words)
+    typed("git", "add", "-A")
+    typed("git", "commit", "-qm", "Land three amendments")
+    return known["run"]
+
+
+def changed(bundle: str) -> None:
+    """Change one byte of the evidence, show who sees it, and restore it."""
+    (path,) = Path("evidence/bundles").glob(f"*-{bundle}/measurements/facts.run.default.json")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"value":130}', b'"value":131}', 1))
+    typed("git", "diff", "--stat")
+    for words, ends in ((("amend", "check"), 1), (("amend", "render"), 1), (("ledger", "check"), 1), (("status",), 0)):
+        typed("weighbridge", *words, ends=ends)
+    typed("git", "checkout", "-q", "evidence")
+    typed("weighbridge", "amend", "check")
 
 
 def main() -> None:
-    """Make the folder and run the story in it."""
+    """Make the folder, and run both parts in it."""
     folder = Path(sys.argv[1]) if sys.argv[1:] else Path(tempfile.mkdtemp()) / "amendments"
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("run.py", "prose", "README.md"))
     shutil.copy(str(models.__file__), folder / "models.py")
     os.chdir(folder)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # so that the story is the same on every host
-    story()
+    os.environ.update(AUTHOR, CUDA_VISIBLE_DEVICES="")  # the same story on every host
+    changed(story())
+    print(f"\nthe repository with its SPEC.md is in {folder}")
 
 
 if __name__ == "__main__":

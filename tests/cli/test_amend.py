@@ -148,6 +148,30 @@ def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_sta
     assert kept.land(DRAFTS / "both.md").code == 0
 
 
+def test_a_draft_lands_though_only_the_kind_knows_its_unit(kept: Kept) -> None:
+    """The wraps of a corpus and the relative L2 of a forward pass were drafted in units that landing did not know."""
+    run = data_path("verifiers") / "specimens/runs/wrapped"
+    gate = ("--gate", "GATE-RUN-002", "--subject", f"run={run}", "--evidence", "evidence")
+    assert kept.cli("verify", "builtin:training-run", *gate).code == 0
+    Path("contracts/run.yaml").write_text((data_path("contracts") / "training-run.yaml").read_text())
+    (wrapped,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*training-run*"))
+    draft = kept.draft(gate="GATE-RUN-002", bundle=wrapped)
+    assert re.search(r"^- measured: `\d+` \[ev:.*\] wraps$", draft.read_text(), re.MULTILINE)
+    assert "number-mismatch" not in codes(kept.land(draft))
+    assert codes(kept.check(f"It made 1 tensors [ev:{wrapped}#/findings/0/measured].")) == ["unit-mismatch"]
+
+
+def test_a_draft_of_a_failure_says_where_it_failed(kept: Kept) -> None:
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 1
+    (failed,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    draft = kept.draft(bundle=failed)
+    at = f"[ev:{failed}#/findings/0/offences/0"
+    assert f"- offence: `w` {at}/place], `dtype` {at}/code]\n" in draft.read_text()
+    assert kept.land(draft).code == 0
+
+
 def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
     draft = kept.draft()
     text = draft.read_text()
@@ -191,6 +215,21 @@ def test_the_page_says_which_section_a_later_one_refuted_and_none_may_build_on_i
     assert "builds on §1, which was refuted by §2" in refused.out
     assert "rests-on-refuted" in codes(kept.cli("amend", "check"))
     assert codes(kept.check(f"All is well, see {id_}.")) == ["refuted"]
+    assert kept.land(kept.draft("d")).code == 0  # a later section cites the gate's PASS again
+    assert kept.cli("amend", "check").code == 0
+
+
+def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(kept: Kept) -> None:
+    assert kept.land(kept.draft()).code == 0
+    (path,) = Path("evidence/bundles").glob(f"*-{kept.imported}/verdicts.json")
+    path.write_bytes(path.read_bytes().replace(b'"PASS"', b'"PASs"', 1))
+    before, ended = SPEC.read_bytes(), kept.cli("amend", "check")
+    assert (ended.code, codes(ended)) == (1, ["altered"])
+    assert f" altered bundle {kept.imported}: verdicts.json has sha256 " in ended.out
+    rendered = kept.cli("amend", "render")
+    assert (rendered.code, rendered.lines) == (1, ["rendered: spec/SPEC.md"])
+    assert rendered.err == "it does not hold: 1 problems, see: weighbridge amend check\n"
+    assert SPEC.read_bytes() == before  # the page follows from the sections alone
 
 
 def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(kept: Kept) -> None:
@@ -553,3 +592,43 @@ def test_a_decided_hypothesis_has_evidence_and_an_open_one_values_that_would_dec
     ended = kept.check(f"{HYPOTHESES}{rows}\n{NEXT}{experiment}\n".replace("TIMED", kept.timed))
     assert (ended.code, codes(ended)) == (bool(wrong), ["hypothesis"] * len(wrong))
     assert all(one in ended.out for one in wrong)
+
+
+def asked(kept: Kept, name: str, rows: str, experiment: str = "", *more: object, bundle: str = "") -> Ended:
+    """Land a section with hypotheses about the import."""
+    draft = kept.draft(name, *more, bundle=bundle)
+    text = draft.read_text()
+    text = text.replace(f"{HYPOTHESES}", f"{HYPOTHESES}{rows}\n").replace(f"{NEXT[1:]}", f"{NEXT[1:]}{experiment}\n")
+    draft.write_text(text)
+    return kept.land(draft)
+
+
+def test_an_open_hypothesis_is_decided_by_what_was_measured_after_and_by_the_value_that_was_named(kept: Kept) -> None:
+    counted = "[ev:{}#/findings/0/counted]"
+    opened = asked(kept, "a", "| H1 | all is kept | OPEN | |", "| H1 | tensors | ≥ 1 tensors | < 1 |")
+    assert opened.code == 0
+    early = asked(kept, "b", f"| H1 | all is kept | CONFIRMED | `1` {counted.format(kept.imported)} |")
+    assert (early.code, codes(early)) == (1, ["hypothesis"])
+    assert "H1 is CONFIRMED by nothing that was measured after §1 said what would decide it" in early.out
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--evidence", "evidence").code == 0
+    (later,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    figure = f"`1` {counted.format(later)}"
+    for row, told in (
+        (f"| H1 | all is kept | REFUTED | {figure} |", "H1 is REFUTED by 1; the experiment said < 1"),
+        (f"| H1 | some is kept | CONFIRMED | {figure} |", "H1 is another hypothesis in §1: all is kept"),
+    ):
+        Path(DRAFTS / "b.md").unlink(missing_ok=True)
+        refused = asked(kept, "b", row, bundle=later)
+        assert (refused.code, codes(refused)) == (1, ["hypothesis"]), refused.out
+        assert told in refused.out
+    Path(DRAFTS / "b.md").unlink()
+    assert asked(kept, "b", f"| H1 | all is kept | CONFIRMED | {figure} |", bundle=later).code == 0
+    turned = asked(kept, "c", f"| H1 | all is kept | OPEN | {figure} |", "| H1 | tensors | > 2 | < 2 |", bundle=later)
+    (second,) = (path.read_text() for path in Path("spec/amendments").glob("0002-*"))
+    (id_,) = re.findall(r'^id: "(.*)"', second, re.MULTILINE)
+    assert f"H1 is OPEN; §2 says that it is CONFIRMED, and is not refuted\n  name it under refutes: {id_}" in turned.out
+    Path(DRAFTS / "c.md").unlink()
+    again = asked(kept, "c", "| H1 | all is kept | OPEN | |", "| H1 | tensors | > 2 | < 2 |", "--refutes", id_)
+    assert (again.code, codes(again)) == (0, [])
+    assert kept.cli("amend", "check").lines[-1].endswith("wrong: 0, warnings: 0")

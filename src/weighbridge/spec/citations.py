@@ -185,7 +185,11 @@ class Bundles:
             WeighbridgeError: where it is not here, or not as it was sealed.
         """
         if id_[:12] not in self.found:
-            self.found[id_[:12]] = unseal(find(id_[:12]))
+            try:
+                self.found[id_[:12]] = unseal(find(id_[:12]))
+            except BundleError as problem:
+                what = f"bundle {id_[:12]}: {problem.where} {problem.what}"
+                raise BundleError(problem.code, what, where=problem.where, remedy=problem.remedy) from None
         bundle = self.found[id_[:12]]
         if not bundle.id.startswith(id_):
             raise UsageError("unknown-bundle", f"no bundle {id_!r}; there is {bundle.id[: len(id_)]}")

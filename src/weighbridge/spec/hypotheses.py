@@ -1,25 +1,31 @@
 """Hypotheses: what a section holds possible or has decided, and the experiment that was written before it ran.
 
 An id means one hypothesis in the whole spec. What an earlier section left OPEN is decided by evidence that was measured
-after that section landed, so that the values which decide it were not chosen with the result in sight.
+after that section landed, and by the value that it named, so that no value is chosen with the result in sight.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from operator import eq, ge, gt, le, lt
 
 from weighbridge.contract.layers import Found
 from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
-from weighbridge.spec.citations import Bundles, citations
+from weighbridge.spec.citations import NUMBER, Bundles, citations
 from weighbridge.spec.reading import Known, Text, found
 
 HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
 OPEN = "OPEN"
 STATES = (OPEN, "ELIMINATED", "CONFIRMED", "REFUTED")
+DECIDED_BY = {"CONFIRMED": 2, "REFUTED": 3, "ELIMINATED": 3}  # the columns of an experiment
+SIGNS = {"<": lt, "<=": le, "≤": le, "=": eq, "≥": ge, ">=": ge, ">": gt}
+CONDITION = re.compile(rf"(?P<sign>[<>]=?|[≤=≥]) ?(?P<value>{NUMBER})(?: [^\d]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,30 +76,43 @@ def undecided(text: Text) -> Iterator[Found]:
 
 
 def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
-    """Hold the hypotheses of a section against those of the sections before it."""
+    """Hold the hypotheses of a section against those of the sections before it, and against their experiments."""
     where = str(mine.path)
     before: dict[str, tuple[Row, Section]] = {}
+    planned: dict[str, list[str]] = {}
     for section in earlier:
-        before |= {row.name: (row, section) for row in tables(Text(section.body, where, known))[0]}
+        rows, experiments = tables(Text(section.body, where, known))
+        before |= {row.name: (row, section) for row in rows}
+        planned |= {cells[0]: cells for cells in experiments.values()}
     for row in tables(Text(mine.body, where, known, mine.first_line))[0]:
-        if row.name not in before:
-            continue
-        then, section = before[row.name]
-        at = f"§{section.number}"
-        if row.words != then.words:
-            what = f"{row.name} is another hypothesis in {at}: {then.words}"
-            yield found(where, "hypothesis", what, "give this one an id of its own", row.line)
-        elif then.state == OPEN and row.state != OPEN and not _measured_after(row, section, known.bundles):
-            what = f"{row.name} is {row.state} by nothing that was measured after {at} said what would decide it"
-            yield found(where, "hypothesis", what, "run the experiment, and cite it", row.line)
-        elif OPEN != then.state != row.state and not _takes_back(mine, section, known):
-            what = f"{row.name} is {row.state}; {at} says that it is {then.state}, and is not refuted"
-            yield found(where, "hypothesis", what, f"name it under refutes: {section.about.id}", row.line)
+        if row.name in before:
+            wrong = (*_against(row, *before[row.name], mine, known), *_undeserved(row, planned.get(row.name)))
+            yield from (found(where, "hypothesis", what, remedy, row.line) for what, remedy in wrong)
 
 
-def _takes_back(mine: Section, section: Section, known: Known) -> bool:
-    id_ = section.about.id
-    return id_ in {*mine.about.refutes, *mine.about.supersedes} or id_ in known.refuted
+def _against(row: Row, then: Row, section: Section, mine: Section, known: Known) -> Iterator[tuple[str, str]]:
+    at, id_ = f"§{section.number}", section.about.id
+    if row.words != then.words:
+        yield f"{row.name} is another hypothesis in {at}: {then.words}", "give this one an id of its own"
+    elif then.state == OPEN and row.state != OPEN and not _measured_after(row, section, known.bundles):
+        what = f"{row.name} is {row.state} by nothing that was measured after {at} said what would decide it"
+        yield what, "run the experiment, and cite it"
+    elif OPEN != then.state != row.state and id_ not in {*mine.about.refutes, *mine.about.supersedes, *known.refuted}:
+        what = f"{row.name} is {row.state}; {at} says that it is {then.state}, and is not refuted"
+        yield what, f"name it under refutes: {id_}"
+
+
+def _undeserved(row: Row, experiment: list[str] | None) -> Iterator[tuple[str, str]]:
+    """Hold the first figure of a decided row against the value that its experiment named, where it named one."""
+    condition = CONDITION.fullmatch(experiment[DECIDED_BY[row.state]] if experiment and row.state in DECIDED_BY else "")
+    figure = next((one.text for one in citations(row.evidence) if re.fullmatch(NUMBER, one.text)), None)
+    if condition and figure and not SIGNS[condition["sign"]](_number(figure), _number(condition["value"])):
+        what = f"{row.name} is {row.state} by {figure}; the experiment said {condition[0]}"
+        yield what, "write the state that the value gives"
+
+
+def _number(text: str) -> Decimal:
+    return Decimal(text.replace(",", ""))
 
 
 def _measured_after(row: Row, section: Section, bundles: Bundles) -> bool:

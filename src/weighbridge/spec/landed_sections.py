@@ -127,17 +127,17 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 
 
 def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
-    """Find what is DISCHARGED by a section that was refuted since, where no section that stands cites its PASS."""
+    """Find what is DISCHARGED by a section that was refuted since, and by no later one that cites its PASS."""
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
-    upheld = {place for one in sections if one.digest not in refuted for place in _passed(here, one)}
     for place, stood in history(here.chains).items():
         causes = {here.chains[place][head].cause for head in stood.standing.heads}
-        resting = stood.standing.status is DISCHARGED and place not in upheld
-        for digest in sorted(causes & refuted.keys()) if resting else ():
+        for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
             one, by = refuted[digest]
-            what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
-            remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
-            yield found(str(one.path), "rests-on-refuted", what, remedy)
+            later = [other for other in sections if other.number > by.number and other.digest not in refuted]
+            if not any(place in _passed(here, other) for other in later):
+                what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
+                remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
+                yield found(str(one.path), "rests-on-refuted", what, remedy)
 
 
 def _passed(here: Here, one: Section) -> Iterator[Place]:
