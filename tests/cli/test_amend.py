@@ -302,10 +302,14 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
         folder = Path("runs") / str(number)
         folder.mkdir(parents=True)
         (folder / "metadata.json").write_text("{}")
-    ended = kept.check(text.replace("TIMED", kept.timed))
-    assert ended.code == 1
-    assert code in codes(ended)
-    assert told.replace("TIMED", kept.timed) in ended.out
+    draft = kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed)
+    claim = text.replace("TIMED", kept.timed)
+    draft.write_text(draft.read_text().replace("### Claim\n", f"### Claim\n\n{claim}\n"))
+    for ended in (kept.check(claim), kept.land(draft)):
+        assert ended.code == 1
+        assert code in codes(ended)
+        assert told.replace("TIMED", kept.timed) in ended.out
+    assert not list(Path("spec/amendments").glob("0*.md"))
 
 
 @pytest.mark.parametrize(
@@ -377,6 +381,12 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
     Path("evidence/bundles").rename(".weighbridge/bundles")
     ended = kept.land(kept.draft())
     assert (ended.code, codes(ended)) == (1, ["evidence-not-kept"])
+
+
+def test_a_logarithm_of_a_word_cannot_be_held_and_says_so(kept: Kept) -> None:
+    ended = kept.check("So ln(vocab) = 17.21, with a vocabulary of 151,936.")
+    assert (ended.code, codes(ended)) == (5, ["uncited"])
+    assert "ln(vocab) = 17.21 names no number, so it cannot be held\n  write ln(151936) = 11.93" in ended.out
 
 
 def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:

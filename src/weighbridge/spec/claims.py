@@ -47,6 +47,7 @@ LOGARITHM = re.compile(
     rf"|(?P<value_>{NUMBER})[ \"“]*(?P<unit_>{UNIT})?[\"”]?\s+(?:=|≈|for|is|of)\s+"
     rf"{FORMULA.pattern.replace('<log>', '<log_>').replace('<of>', '<of_>')}"
 )
+NAMED = re.compile(rf"\b(?:ln|log2|log10)[ (] ?[A-Za-z_]\w{{0,40}}\)? ?(?:=|≈|is) ?{NUMBER}")
 MEASURED = re.compile(rf"{NUMBER}[ ]?{UNIT}")
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
 ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
@@ -279,6 +280,9 @@ def _logarithms(text: Text) -> Iterator[Found]:
             value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
             text.counted["logarithms"] += 1
             yield from _held_logarithm(text, unit.line, formula, value, named)
+        for match in NAMED.finditer(unit.text):
+            what = f"{match[0]} names no number, so it cannot be held"
+            yield text.found(unit.line, "uncited", what, "write ln(151936) = 11.93 instead", warning=True)
 
 
 def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
