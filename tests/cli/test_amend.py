@@ -352,6 +352,37 @@ def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: st
     assert (codes(ended), ended.code) == ([code], 1), ended.out
 
 
+def test_a_criterion_stands_where_the_lowest_gate_that_binds_it_stands(kept: Kept) -> None:
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
+    for name, text, binds in (("mine", IMPORT, "[AC-1, AC-2]"), ("time", TIME, "[AC-2]")):
+        bound_text = text.replace("1.0.0", "1.1.0").replace("    severity:", f"    binds: {binds}\n    severity:")
+        Path(f"contracts/{name}.yaml").write_text(bound_text)
+    assert kept.cli("verify", *bound, "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE, AC-2 is PARTIAL_ALGORITHM_LEVEL.")) == []
+    ended = kept.check("AC-2 is ACTIVE_WITH_LIVE_EVIDENCE. Now AC-1 counts as DISCHARGED.")
+    assert codes(ended) == ["status-mismatch", "status-mismatch"]
+    assert "AC-2 is PARTIAL_ALGORITHM_LEVEL, not ACTIVE_WITH_LIVE_EVIDENCE" in ended.out
+    assert codes(kept.check("AC-3 is DISCHARGED.")) == ["status-mismatch"]
+    (newer,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    draft = kept.draft(bundle=newer)
+    draft.write_text(draft.read_text().replace("### Claim\n", "### Claim\n\nWith this AC-1 is DISCHARGED.\n"))
+    assert kept.land(draft).code == 0
+    assert kept.cli("amend", "check").code == 0
+
+
+def test_a_criterion_that_a_gate_outside_the_ledger_binds_stands_nowhere(kept: Kept) -> None:
+    more = IMPORT.partition("gates:\n")[2].replace("GATE-IMPORT-001", "GATE-IMPORT-002")
+    text = f"{IMPORT.rstrip()}\n{more}".replace("1.0.0", "1.1.0").replace(
+        "    severity:", "    binds: [AC-1]\n    severity:"
+    )
+    Path("contracts/mine.yaml").write_text(text)
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--gate", "GATE-IMPORT-001", "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE.")) == ["status-mismatch"]
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE.")) == []
+
+
 def test_a_text_without_a_claim_has_not_been_shown_to_hold(kept: Kept) -> None:
     ended = kept.check("# Notes\n\nAll is well.\n")
     assert (ended.code, ended.lines) == (5, ["looked at: nothing; wrong: 0, warnings: 0"])

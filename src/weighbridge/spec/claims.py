@@ -17,6 +17,7 @@ from weighbridge.evidence.review import Held, rederivation
 from weighbridge.ledger.fold import Place, lowest
 from weighbridge.model import Outcome, Status
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit
 from weighbridge.spec.tally import Stood, block, tally
@@ -188,6 +189,9 @@ def _statuses(text: Text) -> Iterator[Found]:
     by_gate: dict[str, list[tuple[Place, Stood]]] = {}
     for place, stood in text.known.stood.items():
         by_gate.setdefault(place.gate, []).append((place, stood))
+    named = (match["gate"] for unit in text.units if _claimed(unit.text) for match in TOKEN.finditer(unit.text))
+    if any(name and name not in by_gate for name in named):
+        by_gate |= criteria(text.known.stood, text.known.bundles, text.known.at)
     for unit in text.units:
         for match in SAID.finditer(unit.text):
             if match["gate"] not in by_gate:

@@ -87,7 +87,8 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     except WeighbridgeError as problem:
         return (found(where, problem.code, problem.what, problem.remedy),), {}
     stood = discharged(before, landing.discharges)
-    known = Known(bundles=here.bundles, stood=stood, refuted=taken_before(sections, one), strict=True, frozen=True)
+    since = taken_before(sections, one)
+    known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
     looked = look(one.body, where, known, one.first_line)
     earlier = [other for other in sections if other.number < one.number]
     problems = [*looked.problems, *contradicted(one, earlier, known)]

@@ -93,7 +93,9 @@ def _judged(
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    known = Known(bundles=here.bundles, stood=after, refuted=taken_before(sections, draft), strict=True)
+    known = Known(
+        bundles=here.bundles, stood=after, at=utc(here.now), refuted=taken_before(sections, draft), strict=True
+    )
     problems += look(body, where, known, draft.first_line).problems
     problems += contradicted(replace(draft, body=body), sections, known)
     problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
@@ -183,5 +185,7 @@ def check_file(here: Here, path: Path) -> Looked:
         section, problems = _judged(here, draft, sections, run_commands=False)
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
-    known = Known(bundles=here.bundles, stood=history(here.chains), refuted=taken_before(sections, None))
+    known = Known(
+        bundles=here.bundles, stood=history(here.chains), at=utc(here.now), refuted=taken_before(sections, None)
+    )
     return look(text, str(path), known)

@@ -22,11 +22,13 @@ QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 class Known:
     """What a text is held against. `refuted` maps what may no longer be built on to what says so.
 
-    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen.
+    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen. `at` is
+    when it landed, or now.
     """
 
     bundles: Bundles
     stood: Mapping[Place, Stood]
+    at: str = ""
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     frozen: bool = False
