@@ -141,8 +141,11 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
     first, second, restored = after(told[0], "amend check")
     assert "wrong: 0, warnings: 0\n[exit 0]" in first
     assert re.search(r"altered bundle [0-9a-f]{12}: measurements/facts.run.default.json has sha256 ", second)
+    assert (
+        second.count("nor bound by gates that all are") == 2
+    )  # whether another gate binds these can no longer be told
     assert second.endswith("[exit 1]")
-    assert "it does not hold: 1 problems" in after(told[0], "amend render")[1]
+    assert "it does not hold: 3 problems" in after(told[0], "amend render")[1]
     assert after(told[0], "ledger check")[1].endswith("problems: 14\n[exit 1]")
     assert after(told[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 7
     assert restored.startswith(first)

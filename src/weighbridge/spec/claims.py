@@ -196,9 +196,8 @@ def _statuses(text: Text) -> Iterator[Found]:
         for match in SAID.finditer(unit.text):
             if match["gate"] not in by_gate:
                 text.counted["statuses"] += 1
-                yield text.found(
-                    unit.line, "status-mismatch", f"{match['gate']} is not in the ledger, so has no status"
-                )
+                what = f"{match['gate']} is not in the ledger, nor bound by gates that all are, so has no status"
+                yield text.found(unit.line, "status-mismatch", what, "see: weighbridge status")
         for gates, said in _groups(unit.text, by_gate):
             for gate, instance in gates:
                 members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]

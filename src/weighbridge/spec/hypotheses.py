@@ -10,7 +10,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from operator import eq, ge, gt, le, lt
 
 from weighbridge.contract.layers import Found
@@ -111,8 +110,8 @@ def _undeserved(row: Row, experiment: list[str] | None) -> Iterator[tuple[str, s
         yield what, "write the state that the value gives"
 
 
-def _number(text: str) -> Decimal:
-    return Decimal(text.replace(",", ""))
+def _number(text: str) -> float:
+    return float(text.replace(",", "").replace("_", ""))
 
 
 def _measured_after(row: Row, section: Section, bundles: Bundles) -> bool:
