@@ -110,7 +110,7 @@ def main() -> None:
     shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns("run.py", "prose", "README.md"))
     shutil.copy(str(models.__file__), folder / "models.py")
     os.chdir(folder)
-    os.environ.update(AUTHOR, CUDA_VISIBLE_DEVICES="")  # the same story on every host
+    os.environ.update(AUTHOR, GIT_CONFIG_GLOBAL=os.devnull, CUDA_VISIBLE_DEVICES="")  # the same story on every host
     changed(story())
     print(f"\nthe repository with its SPEC.md is in {folder}")
 

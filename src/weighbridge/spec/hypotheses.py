@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import eq, ge, gt, le, lt
 
 from weighbridge.contract.layers import Found
@@ -17,7 +18,7 @@ from weighbridge.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, citations
-from weighbridge.spec.reading import Known, Text, found
+from weighbridge.spec.reading import Known, Text, Unit, found, units_of
 
 HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
 OPEN = "OPEN"
@@ -38,27 +39,26 @@ class Row:
     evidence: str
 
 
-def tables(text: Text) -> tuple[list[Row], dict[int, list[str]]]:
+def tables(units: Iterable[Unit]) -> tuple[list[Row], dict[int, list[str]]]:
     """Return the hypotheses of a text, and its experiments by their lines."""
-    rows = [(unit.line, [cell.strip() for cell in unit.text.strip("|").split("|")]) for unit in text.units
-            if unit.text.startswith("|")]  # fmt: skip
     head, hypotheses, experiments = "", list[Row](), dict[int, list[str]]()
-    for line, cells in rows:
-        if set("".join(cells)) <= set("-: "):
+    for one in units:
+        cells = [cell.strip() for cell in one.text.strip("|").split("|")]
+        if not one.text.startswith("|") or set("".join(cells)) <= set("-: "):
             continue
         if cells in HEADS or len(cells) != len(HEADS[0]):
             head = cells[0] if cells in HEADS else ""
         elif head == HEADS[0][0]:
             name, words, state, evidence = cells
-            hypotheses.append(Row(line=line, name=name, words=words, state=state, evidence=evidence))
+            hypotheses.append(Row(line=one.line, name=name, words=words, state=state, evidence=evidence))
         elif head:
-            experiments[line] = cells
+            experiments[one.line] = cells
     return hypotheses, experiments
 
 
 def undecided(text: Text) -> Iterator[Found]:
     """Hold the tables of one text: decided ones have evidence, open ones an experiment that would decide them."""
-    hypotheses, experiments = tables(text)
+    hypotheses, experiments = tables(text.units)
     text.planned |= experiments.keys()
     planned = {name for name, measure, yes, no in experiments.values() if measure and yes and no and yes != no}
     for one in hypotheses:
@@ -76,17 +76,23 @@ def undecided(text: Text) -> Iterator[Found]:
 
 def contradicted(mine: Section, earlier: Sequence[Section], known: Known) -> Iterator[Found]:
     """Hold the hypotheses of a section against those of the sections before it, and against their experiments."""
-    where = str(mine.path)
+    rows = tables(units_of(mine.body, mine.first_line))[0]
     before: dict[str, tuple[Row, Section]] = {}
     planned: dict[str, list[str]] = {}
-    for section in earlier:
-        rows, experiments = tables(Text(section.body, where, known))
-        before |= {row.name: (row, section) for row in rows}
+    for section in earlier if rows else ():
+        then, experiments = _landed(section.body)
+        before |= {row.name: (row, section) for row in then}
         planned |= {cells[0]: cells for cells in experiments.values()}
-    for row in tables(Text(mine.body, where, known, mine.first_line))[0]:
+    for row in rows:
         if row.name in before:
             wrong = (*_against(row, *before[row.name], mine, known), *_undeserved(row, planned.get(row.name)))
-            yield from (found(where, "hypothesis", what, remedy, row.line) for what, remedy in wrong)
+            yield from (found(str(mine.path), "hypothesis", what, remedy, row.line) for what, remedy in wrong)
+
+
+@lru_cache(maxsize=4096)
+def _landed(body: str) -> tuple[list[Row], dict[int, list[str]]]:
+    """Return the tables of a landed section, each read once however many sections follow it."""
+    return tables(units_of(body))
 
 
 def _against(row: Row, then: Row, section: Section, mine: Section, known: Known) -> Iterator[tuple[str, str]]:
@@ -117,9 +123,9 @@ def _number(text: str) -> float:
 def _measured_after(row: Row, section: Section, bundles: Bundles) -> bool:
     """Return whether all of a bundle that a row cites was measured after a section landed."""
     landed = moment(section.about.landing.at)
-    for one in citations(row.evidence):
+    for id_ in (one.id for one in citations(row.evidence) if one.id):
         with contextlib.suppress(WeighbridgeError):  # a bundle that cannot be read is told where it is cited
-            stated = bundles.get(one.id).statement
+            stated = bundles.get(id_).statement
             began = [stated.started, *(subject.started for subject in stated.subjects if subject.started)]
             if min(map(moment, began)) > landed:
                 return True

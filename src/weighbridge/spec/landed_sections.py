@@ -90,8 +90,7 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     since = taken_before(sections, one)
     known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
     looked = look(one.body, where, known, one.first_line)
-    earlier = [other for other in sections if other.number < one.number]
-    problems = [*looked.problems, *contradicted(one, earlier, known)]
+    problems = [*looked.problems, *contradicted(one, _landed_on(one, sections), known)]
     due = set(map(str, earned(mine, before, moment(landing.at))))
     for name in landing.discharges:
         place = next((place for place in before if str(place) == name), None)
@@ -104,6 +103,15 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
             remedy = f"finish its landing: weighbridge amend land {one.path}"
             problems.append(found(where, "not-discharged", what, remedy))
     return tuple(problems), looked.counted
+
+
+def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that were there when one landed, in their order; none of a branch that was merged since."""
+    by_digest, before = {other.digest: other for other in sections}, list[Section]()
+    while one.about.landing.previous in by_digest:
+        one = by_digest[one.about.landing.previous]
+        before.append(one)
+    return before[::-1]
 
 
 def structure(sections: Sequence[Section]) -> Iterator[Found]:

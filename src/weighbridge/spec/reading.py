@@ -56,7 +56,7 @@ class Text:
     def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
         self.where = where
         self.known = known
-        self.units = tuple(_units(text, first_line))
+        self.units = tuple(units_of(text, first_line))
         self.blocks = tuple(_tallies(text, first_line))
         self.counted: Counter[str] = Counter()
         self.planned: set[int] = set()  # lines of what is still to be measured
@@ -71,7 +71,7 @@ def found(where: str, code: str, what: str, remedy: str = "", line: int = 1, *, 
     return Found(file=where, line=line, column=1, code=code, what=what, remedy=remedy, warning=warning)
 
 
-def _units(text: str, line: int) -> Iterator[Unit]:
+def units_of(text: str, line: int = 1) -> Iterator[Unit]:
     """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
     text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False
