@@ -356,7 +356,7 @@ def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: st
 
 def test_a_criterion_stands_where_the_lowest_gate_that_binds_it_stands(kept: Kept) -> None:
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
-    for name, text, binds in (("mine", IMPORT, "[AC-1, AC-2]"), ("time", TIME, "[AC-2]")):
+    for name, text, binds in (("mine", IMPORT, "[AC-1, AC-2, GATE-GPUTRAIN-004]"), ("time", TIME, "[AC-2]")):
         bound_text = text.replace("1.0.0", "1.1.0").replace("    severity:", f"    binds: {binds}\n    severity:")
         Path(f"contracts/{name}.yaml").write_text(bound_text)
     assert kept.cli("verify", *bound, "--record").code == 0
@@ -365,6 +365,7 @@ def test_a_criterion_stands_where_the_lowest_gate_that_binds_it_stands(kept: Kep
     assert codes(ended) == ["status-mismatch", "status-mismatch"]
     assert "AC-2 is PARTIAL_ALGORITHM_LEVEL, not ACTIVE_WITH_LIVE_EVIDENCE" in ended.out
     assert codes(kept.check("AC-3 is DISCHARGED.")) == ["status-mismatch"]
+    assert codes(kept.check("AC-1 and GATE-GPUTRAIN-004 are ACTIVE_WITH_LIVE_EVIDENCE.")) == ["status-mismatch"]
     (newer,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
     draft = kept.draft(bundle=newer)
     draft.write_text(draft.read_text().replace("### Claim\n", "### Claim\n\nWith this AC-1 is DISCHARGED.\n"))

@@ -191,7 +191,7 @@ def _statuses(text: Text) -> Iterator[Found]:
         by_gate.setdefault(place.gate, []).append((place, stood))
     named = (match["gate"] for unit in text.units if _claimed(unit.text) for match in TOKEN.finditer(unit.text))
     if any(name and name not in by_gate for name in named):
-        by_gate |= criteria(text.known.stood, text.known.bundles, text.known.at)
+        by_gate = criteria(text.known.stood, text.known.bundles, text.known.at) | by_gate  # no binding renames a gate
     for unit in text.units:
         for match in SAID.finditer(unit.text):
             if match["gate"] not in by_gate:
