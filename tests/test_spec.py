@@ -30,7 +30,7 @@ from weighbridge.quantities.page import page as quantities_page
 from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
-from weighbridge.spec.claims import STATES
+from weighbridge.spec.hypotheses import STATES
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"

@@ -168,6 +168,30 @@ def test_each_bundle_is_judged_again_once_by_whatever_digits_it_is_named(
     assert sorted(judged) == sorted([kept.imported, kept.timed])
 
 
+def test_a_draft_lands_though_only_the_kind_knows_its_unit(kept: Kept) -> None:
+    """The wraps of a corpus and the relative L2 of a forward pass were drafted in units that landing did not know."""
+    run = data_path("verifiers") / "specimens/runs/wrapped"
+    gate = ("--gate", "GATE-RUN-002", "--subject", f"run={run}", "--evidence", "evidence")
+    assert kept.cli("verify", "builtin:training-run", *gate).code == 0
+    Path("contracts/run.yaml").write_text((data_path("contracts") / "training-run.yaml").read_text())
+    (wrapped,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*training-run*"))
+    draft = kept.draft(gate="GATE-RUN-002", bundle=wrapped)
+    assert re.search(r"^- measured: `\d+` \[ev:.*\] wraps$", draft.read_text(), re.MULTILINE)
+    assert "number-mismatch" not in codes(kept.land(draft))
+    assert codes(kept.check(f"It made 1 tensors [ev:{wrapped}#/findings/0/measured].")) == ["unit-mismatch"]
+
+
+def test_a_draft_of_a_failure_says_where_it_failed(kept: Kept) -> None:
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 1
+    (failed,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    draft = kept.draft(bundle=failed)
+    at = f"[ev:{failed}#/findings/0/offences/0"
+    assert f"- offence: `w` {at}/place], `dtype` {at}/code]\n" in draft.read_text()
+    assert kept.land(draft).code == 0
+
+
 def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
     draft = kept.draft()
     text = draft.read_text()
@@ -211,6 +235,21 @@ def test_the_page_says_which_section_a_later_one_refuted_and_none_may_build_on_i
     assert "builds on §1, which was refuted by §2" in refused.out
     assert "rests-on-refuted" in codes(kept.cli("amend", "check"))
     assert codes(kept.check(f"All is well, see {id_}.")) == ["refuted"]
+    assert kept.land(kept.draft("d")).code == 0  # a later section cites the gate's PASS again
+    assert kept.cli("amend", "check").code == 0
+
+
+def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(kept: Kept) -> None:
+    assert kept.land(kept.draft()).code == 0
+    (path,) = Path("evidence/bundles").glob(f"*-{kept.imported}/verdicts.json")
+    path.write_bytes(path.read_bytes().replace(b'"PASS"', b'"PASs"', 1))
+    before, ended = SPEC.read_bytes(), kept.cli("amend", "check")
+    assert (ended.code, codes(ended)) == (1, ["altered"])
+    assert f" altered bundle {kept.imported}: verdicts.json has sha256 " in ended.out
+    rendered = kept.cli("amend", "render")
+    assert (rendered.code, rendered.lines) == (1, ["rendered: spec/SPEC.md"])
+    assert rendered.err == "it does not hold: 1 problems, see: weighbridge amend check\n"
+    assert SPEC.read_bytes() == before  # the page follows from the sections alone
 
 
 def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(kept: Kept) -> None:
@@ -219,8 +258,10 @@ def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(k
     git(kept.folder, "commit", "-qm", "evidence")
     for name in ("b", "a"):
         git(kept.folder, "checkout", "-q", "-b", name, "main")
-        kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed)
-        assert kept.land(DRAFTS / f"{name}.md").code == 0
+        draft = kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed)
+        rows = f"{HYPOTHESES}| H1 | it is {name} | REFUTED | [ev:{kept.timed}] |"  # each branch has an H1 of its own
+        draft.write_text(draft.read_text().replace(HYPOTHESES.rstrip(), rows))
+        assert kept.land(draft).code == 0
         git(kept.folder, "add", "spec/amendments/*.md")
         git(kept.folder, "commit", "-qm", name)
         SPEC.unlink()
@@ -283,10 +324,14 @@ def test_a_claim_that_the_evidence_does_not_hold_is_named(kept: Kept, text: str,
         folder = Path("runs") / str(number)
         folder.mkdir(parents=True)
         (folder / "metadata.json").write_text("{}")
-    ended = kept.check(text.replace("TIMED", kept.timed))
-    assert ended.code == 1
-    assert code in codes(ended)
-    assert told.replace("TIMED", kept.timed) in ended.out
+    draft = kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed)
+    claim = text.replace("TIMED", kept.timed)
+    draft.write_text(draft.read_text().replace("### Claim\n", f"### Claim\n\n{claim}\n"))
+    for ended in (kept.check(claim), kept.land(draft)):
+        assert ended.code == 1
+        assert code in codes(ended)
+        assert told.replace("TIMED", kept.timed) in ended.out
+    assert not list(Path("spec/amendments").glob("0*.md"))
 
 
 @pytest.mark.parametrize(
@@ -329,6 +374,38 @@ def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: st
     assert (codes(ended), ended.code) == ([code], 1), ended.out
 
 
+def test_a_criterion_stands_where_the_lowest_gate_that_binds_it_stands(kept: Kept) -> None:
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
+    for name, text, binds in (("mine", IMPORT, "[AC-1, AC-2, GATE-GPUTRAIN-004]"), ("time", TIME, "[AC-2]")):
+        bound_text = text.replace("1.0.0", "1.1.0").replace("    severity:", f"    binds: {binds}\n    severity:")
+        Path(f"contracts/{name}.yaml").write_text(bound_text)
+    assert kept.cli("verify", *bound, "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE, AC-2 is PARTIAL_ALGORITHM_LEVEL.")) == []
+    ended = kept.check("AC-2 is ACTIVE_WITH_LIVE_EVIDENCE. Now AC-1 counts as DISCHARGED.")
+    assert codes(ended) == ["status-mismatch", "status-mismatch"]
+    assert "AC-2 is PARTIAL_ALGORITHM_LEVEL, not ACTIVE_WITH_LIVE_EVIDENCE" in ended.out
+    assert codes(kept.check("AC-3 is DISCHARGED.")) == ["status-mismatch"]
+    assert codes(kept.check("AC-1 and GATE-GPUTRAIN-004 are ACTIVE_WITH_LIVE_EVIDENCE.")) == ["status-mismatch"]
+    (newer,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    draft = kept.draft(bundle=newer)
+    draft.write_text(draft.read_text().replace("### Claim\n", "### Claim\n\nWith this AC-1 is DISCHARGED.\n"))
+    assert kept.land(draft).code == 0
+    assert kept.cli("amend", "check").code == 0
+
+
+def test_a_criterion_that_a_gate_outside_the_ledger_binds_stands_nowhere(kept: Kept) -> None:
+    more = IMPORT.partition("gates:\n")[2].replace("GATE-IMPORT-001", "GATE-IMPORT-002")
+    text = f"{IMPORT.rstrip()}\n{more}".replace("1.0.0", "1.1.0").replace(
+        "    severity:", "    binds: [AC-1]\n    severity:"
+    )
+    Path("contracts/mine.yaml").write_text(text)
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--gate", "GATE-IMPORT-001", "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE.")) == ["status-mismatch"]
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--record").code == 0
+    assert codes(kept.check("AC-1 is ACTIVE_WITH_LIVE_EVIDENCE.")) == []
+
+
 def test_a_text_without_a_claim_has_not_been_shown_to_hold(kept: Kept) -> None:
     ended = kept.check("# Notes\n\nAll is well.\n")
     assert (ended.code, ended.lines) == (5, ["looked at: nothing; wrong: 0, warnings: 0"])
@@ -358,6 +435,12 @@ def test_evidence_that_git_ignores_is_not_landed(kept: Kept) -> None:
     Path("evidence/bundles").rename(".weighbridge/bundles")
     ended = kept.land(kept.draft())
     assert (ended.code, codes(ended)) == (1, ["evidence-not-kept"])
+
+
+def test_a_logarithm_of_a_word_cannot_be_held_and_says_so(kept: Kept) -> None:
+    ended = kept.check("So ln(vocab) = 17.21, with a vocabulary of 151,936.")
+    assert (ended.code, codes(ended)) == (5, ["uncited"])
+    assert "ln(vocab) = 17.21 names no number, so it cannot be held\n  write ln(151936) = 11.93" in ended.out
 
 
 def test_a_number_with_a_unit_and_no_citation_is_a_warning(kept: Kept) -> None:
@@ -653,3 +736,43 @@ def test_a_decided_hypothesis_has_evidence_and_an_open_one_values_that_would_dec
     ended = kept.check(f"{HYPOTHESES}{rows}\n{NEXT}{experiment}\n".replace("TIMED", kept.timed))
     assert (ended.code, codes(ended)) == (bool(wrong), ["hypothesis"] * len(wrong))
     assert all(one in ended.out for one in wrong)
+
+
+def asked(kept: Kept, name: str, rows: str, experiment: str = "", *more: object, bundle: str = "") -> Ended:
+    """Land a section with hypotheses about the import."""
+    draft = kept.draft(name, *more, bundle=bundle)
+    text = draft.read_text()
+    text = text.replace(f"{HYPOTHESES}", f"{HYPOTHESES}{rows}\n").replace(f"{NEXT[1:]}", f"{NEXT[1:]}{experiment}\n")
+    draft.write_text(text)
+    return kept.land(draft)
+
+
+def test_an_open_hypothesis_is_decided_by_what_was_measured_after_and_by_the_value_that_was_named(kept: Kept) -> None:
+    counted = "[ev:{}#/findings/0/counted]"
+    opened = asked(kept, "a", "| H1 | all is kept | OPEN | |", "| H1 | tensors | ≥ 1 tensors | < 1 |")
+    assert opened.code == 0
+    early = asked(kept, "b", f"| H1 | all is kept | CONFIRMED | `1` {counted.format(kept.imported)} |")
+    assert (early.code, codes(early)) == (1, ["hypothesis"])
+    assert "H1 is CONFIRMED by nothing that was measured after §1 said what would decide it" in early.out
+    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *bound, "--evidence", "evidence").code == 0
+    (later,) = (path.name[-12:] for path in Path("evidence/bundles").glob("*mine*") if kept.imported not in path.name)
+    figure = f"`1` {counted.format(later)}"
+    for row, told in (
+        (f"| H1 | all is kept | REFUTED | {figure} |", "H1 is REFUTED by 1; the experiment said < 1"),
+        (f"| H1 | some is kept | CONFIRMED | {figure} |", "H1 is another hypothesis in §1: all is kept"),
+    ):
+        Path(DRAFTS / "b.md").unlink(missing_ok=True)
+        refused = asked(kept, "b", row, bundle=later)
+        assert (refused.code, codes(refused)) == (1, ["hypothesis"]), refused.out
+        assert told in refused.out
+    Path(DRAFTS / "b.md").unlink()
+    assert asked(kept, "b", f"| H1 | all is kept | CONFIRMED | {figure} |", bundle=later).code == 0
+    turned = asked(kept, "c", f"| H1 | all is kept | OPEN | {figure} |", "| H1 | tensors | > 2 | < 2 |", bundle=later)
+    (second,) = (path.read_text() for path in Path("spec/amendments").glob("0002-*"))
+    (id_,) = re.findall(r'^id: "(.*)"', second, re.MULTILINE)
+    assert f"H1 is OPEN; §2 says that it is CONFIRMED, and is not refuted\n  name it under refutes: {id_}" in turned.out
+    Path(DRAFTS / "c.md").unlink()
+    again = asked(kept, "c", "| H1 | all is kept | OPEN | |", "| H1 | tensors | > 2 | < 2 |", "--refutes", id_)
+    assert (again.code, codes(again)) == (0, [])
+    assert kept.cli("amend", "check").lines[-1].endswith("wrong: 0, warnings: 0")

@@ -53,6 +53,21 @@ def test_a_citation_is_found_and_resolved(tmp_path: Path) -> None:
     assert (resolve(bundle, first), resolve(bundle, second)) == (2, "3.11.9")
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("at `35` capture points", "35"),
+        ("3.2e-07 relative L2", "3.2e-07"),
+        ("9 gates came to PASS", "PASS"),
+        ("53 of `52` tensors", "52"),
+        ("2 of them are not here", ""),
+    ],
+)
+def test_a_value_stands_before_two_words_of_what_it_counts(text: str, value: str) -> None:
+    (found,) = citations(f"{text} [ev:{'a' * 12}#/findings/0/measured].")
+    assert found.text == value
+
+
 @given(st.text(max_size=9))
 def test_any_key_of_json_can_be_pointed_at(key: str) -> None:
     pointer = "/" + key.replace("~", "~0").replace("/", "~1")

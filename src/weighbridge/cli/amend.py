@@ -136,12 +136,20 @@ def check_texts(files: tuple[Path, ...], spec: Path, folder: Path, *, as_json: b
     "render", short_help="Write SPEC.md of the landed sections.", epilog="\b\nExample: weighbridge amend render"
 )
 @SPEC_FOLDER
-def render_spec(spec: Path) -> None:
-    """Write SPEC.md: every landed section as it landed, with banners on those that were refuted or superseded."""
+@LEDGER
+def render_spec(spec: Path, folder: Path) -> None:
+    """Write SPEC.md: every landed section as it landed, with banners on those that were refuted or superseded.
+
+    Exit 0: written, and all that it says holds; 1: written, and something does not hold; 4: unreadable.
+    """
     if not (spec / AMENDMENTS).is_dir():
         raise UsageError("no-sections", "nothing has landed here", where=str(spec / AMENDMENTS), remedy="land a draft")
     render(spec)
     tell([f"rendered: {spec / SPEC}"])
+    wrong = sum(not problem.warning for problem in check_spec(_here(spec, folder)).problems)
+    if wrong:
+        tell([f"it does not hold: {wrong} problems, see: weighbridge amend check"], err=True)
+        sys.exit(ExitCode.FAILED)
 
 
 def _here(spec: Path, folder: Path) -> Here:

@@ -38,9 +38,9 @@ BRACKET = re.compile(
     r"\[(?:ev:(?P<id>[0-9a-f]{12,64})(?:/(?P<file>[A-Za-z0-9._/-]+))?(?:#(?P<pointer>(?:/[^\]\s]*)?))?"
     r"|=(?P<formula>[^\]\n]+)|files:(?P<files>[^\]\n]+))\]"
 )
-BEFORE = re.compile(  # a value, its unit or what it counts, and a space
-    rf"(?:`(?P<quoted>[^`\n]*)`|(?P<bare>{NUMBER}|\b[A-Z][A-Z_]+\b))"
-    rf"(?:[ \"“]*(?P<unit>{UNIT})[\"”]?| [A-Za-z][\w-]*)? $"
+BEFORE = re.compile(  # the last value, its unit or two words of what it counts, and a space
+    rf".*(?P<value>`(?P<quoted>[^`\n]*)`|(?P<bare>{NUMBER}|\b[A-Z][A-Z_]+\b))"
+    rf"(?:[ \"“]*(?P<unit>{UNIT})[\"”]?|(?: [A-Za-z][\w-]*){{1,2}})? $"
 )
 AFTER = re.compile(rf" (?P<unit>{UNIT})")
 FORMULA = re.compile(r"(?P<log>ln|log2|log10)[ (]*(?P<of>\d[\d,_]*(?:\.\d+)?)\)?")
@@ -87,7 +87,7 @@ def citations(text: str) -> tuple[Citation, ...]:
 def _citation(text: str, match: re.Match[str]) -> Citation:
     widest = max(0, match.start() - WIDEST)
     line = max(text.rfind("\n", widest, match.start()) + 1, widest)
-    before, after = BEFORE.search(text[line : match.start()]), AFTER.match(text, match.end())
+    before, after = BEFORE.match(text[line : match.start()]), AFTER.match(text, match.end())
     unit = (before["unit"] if before else None) or (after["unit"] if after else None)
     return Citation(
         text=(before["quoted"] if before["quoted"] is not None else before["bare"]) if before else "",
@@ -97,7 +97,7 @@ def _citation(text: str, match: re.Match[str]) -> Citation:
         pointer=None if match["pointer"] is None else unquote(match["pointer"]),
         formula=match["formula"] or "",
         files=match["files"] or "",
-        span=(line + before.start() if before else match.start(), match.end()),
+        span=(line + before.start("value") if before else match.start(), match.end()),
     )
 
 
@@ -185,7 +185,11 @@ class Bundles:
             WeighbridgeError: where it is not here, or not as it was sealed.
         """
         if id_[:12] not in self.found:
-            self.found[id_[:12]] = unseal(find(id_[:12]))
+            try:
+                self.found[id_[:12]] = unseal(find(id_[:12]))
+            except BundleError as problem:
+                what = f"bundle {id_[:12]}: {problem.where} {problem.what}"
+                raise BundleError(problem.code, what, where=problem.where, remedy=problem.remedy) from None
         bundle = self.found[id_[:12]]
         if not bundle.id.startswith(id_):
             raise UsageError("unknown-bundle", f"no bundle {id_!r}; there is {bundle.id[: len(id_)]}")

@@ -17,6 +17,8 @@ from weighbridge.evidence.review import Held, rederivation
 from weighbridge.ledger.fold import Place, lowest
 from weighbridge.model import Outcome, Status
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
+from weighbridge.spec.criteria import criteria
+from weighbridge.spec.hypotheses import undecided
 from weighbridge.spec.reading import Known, Looked, Text, Unit
 from weighbridge.spec.tally import Stood, block, tally
 
@@ -46,10 +48,9 @@ LOGARITHM = re.compile(
     rf"|(?P<value_>{NUMBER})[ \"“]*(?P<unit_>{UNIT})?[\"”]?\s+(?:=|≈|for|is|of)\s+"
     rf"{FORMULA.pattern.replace('<log>', '<log_>').replace('<of>', '<of_>')}"
 )
+NAMED = re.compile(rf"\b(?:ln|log2|log10)[ (] ?[A-Za-z_]\w{{0,40}}\)? ?(?:=|≈|is) ?{NUMBER}")
 MEASURED = re.compile(rf"{NUMBER}[ ]?{UNIT}")
 VERDICT = re.compile(r"/findings/(?P<index>\d+)/(?:measured|limit|enough)")
-HEADS = (["id", "hypothesis", "state", "evidence"], ["decides", "measure", "confirmed by", "refuted by"])
-STATES = ("OPEN", "ELIMINATED", "CONFIRMED", "REFUTED")
 ENTITLED = {Status.REGRESSED: Outcome.FAIL} | dict.fromkeys(
     (Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE, Status.DISCHARGED), Outcome.PASS
 )
@@ -61,7 +62,7 @@ def look(text: str, where: str, known: Known, first_line: int = 1) -> Looked:
     problems = [
         problem for check in (_cited, _statuses, _counts, _sums, _logarithms, _blocks) for problem in check(held)
     ]
-    problems += [*_hypotheses(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
+    problems += [*undecided(held), *_refuted(held), *(_uncited(held) if known.strict else ())]
     return Looked(problems=tuple(sorted(set(problems))), counted=held.counted)
 
 
@@ -125,10 +126,15 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
-    beside = re.match(rf" ?{re.escape(wanted)}(?!\w)", unit.text[one.span[1] :])  # a kind may have units of its own
-    if wanted and one.unit != wanted and (one.unit or not beside):
+    if wanted and one.unit != wanted and not (not one.unit and _names(unit.text, one, wanted)):
         what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
+
+
+def _names(text: str, one: Citation, unit: str) -> bool:
+    """Return whether a unit that only its kind knows (`wraps`, `relative L2`) stands before or after a citation."""
+    before, after = text[slice(*one.span)].rpartition(" [")[0], text[one.span[1] :]
+    return before.endswith(f" {unit}") or re.match(rf" {re.escape(unit)}(?!\w)", after) is not None
 
 
 def _shown(value: object) -> str:
@@ -185,13 +191,15 @@ def _statuses(text: Text) -> Iterator[Found]:
     by_gate: dict[str, list[tuple[Place, Stood]]] = {}
     for place, stood in text.known.stood.items():
         by_gate.setdefault(place.gate, []).append((place, stood))
+    named = (match["gate"] for unit in text.units if _claimed(unit.text) for match in TOKEN.finditer(unit.text))
+    if any(name and name not in by_gate for name in named):
+        by_gate = criteria(text.known.stood, text.known.bundles, text.known.at) | by_gate  # no binding renames a gate
     for unit in text.units:
         for match in SAID.finditer(unit.text):
             if match["gate"] not in by_gate:
                 text.counted["statuses"] += 1
-                yield text.found(
-                    unit.line, "status-mismatch", f"{match['gate']} is not in the ledger, so has no status"
-                )
+                what = f"{match['gate']} is not in the ledger, nor bound by gates that all are, so has no status"
+                yield text.found(unit.line, "status-mismatch", what, "see: weighbridge status")
         for gates, said in _groups(unit.text, by_gate):
             for gate, instance in gates:
                 members = [one for place, one in by_gate[gate] if instance in (None, place.instance)]
@@ -251,7 +259,7 @@ def _blocks(text: Text) -> Iterator[Found]:
             yield text.found(line, "tally-mismatch", "is not the tally of the ledger", "draft or render it again")
 
 
-# --- Sums, logarithms, hypotheses -------------------------------------------------------------------------------------
+# --- Sums and logarithms ----------------------------------------------------------------------------------------------
 
 
 def _sums(text: Text) -> Iterator[Found]:
@@ -277,6 +285,9 @@ def _logarithms(text: Text) -> Iterator[Found]:
             value, named = match["value"] or match["value_"], match["unit"] or match["unit_"] or ""
             text.counted["logarithms"] += 1
             yield from _held_logarithm(text, unit.line, formula, value, named)
+        for match in NAMED.finditer(unit.text):
+            what = f"{match[0]} names no number, so it cannot be held"
+            yield text.found(unit.line, "uncited", what, "write ln(151936) = 11.93 instead", warning=True)
 
 
 def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str) -> Iterator[Found]:
@@ -292,38 +303,6 @@ def _held_logarithm(text: Text, line: int, formula: str, value: str, named: str)
         yield text.found(line, "number-mismatch", what, f"write {exact:.4g} {unit}".rstrip())
     elif named and named != unit:
         yield text.found(line, "unit-mismatch", f"{formula} is in {unit or 'no unit'}, not in {named}")
-
-
-def _hypotheses(text: Text) -> Iterator[Found]:
-    """Hold the table of hypotheses: decided ones have evidence, open ones an experiment that would decide them."""
-    rows = [
-        (unit.line, [cell.strip() for cell in unit.text.strip("|").split("|")]) for unit in text.units if _row(unit)
-    ]
-    table, tables = "", {name: list[tuple[int, list[str]]]() for name in ("id", "decides")}
-    for line, cells in rows:
-        if set("".join(cells)) <= set("-: "):
-            continue
-        if cells in HEADS or len(cells) != 4:
-            table = cells[0] if cells in HEADS else ""
-        elif table:
-            tables[table].append((line, cells))
-    planned = {
-        cells[0] for _, cells in tables["decides"] if cells[1] and cells[2] and cells[3] and cells[2] != cells[3]
-    }
-    text.planned |= {line for line, _ in tables["decides"]}
-    for line, (name, _, state, evidence) in tables["id"]:
-        text.counted["hypotheses"] += 1
-        if state not in STATES:
-            yield text.found(line, "hypothesis", f"{name} is {state or 'nothing'}", f"write one of {', '.join(STATES)}")
-        elif state == "OPEN" and name not in planned:
-            what = f"{name} is OPEN, and no experiment says which values would confirm and which refute it"
-            yield text.found(line, "hypothesis", what, "write it under Next experiment before it runs")
-        elif state != "OPEN" and "[ev:" not in evidence and "A-" not in evidence:
-            yield text.found(line, "hypothesis", f"{name} is {state} without evidence", "cite it: [ev:ID12#/POINTER]")
-
-
-def _row(unit: Unit) -> bool:
-    return unit.text.startswith("|")
 
 
 def _refuted(text: Text) -> Iterator[Found]:

@@ -23,13 +23,14 @@ from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.amendments import Amendment, Premise, slug, written
 from weighbridge.spec.citations import cite, printed
-from weighbridge.spec.claims import HEADS
+from weighbridge.spec.hypotheses import HEADS
 from weighbridge.spec.premises import IDENTICALLY
 from weighbridge.spec.tally import Stood
 
 COUNTS = ("counted", "of")
 FIGURES = ("measured", "limit", "enough")
 DEVICE_FACTS = ("requested_device", "resolved_device", "device_name", "driver")
+OFFENCES = 3
 AUTHOR = "<!-- author:"
 HYPOTHESES, EXPERIMENT = ((f"| {' | '.join(head)} |", "|---|---|---|---|") for head in HEADS)
 
@@ -166,6 +167,10 @@ def _figures(mine: Sequence[Cited]) -> Iterator[str]:
             value: Scalar = getattr(verdict, name)
             if value is not None:
                 yield f"- {name}: {cite(bundle, f'{at}/{name}', value)}{unit if name in FIGURES else ''}"
+        for offence in range(min(OFFENCES, len(verdict.offences))):
+            place, code = verdict.offences[offence].place, verdict.offences[offence].code
+            here = f"{at}/offences/{offence}"
+            yield f"- offence: {cite(bundle, f'{here}/place', place)}, {cite(bundle, f'{here}/code', code)}"
         for group, facts in (("figures", verdict.figures), ("facts", finding.facts)):
             for name, fact in facts.items():
                 yield from _flat(bundle, name, fact, f"{at}/{group}/{_escaped(name)}")

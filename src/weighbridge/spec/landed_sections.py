@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from weighbridge.spec.amendments import Section, landed
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
 from weighbridge.spec.drafting import Cited, cited
+from weighbridge.spec.hypotheses import contradicted
 from weighbridge.spec.reading import Known, Looked, found
 from weighbridge.spec.rendering import AMENDMENTS, SPEC, page, taken_back
 from weighbridge.spec.tally import Stood, discharged, history
@@ -83,9 +85,10 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
     except WeighbridgeError as problem:
         return (found(where, problem.code, problem.what, problem.remedy),), {}
     stood = discharged(before, landing.discharges)
-    known = Known(bundles=here.bundles, stood=stood, refuted=taken_before(sections, one), strict=True, frozen=True)
+    since = taken_before(sections, one)
+    known = Known(bundles=here.bundles, stood=stood, at=landing.at, refuted=since, strict=True, frozen=True)
     looked = look(one.body, where, known, one.first_line)
-    problems = [*looked.problems]
+    problems = [*looked.problems, *contradicted(one, _landed_on(one, sections), known)]
     due = set(map(str, earned(mine, before, moment(landing.at))))
     for name in landing.discharges:
         place = next((place for place in before if str(place) == name), None)
@@ -98,6 +101,15 @@ def held(here: Here, one: Section, sections: Sequence[Section]) -> tuple[tuple[F
             remedy = f"finish its landing: weighbridge amend land {one.path}"
             problems.append(found(where, "not-discharged", what, remedy))
     return tuple(problems), looked.counted
+
+
+def _landed_on(one: Section, sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that were there when one landed, in their order; none of a branch that was merged since."""
+    by_digest, before = {other.digest: other for other in sections}, list[Section]()
+    while one.about.landing.previous in by_digest:
+        one = by_digest[one.about.landing.previous]
+        before.append(one)
+    return before[::-1]
 
 
 def structure(sections: Sequence[Section]) -> Iterator[Found]:
@@ -122,15 +134,27 @@ def structure(sections: Sequence[Section]) -> Iterator[Found]:
 
 
 def _resting(here: Here, sections: Sequence[Section]) -> Iterator[Found]:
-    """Find what is DISCHARGED by a section that was refuted since."""
+    """Find what is DISCHARGED by a section that was refuted since, and by no later one that cites its PASS."""
     refuted = {one.digest: (one, by) for one in sections for how, by in taken_back(one, sections) if how == "refuted"}
     for place, stood in history(here.chains).items():
         entries = here.chains[place]
         causes = {entries[digest].cause for digest in stands_on(entries, stood.standing.heads)}
         for digest in sorted(causes & refuted.keys()) if stood.standing.status is DISCHARGED else ():
             one, by = refuted[digest]
-            what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
-            yield found(str(one.path), "rests-on-refuted", what, "record the FAIL: weighbridge verify --record")
+            later = [other for other in sections if other.number > by.number and other.digest not in refuted]
+            if not any(place in _passed(here, other) for other in later):
+                what = f"{place} is DISCHARGED by §{one.number}, which §{by.number} refuted"
+                remedy = "record the FAIL with verify --record, or land a section about it that cites its PASS"
+                yield found(str(one.path), "rests-on-refuted", what, remedy)
+
+
+def _passed(here: Here, one: Section) -> Iterator[Place]:
+    """Yield the places of a section's gates that its evidence shows to pass, live."""
+    with contextlib.suppress(WeighbridgeError):  # evidence that cannot be read is told with its section
+        for each in cited((here.bundles.get(id_) for id_ in one.about.evidence), one.about.gates):
+            seen = bundle_evidence(each.bundle, each.finding)
+            if seen.sound:
+                yield place_of(each.bundle, each.finding)
 
 
 def taken_before(sections: Sequence[Section], reader: Section | None) -> dict[str, str]:

@@ -27,6 +27,7 @@ from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, land
 from weighbridge.spec.citations import STORES
 from weighbridge.spec.claims import look
 from weighbridge.spec.drafting import AUTHOR, Cited, cited
+from weighbridge.spec.hypotheses import contradicted
 from weighbridge.spec.landed_sections import Here, earned, held, structure, taken_before
 from weighbridge.spec.premises import stale
 from weighbridge.spec.reading import Known, Looked, found
@@ -93,8 +94,11 @@ def _judged(
     places = tuple(sorted(map(str, earned(mine, before, here.now))))
     after = discharged(before, places)
     body = re.sub(rf"\n*{re.escape(BEGIN)}.*?{re.escape(END)}\n*", "\n", draft.body, flags=re.DOTALL).rstrip()
-    known = Known(bundles=here.bundles, stood=after, refuted=taken_before(sections, draft), strict=True)
+    known = Known(
+        bundles=here.bundles, stood=after, at=utc(here.now), refuted=taken_before(sections, draft), strict=True
+    )
     problems += look(body, where, known, draft.first_line).problems
+    problems += contradicted(replace(draft, body=body), sections, known)
     problems += look("\n".join(f"- [ev:{id_}]" for id_ in draft.about.evidence), where, known).problems
     for error in stale(draft.about.premises, here.bundles, where, run_commands=run_commands):
         problems.append(found(where, error.code, error.what, error.remedy))
@@ -182,5 +186,7 @@ def check_file(here: Here, path: Path) -> Looked:
         section, problems = _judged(here, draft, sections, run_commands=False)
         rest = tuple(one for one in problems if one.code not in ("premise-not-run", "evidence-not-kept"))
         return Looked(problems=rest, counted={"drafts": 1, "citations": section.text.count("[ev:")})
-    known = Known(bundles=here.bundles, stood=history(here.chains), refuted=taken_before(sections, None))
+    known = Known(
+        bundles=here.bundles, stood=history(here.chains), at=utc(here.now), refuted=taken_before(sections, None)
+    )
     return look(text, str(path), known)

@@ -22,11 +22,13 @@ QUOTE, FENCES = "<!-- weighbridge:quote -->", ("```", "~~~")
 class Known:
     """What a text is held against. `refuted` maps what may no longer be built on to what says so.
 
-    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen.
+    With `strict` a number with a unit needs a citation. Files are counted only where the text is not frozen. `at` is
+    when it landed, or now.
     """
 
     bundles: Bundles
     stood: Mapping[Place, Stood]
+    at: str = ""
     refuted: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     frozen: bool = False
@@ -54,7 +56,7 @@ class Text:
     def __init__(self, text: str, where: str, known: Known, first_line: int = 1) -> None:
         self.where = where
         self.known = known
-        self.units = tuple(_units(text, first_line))
+        self.units = tuple(units_of(text, first_line))
         self.blocks = tuple(_tallies(text, first_line))
         self.counted: Counter[str] = Counter()
         self.planned: set[int] = set()  # lines of what is still to be measured
@@ -69,7 +71,7 @@ def found(where: str, code: str, what: str, remedy: str = "", line: int = 1, *, 
     return Found(file=where, line=line, column=1, code=code, what=what, remedy=remedy, warning=warning)
 
 
-def _units(text: str, line: int) -> Iterator[Unit]:
+def units_of(text: str, line: int = 1) -> Iterator[Unit]:
     """Yield a text's own sentences; a paragraph is joined before it is cut into sentences."""
     text = _without(_without(text, BEGIN, END), "<!--", "-->")
     fenced = quoted = False

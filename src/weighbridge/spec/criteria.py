@@ -1,0 +1,58 @@
+"""Acceptance criteria: where each stands, by the gates that the contracts bind to it.
+
+Of each contract counts the version of the newest evidence at a time, so that a landed section is held as it landed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from weighbridge.errors import WeighbridgeError
+from weighbridge.ledger.fold import Place
+from weighbridge.model import Contract
+from weighbridge.spec.citations import Bundles, stored
+from weighbridge.spec.tally import Stood
+
+Members = list[tuple[Place, Stood]]
+
+
+def criteria(stood: Mapping[Place, Stood], bundles: Bundles, at: str) -> dict[str, Members]:
+    """Return the places of the gates of each criterion.
+
+    One that a gate outside the ledger binds, too, stands nowhere and is left out; so are all where a contract of the
+    ledger is in no bundle here.
+    """
+    names = {place.contract for place in stood}
+    contracts = [contract for name in sorted(names) if (contract := _newest(name, bundles, at))]
+    found: dict[str, Members] = {}
+    nowhere: set[str] = set()
+    for contract in contracts:
+        for gate in contract.gates:
+            place = (contract.id, gate.id)
+            mine = [(key, one) for key, one in stood.items() if (key.contract, key.gate) == place]
+            for name in gate.binds:
+                found.setdefault(name, []).extend(mine)
+            nowhere |= set(gate.binds) if not mine else set()
+    known = len(contracts) == len(names)
+    return {name: members for name, members in found.items() if known and name not in nowhere}
+
+
+def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
+    """Return a contract as the newest bundle of it that was finished by a time holds it."""
+    named = [path for path in stored() if path.name[11:-13] == contract and _day(path) <= at]  # DATE-CONTRACT-ID12
+    for _, paths in itertools.groupby(sorted(named, key=_day, reverse=True), key=_day):
+        kept = []
+        for path in paths:
+            with contextlib.suppress(WeighbridgeError):  # one that cannot be read is told where it is cited
+                kept.append(bundles.get(path.name[-12:]))
+        finished = [bundle for bundle in kept if bundle.statement.finished <= at]
+        if finished:
+            return max(finished, key=lambda bundle: bundle.statement.finished).contract
+    return None
+
+
+def _day(path: Path) -> str:
+    return path.name[:10]

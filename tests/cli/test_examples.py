@@ -1,0 +1,151 @@
+"""The examples as a reader runs them: the amendments from a checkout, the published contracts on logs of that shape."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "examples" / "published"
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="the example trains a model, and PyTorch is not installed"
+)
+STEPS = 100
+
+
+# --- The published gates ----------------------------------------------------------------------------------------------
+
+
+def report(path: Path, *, tokens: int = 8192, invented: bool = True) -> Path:
+    """Write a run's report in the published shape: four lines of a banner, then JSON of a run that was aborted."""
+    rng, load, rows = random.Random(11), 60.0, []
+    for step in range(STEPS):
+        wall = round(264 + rng.gauss(0, 4) + 200 * (step == 0), 5)
+        load += rng.gauss(0, 1)
+        rows.append({
+            "step": step, "train_loss": round(11 - step / 180 + rng.gauss(0, 0.05), 6),
+            "grad_norm": round(1.5 + rng.gauss(0, 0.1), 7), "lr": step * 5e-7,
+            "tokens_per_sec": round(tokens / wall * 1000, 3),
+            "gpu_util_pct": round(rng.uniform(45, 55) if invented else load, 6), "wall_ms": wall,
+        })  # fmt: skip
+    text = json.dumps({"status": "ABORTED", "val_loss_history": [10.31], "per_step_metrics": rows}, indent=1)
+    path.write_text("".join(f"  banner {line}\n" for line in range(4)) + text)
+    return path
+
+
+def layers(path: Path, *, last: float = 2.2) -> Path:
+    """Write the standard deviations of 28 layers, of which the last two stand out."""
+    rng = random.Random(5)
+    rows = [(layer, *(round(0.3 + rng.random() / 20, 4) for _ in range(6))) for layer in range(26)]
+    rows += [(26, *[round(0.65 * last, 4)] * 6), (27, *[last] * 6)]
+    head = "layer,ffn_norm,ffn_gate,ffn_up,ffn_silu,ffn_swigl,ffn_out\n"
+    path.write_text(head + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    return path
+
+
+def judged(cli: Cli, run: Path, spread: Path) -> dict[str, tuple[str, str]]:
+    """Return the outcome and the code of every published gate."""
+    subjects = {"run": run, "epochs": run, "layers": spread}
+    bound = [word for name, path in subjects.items() for word in ("--subject", f"{name}={path}")]
+    found = json.loads(cli("verify", *sorted(PUBLISHED.glob("*.yaml")), *bound, "--json").out)
+    return {each["gate"]: (each["outcome"], each["code"]) for one in found for each in one["findings"]}
+
+
+FOUND = {
+    **dict.fromkeys(("GATE-TRAIN-001", "GATE-TRAIN-008"), ("FAIL", "noise")),  # a random generator's utilisation
+    "GATE-TRAIN-007": ("PASS", "pass"),
+    **dict.fromkeys(("GATE-TRAIN-002", "GATE-TRAIN-006"), ("BLOCKED", "unbound")),  # no checkpoint is published
+    **dict.fromkeys(("GATE-TRAIN-003", "GATE-TRAIN-004"), ("BLOCKED", "absent")),  # no validation loss by epoch
+    "GATE-TRAIN-005": ("BLOCKED", "no-column"),
+    "GATE-TRAIN-009": ("BLOCKED", "where-unknown"),  # the regime is not logged
+    "GATE-TRAIN-010": ("BLOCKED", "epochs-unknown"),
+    **{f"GATE-GPUTRAIN-00{number}": ("BLOCKED", "unbound") for number in (1, 2, 5, 6)},  # nothing to run
+    "GATE-GPUTRAIN-003": ("BLOCKED", "no-pid"),
+    "GATE-GPUTRAIN-004": ("BLOCKED", "where-false"),  # 8192 tokens a step, not 2048
+    **dict.fromkeys(("GATE-IMPORT-001", "GATE-PARITY-001"), ("BLOCKED", "unbound")),
+    "GATE-LAYERS-001": ("FAIL", "spikes"),
+}
+
+
+def test_the_published_gates_are_judged_each_with_its_reason(cli: Cli, workplace: Path) -> None:
+    assert judged(cli, report(workplace / "report.json"), layers(workplace / "layers.csv")) == FOUND
+
+
+def test_the_published_gates_pass_on_a_log_that_holds_what_they_ask_for(cli: Cli, workplace: Path) -> None:
+    """So that a FAIL or BLOCKED above is of the log and not of a contract that nothing can meet."""
+    sound = report(workplace / "report.json", tokens=2048, invented=False)
+    found = judged(cli, sound, layers(workplace / "layers.csv", last=0.4))
+    passed = ["GATE-GPUTRAIN-004", "GATE-LAYERS-001", "GATE-TRAIN-001", "GATE-TRAIN-007", "GATE-TRAIN-008"]
+    assert sorted(gate for gate, (outcome, _) in found.items() if outcome == "PASS") == passed
+
+
+# --- The amendments ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Run the example from a copy of the checkout, which has no commit and so no uncommitted change."""
+    folder = tmp_path_factory.mktemp("example")
+    for name in ("src", "gates", "verifiers", "contracts", "words", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    command = (sys.executable, str(folder / "examples" / "amendments" / "run.py"), str(folder / "gpt"))
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout, folder / "gpt"
+
+
+def after(told: str, command: str) -> list[str]:
+    """Return what every such command printed, its exit line included."""
+    parts = told.split("\n$ ")
+    return [part.partition("\n")[2].strip() for part in parts if part.partition("\n")[0] == f"weighbridge {command}"]
+
+
+@pytest.mark.slow
+@needs_torch
+def test_three_sections_land_and_the_third_refutes_the_second(told: tuple[str, Path]) -> None:
+    landed = re.findall(r"^landed: (.*)$", told[0], re.MULTILINE)
+    assert landed == [
+        "§1 The run trained as its log says, version 0.1.0",
+        "§2 The exporter is right, version 0.2.0",
+        "§3 The exporter copies bytes under another dtype, version 1.0.0",
+    ]
+    page = (told[1] / "spec" / "SPEC.md").read_text()
+    assert page.count("| H1 | ") == 4  # OPEN with its experiment, CONFIRMED, REFUTED
+    banner = r"> \*\*REFUTED by §3\*\* \(A-\d{8}-the-exporter-copies-bytes-under-another-dtype\)"
+    assert re.search(rf"^# §2\n\n{banner}", page, re.MULTILINE)
+
+
+@pytest.mark.slow
+@needs_torch
+def test_criteria_stand_where_the_lowest_of_their_gates_stands(told: tuple[str, Path]) -> None:
+    criteria = re.findall(r"^criterion AC-GPT-(\d+): (\w+)", after(told[0], "status")[1], re.MULTILINE)
+    assert dict(criteria) == {f"{number:03d}": "DISCHARGED" for number in range(1, 11)} | {
+        "007": "REGRESSED", "010": "DRAFT"
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@needs_torch
+def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(told: tuple[str, Path]) -> None:
+    first, second, restored = after(told[0], "amend check")
+    assert "wrong: 0, warnings: 0\n[exit 0]" in first
+    assert re.search(r"altered bundle [0-9a-f]{12}: measurements/facts.run.default.json has sha256 ", second)
+    assert (
+        second.count("nor bound by gates that all are") == 2
+    )  # whether another gate binds these can no longer be told
+    assert second.endswith("[exit 1]")
+    assert "it does not hold: 3 problems" in after(told[0], "amend render")[1]
+    assert after(told[0], "ledger check")[1].endswith("problems: 14\n[exit 1]")
+    assert after(told[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 7
+    assert restored.startswith(first)
