@@ -83,13 +83,13 @@ class Against:
 UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
 
 
-def verify(path: Path, against: Against) -> Answers:
-    """Answer for a bundle's folder or archive.
+def verify(path: Path, against: Against, folder: manifest.Folder | None = None) -> Answers:
+    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`.
 
     Raises:
         BundleError: where there is no bundle to be read at all.
     """
-    opened = open_bundle(path, against.given, against.recorded or ())
+    opened = open_bundle(path, against.given, against.recorded or (), folder)
     if opened.problems:
         return _unread(opened.id, opened.problems)
     try:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.git import ask
 from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
@@ -40,8 +41,23 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     causes = causes_of(ledger, chains)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
-            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
-            yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
+            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root).as_posix()
+            yield BundleError(refused.code, refused.what, where=where, remedy=refused.remedy)
+    ids = {known[:ID_SHOWN]: known for known in causes.stated}
+    named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
+    for short, folder in causes.folders.items():
+        if short not in named:
+            try:
+                causes.shown(ids.get(short, short))
+            except WeighbridgeError as refused:
+                yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
+    for place, left in causes.left_out(chains, now).items():
+        what, remedy = (
+            f"{place} failed on live subjects, and no entry says so",
+            f"weighbridge ledger record {left[:12]}",
+        )
+        where = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
+        yield BundleError("unrecorded-fail", what, where=where, remedy=remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from weighbridge.errors import BundleError, LedgerError
-from weighbridge.evidence.bundle import Opened, files_of, folder_name, whole
+from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
+from weighbridge.evidence.bundle import files_of, folder_name, open_bundle, whole
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, Answers, Held, verify
 from weighbridge.ledger.causes import BUNDLES
 from weighbridge.ledger.fold import Step
-from weighbridge.ledger.store import Ledger
-from weighbridge.storage.local_files import exists, is_folder
+from weighbridge.ledger.store import NAME, Ledger
+from weighbridge.printable import quoted
+from weighbridge.storage.local_files import exists, is_file, is_folder
 
 LEDGER = "ledger"
 ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
@@ -31,12 +33,12 @@ class Merged:
 def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     """Copy the bundles that are missing, each verified first, and the entries of their ledgers.
 
-    A source is a folder of evidence, or one bundle, as a folder or in an archive. Nothing is written before everything
-    was verified.
+    A source is a folder of evidence, a bundle, or an archive of bundles. Nothing is written before everything was
+    verified.
 
     Raises:
         BundleError: `not-whole` for a bundle that does not hold; `other-bytes` where the folder of that name holds
-            another bundle; `disk`.
+            another bundle; `archive-member` for a ledger in an archive; `disk`.
         LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
     """
     missing = next((path for path in sources if not exists(path)), None)
@@ -45,8 +47,9 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     new: dict[str, dict[str, bytes]] = {}
     present: set[str] = set()
     ids: set[str] = set()
-    for path in (path for source in (into, *sources) for path in _bundles(source)):
-        opened = _whole(path, verify(path, against))
+    for path, folder in (found for source in (into, *sources) for found in _bundles(source)):
+        _demand_whole(path, verify(path, against, folder))
+        opened = open_bundle(path, folder=folder)
         ids.add(opened.id)
         assert opened.statement is not None
         name = folder_name(opened.statement, opened.id)
@@ -75,15 +78,21 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     return Merged(tuple(new), len(present), ledger.adopt(entries))
 
 
-def _bundles(source: Path) -> list[Path]:
+def _bundles(source: Path) -> list[tuple[Path, PackedFolder | None]]:
     inside = source / BUNDLES
     if is_folder(inside):
-        return sorted(path for path in inside.iterdir() if not path.name.startswith("."))
-    return [] if is_folder(source / LEDGER) or not exists(source) else [source]
+        return [(path, None) for path in sorted(inside.iterdir()) if not path.name.startswith(".")]
+    if not is_file(source):
+        return [] if is_folder(source / LEDGER) or not exists(source) else [(source, None)]
+    files = read_archive(source)
+    entry = next((name for name in files if NAME.fullmatch(PurePath(name).name)), None)
+    if entry is not None:
+        what = f"holds an entry of a ledger, which is not read from an archive: {quoted(entry)}"
+        raise BundleError("archive-member", what, where=str(source), remedy="unpack it, and name the folder")
+    return [(source, folder) for folder in bundles_in(files, source)]
 
 
-def _whole(path: Path, answers: Answers) -> Opened:
+def _demand_whole(path: Path, answers: Answers) -> None:
     broken = next((one for one in (answers.integrity, answers.rederivation) if one.held is Held.BROKEN), None)
     if broken is not None:
         raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
-    return whole(path)
