@@ -171,7 +171,12 @@ def on_small_disk(folder: Path, size: str, *, read_only: bool = False, fill: Pat
 
 def mountable(folder: Path) -> bool:
     """Return whether a disk can be mounted here at all."""
-    return apart(lambda: [on_small_disk(folder, "64k") or Told.HELD], folder) == {Told.HELD: 1}
+
+    def mounts() -> Iterator[Told]:
+        on_small_disk(folder, "64k")
+        yield Told.HELD
+
+    return apart(mounts, folder) == {Told.HELD: 1}
 
 
 def full_disks(world: World, folder: Path, step: int) -> Tally:

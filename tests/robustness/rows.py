@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.robustness import crowds, damage, faults
 from tests.robustness.apart import Tally, Told
-from tests.robustness.worlds import WORLDS
+from tests.robustness.worlds import WORLDS, World
 
 ROOT = Path(__file__).parents[2]
 Try = Callable[[Path, bool], Tally]
@@ -63,11 +63,10 @@ def _faults(number: int, every: int) -> Try:
     return cases
 
 
-def _all(work: Callable[[faults.World, Path], Tally], folder: Path) -> Tally:
+def _all(work: Callable[[World, Path], Tally], folder: Path) -> Tally:
     return sum((work(world, folder / str(number)) for number, world in enumerate(WORLDS)), Tally())
 
 
-SIGNATURES = "every byte of a signature flipped"
 ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R1", "the process dies at each effect on the disk of sealing, appending, landing, merging",
         _faults(faults.CRASH, 41)),
@@ -76,16 +75,16 @@ ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R2", "a real disk with a page more room each time", mounts=True,
         cases=lambda folder, whole: _all(lambda w, at: faults.full_disks(w, at, 4 if whole else 24), folder)),
     Row("R3", "SIGKILL at any moment, each time on what the last has left",
-        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 1000 if whole else 8), folder)),
+        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 504 if whole else 8), folder)),
     Row("R4", "8 processes append to one gate",
         lambda folder, whole: crowds.appended_at_once(folder, 8, 60 if whole else 3)),
     Row("R4", "16 processes append to one gate",
         lambda folder, whole: crowds.appended_at_once(folder, 16, 30 if whole else 2)),
     Row("R5", "8 processes append to one gate without a lock",
-        lambda folder, whole: crowds.appended_without_lock(folder, 8, 20 if whole else 3)),
+        lambda folder, whole: crowds.appended_without_lock(folder, 8, 20 if whole else 6)),
     Elsewhere("R6", "git merges two branches, or two clones, that both appended or landed",
            ("ledger/test_store.py", "cli/test_amend.py", "cli/test_ledger.py"),
-           "merge or same_entry or branches or clones or diverged"),
+           "merge_without or merge_into or same_entry or two_branches or two_clones or two_machines or on_one_branch"),
     Row("R7", "every byte of a bundle flipped",
         lambda folder, whole: damage.flipped_bundle(folder, 1 if whole else 97)),
     Row("R7", "every byte of a packed bundle flipped",
@@ -97,10 +96,10 @@ ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R7", "every byte of a landed section flipped",
         lambda folder, whole: damage.flipped_section(folder, 1 if whole else 11)),
     Row("R7", "pieces of files cut, doubled, swapped, shifted, zeroed",
-        lambda folder, whole: damage.mangled(folder, 20_000 if whole else 60)),
+        lambda folder, whole: damage.mangled(folder, 5_000 if whole else 60)),
     Row("R8", "each file deleted, one added beside each", lambda folder, _: damage.gone_or_added(folder)),
     Elsewhere("R8", "the newest entry deleted, or the ledger moved, against an older commit",
-           ("ledger/test_store.py", "cli/test_ledger.py"), "taken_away or deleted or moved_to or renamed or frozen"),
+           ("ledger/test_store.py", "cli/test_ledger.py"), "taken_away_is_seen or deleted_newest or moved_to_lose or renamed_file or frozen"),
     Row("R9", "a link, pipe, socket, folder, CRLF or LFS pointer in the place of each file",
         lambda folder, _: damage.of_another_sort(folder)),
     Row("R10", "hostile zips, tars and gzips", lambda folder, _: damage.hostile_archives(folder)),
@@ -114,15 +113,17 @@ ROWS: tuple[Row | Elsewhere, ...] = (
     Elsewhere("R17", "every pattern that reads foreign text is bounded", ("evidence/test_redact.py",), "bound"),
     Elsewhere("R18", "clocks that go backwards, differ, or stand in the future",
            ("ledger", "cli/test_ledger.py", "evidence/test_review.py"),
-           "clock or future or moment or parents_and_not or as_of or older or began_before or age"),
+           "clocks or the_future or moment_has or as_of_shows or began_before or keeps_the_age or its_gate"),
     Elsewhere("R19", "judged again under another locale, time zone and hash seed, in an empty environment",
-           ("evidence/test_review.py", "test_wheel.py"), "hash_seed or wheel"),
+           ("evidence/test_review.py", "test_wheel.py"), "hash_seed or again_elsewhere"),
     Elsewhere("R20", "gates with weakened judges, contracts with weakened clauses",
            ("gates/test_weakened_judges.py", "clauses/test_weakened_clauses.py")),
     Elsewhere("R21", "secrets planted in arguments, environment, logs, names, comments, metadata",
-           ("evidence/test_planted_secrets.py", "evidence/test_redact.py", "evidence/test_bundle.py"), "secret"),
+           ("evidence/test_planted_secrets.py", "evidence/test_redact.py", "evidence/test_bundle.py"), "planted_secret or two_secrets or holds_a_secret or secret_inside"),
     Elsewhere("R22", "a subject rewritten while it is read, or between measuring and digesting",
-           ("evidence/test_disk.py", "cli/test_evidence.py", "verifiers"), "rewritten or grows or changed_while"),
+           ("evidence/test_disk.py", "cli/test_evidence.py", "views/test_checkpoint.py", "formats/test_gguf_file.py",
+         "formats/test_pieces.py", "storage/test_remote_file.py"),
+        "rewritten or grows or set_back or written_to or cut_short_while or changes_while or replaced_while"),
     Row("R24", "a read-only disk, a folder of another, the strictest umask", mounts=True,
         cases=lambda folder, _: _all(faults.unwritable, folder)),
     Elsewhere("R24", "names that are no text, print lines, or are too long",
