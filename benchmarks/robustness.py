@@ -2,24 +2,26 @@
 
 python benchmarks/robustness.py [R1 R7 …] [--write]
 
-A line a row: how many cases were tried, how many held, were undetected, corrupted something, or hung. Half an hour.
+A line a row: how many cases were tried, how many held, were undetected, corrupted something, or hung. Half an hour;
+the page is written after every row.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.robustness.apart import Tally, Told
+from tests.robustness.apart import Told
 from tests.robustness.faults import mountable
-from tests.robustness.rows import ROWS, Row
+from tests.robustness.rows import ROWS, Elsewhere, Row
 
+MARK = r" \*"
 PAGE = Path(__file__).parents[1] / "spec" / "robustness.md"
 HEAD = """\
 # Robustness
@@ -42,40 +44,55 @@ differ in letter case alone are refused). That the newest entry was deleted is s
 """
 
 
-def line(name: str, says: str, tally: Tally) -> str:
-    """Return a row of the table."""
-    counts = (tally.total(), *(tally[told] for told in Told))
-    return f"| {name} | {says} | {' | '.join(f'{count:,}' for count in counts)} |"
+Table = dict[str, tuple[int, ...]]
 
 
-def tried(asked: list[str]) -> Iterator[tuple[str, Tally]]:
-    """Try the rows that are asked for, and yield the line and the tally of each."""
-    for row in ROWS:
-        if asked and row.name not in asked:
-            continue
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            if isinstance(row, Row) and row.mounts and not mountable(Path(folder)):
-                sys.exit(f"{row.name}: nobody can mount a disk here: {row.says}")
-            tally = row.cases(Path(folder), True)
-        told = line(row.name, row.says if isinstance(row, Row) else f"{row.says} \\*", tally)
-        print(f"{told} {time.monotonic() - began:.0f} s", flush=True)
-        yield told, tally
+def title(row: Row | Elsewhere) -> str:
+    """Return the first two columns of a row."""
+    return f"{row.name} | {row.says}{'' if isinstance(row, Row) else MARK}"
+
+
+def counts_of(row: Row | Elsewhere) -> tuple[int, ...]:
+    """Try all of a row, and return how many cases there were, and what became of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(row, Row) and row.mounts and not mountable(Path(folder)):
+            sys.exit(f"{row.name}: nobody can mount a disk here: {row.says}")
+        tally = row.cases(Path(folder), True)
+    return tally.total(), *(tally[told] for told in Told)
+
+
+def kept() -> Table:
+    """Return the table of the page as it was written last."""
+    found = re.findall(
+        r"^\| (R\d+ \| .*?)((?: \| [\d,]+){5}) \|$", PAGE.read_text() if PAGE.exists() else "", re.MULTILINE
+    )
+    return {says: tuple(int(count) for count in counts.replace(",", "").split(" | ")[1:]) for says, counts in found}
+
+
+def page(table: Table) -> str:
+    """Return the page: a line for each row, and one for all of them."""
+    whole = tuple(map(sum, zip(*table.values(), strict=True)))
+    rows = {**table, " | all": whole}
+    return "".join(
+        (HEAD, *(f"| {says} | {' | '.join(f'{one:,}' for one in counts)} |\n" for says, counts in rows.items()), TAIL)
+    )
 
 
 def main() -> None:
     """Try the rows, and write the page where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", help="R1, R7, …; all where none is named")
-    parser.add_argument("--write", action="store_true", help="write spec/robustness.md")
+    parser.add_argument("--write", action="store_true", help="write spec/robustness.md; rows that are not named stay")
     asked = parser.parse_args()
-    rows = list(tried(asked.rows))
-    whole = sum((tally for _, tally in rows), Tally())
-    table = [*(told for told, _ in rows), line("", "all", whole)]
-    print(table[-1])
-    if asked.write and not asked.rows:
-        PAGE.write_text("".join((HEAD, *(f"{one}\n" for one in table), TAIL)))
-    sys.exit(whole.total() != whole[Told.HELD])
+    table, wrong = kept(), 0
+    for row in (one for one in ROWS if not asked.rows or one.name in asked.rows):
+        began = time.monotonic()
+        table[title(row)] = cases, held, *_ = counts_of(row)
+        wrong += cases - held
+        print(title(row), *table[title(row)], f"{time.monotonic() - began:.0f} s", sep=" | ", flush=True)
+        if asked.write:
+            PAGE.write_text(page({title(one): table[title(one)] for one in ROWS if title(one) in table}))
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

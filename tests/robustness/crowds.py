@@ -63,7 +63,7 @@ def appended_without_lock(folder: Path, writers: int, each: int) -> Tally:
     base = ledger.read(PLACE)
 
     def write() -> None:
-        filelock.FileLock = contextlib.nullcontext  # type: ignore[assignment,misc]
+        filelock.FileLock = contextlib.nullcontext  # type: ignore[assignment]
         for number in range(each):
             with contextlib.suppress(BundleError):  # another took this for what a dead writer left: told, not lost
                 mine = Entry(**{**_fields(following(base)), "cause": f"{os.getpid():032x}{number:032x}"})

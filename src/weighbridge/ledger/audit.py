@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from weighbridge.canonical import sha256
 from weighbridge.errors import BundleError, UsageError, WeighbridgeError
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.git import ask
@@ -75,9 +76,17 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
     ours = [folder.resolve().relative_to(top) for folder in (root, root.absolute().parent / BUNDLES)]
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
-        if status != "A" and (inside or NAME.fullmatch(Path(path).name) or AMENDMENT.fullmatch(path)):
+        ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))
+        if status != "A" and (inside or ours_by_name):
             what = WORDS.get(status[:1], f"has the status {status}")
             yield BundleError("not-added", f"{what} since {base}: evidence is only ever added", where=path)
+
+
+def _renumbered(section: Path) -> bool:
+    """Return whether a landed section stands under another number: after a merge two may have taken the same."""
+    digest = section.stem[-12:]
+    others = (path for path in section.parent.glob(f"*-{digest}.md") if path != section and AMENDMENT.search(str(path)))
+    return not section.exists() and any(sha256(path.read_bytes()).startswith(digest) for path in others)
 
 
 def _git(folder: Path, *argv: str) -> str:
