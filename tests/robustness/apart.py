@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 import json
 import os
 import select
@@ -37,6 +38,7 @@ def forked(work: Callable[[], object]) -> int:
         child = os.fork()
     if child:
         return child
+    gc.disable()  # a collection would copy every page of the parent
     try:
         work()
     except BaseException:

@@ -21,7 +21,8 @@ from tests.robustness.worlds import World, leftovers
 
 from weighbridge.errors import WeighbridgeError
 
-EFFECTS = ("open", "read", "write", "fsync", "link", "rename", "replace", "mkdir", "unlink", "rmdir")
+EFFECTS = ("read", "open", "write", "fsync", "link", "rename", "replace", "mkdir", "unlink", "rmdir")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CRASH = 0
 FAULTS = (CRASH, errno.ENOSPC, errno.EIO)
 DIED, NEVER = 9, 71
@@ -49,12 +50,17 @@ def made(world: World, folder: Path) -> Path:
 
 
 def fails(at: int, number: int) -> Callable[[], int]:
-    """Let the `at`-th effect on the disk fail from now on in this process, and return how to count them."""
-    seen = itertools.count(1)
+    """Let the `at`-th effect on the disk fail from now on in this process, and return how to count them.
+
+    What only reads can fail by EIO alone.
+    """
+    seen, opens = itertools.count(1), os.open
     last = [0]
 
     def failing(real: Callable[..., Any]) -> Callable[..., Any]:
         def effect(*args: Any, **named: Any) -> Any:
+            if number != errno.EIO and real is opens and not args[1] & WRITES:
+                return real(*args, **named)
             last[0] = next(seen)
             if last[0] != at:
                 return real(*args, **named)
@@ -64,7 +70,7 @@ def fails(at: int, number: int) -> Callable[[], int]:
 
         return effect
 
-    for name in EFFECTS:
+    for name in EFFECTS if number == errno.EIO else EFFECTS[1:]:
         setattr(os, name, failing(getattr(os, name)))
     return lambda: last[0]
 

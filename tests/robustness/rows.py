@@ -75,7 +75,7 @@ ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R2", "a real disk with a page more room each time", mounts=True,
         cases=lambda folder, whole: _all(lambda w, at: faults.full_disks(w, at, 4 if whole else 24), folder)),
     Row("R3", "SIGKILL at any moment, each time on what the last has left",
-        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 504 if whole else 8), folder)),
+        lambda folder, whole: _all(lambda w, at: faults.storm(w, at, 256 if whole else 8), folder)),
     Row("R4", "8 processes append to one gate",
         lambda folder, whole: crowds.appended_at_once(folder, 8, 60 if whole else 3)),
     Row("R4", "16 processes append to one gate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ def bundles() -> list[Path]:
 
 
 def leftovers() -> list[Path]:
-    """Return what writers that died have left."""
+    """Return what writers that died have left, once somebody writes to the ledger again."""
+    if LEDGER.folder(PLACE).is_dir() and os.access(LEDGER.root, os.W_OK):
+        LEDGER.append(PLACE, lambda _: ())
     return [path for start in (".stage-*", ".tmp-*") for path in Path().rglob(start)]
 
 
