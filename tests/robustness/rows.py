@@ -79,7 +79,7 @@ ROWS: tuple[Row | Elsewhere, ...] = (
     Row("R4", "8 processes append to one gate",
         lambda folder, whole: crowds.appended_at_once(folder, 8, 60 if whole else 3)),
     Row("R4", "16 processes append to one gate",
-        lambda folder, whole: crowds.appended_at_once(folder, 16, 30 if whole else 2)),
+        lambda folder, whole: crowds.appended_at_once(folder, 16, 8 if whole else 2)),
     Row("R5", "8 processes append to one gate without a lock",
         lambda folder, whole: crowds.appended_without_lock(folder, 8, 20 if whole else 6)),
     Elsewhere("R6", "git merges two branches, or two clones, that both appended or landed",

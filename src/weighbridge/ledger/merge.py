@@ -47,8 +47,8 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     new: dict[str, dict[str, bytes]] = {}
     present: set[str] = set()
     ids: set[str] = set()
-    there = [into] if is_folder(into / BUNDLES) else []
-    for path, folder in (found for source in (*there, *sources) for found in _bundles(source)):
+    before = (into,) if is_folder(into / BUNDLES) else ()
+    for path, folder in (found for source in (*before, *sources) for found in _bundles(source)):
         _demand_whole(path, verify(path, against, folder))
         opened = open_bundle(path, folder=folder)
         ids.add(opened.id)
