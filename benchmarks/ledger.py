@@ -1,11 +1,14 @@
-"""Fold and check long ledgers: 10,000 entries of one place, and 1,000 bundles judged again, as seconds of CPU time.
+"""Fold and check long ledgers: 10,000 entries of one place, and many bundles judged again, as seconds of CPU time.
 
 python benchmarks/ledger.py [--entries 10000] [--bundles 200]
+
+The peer of folding is parsing the same entries as JSON. `benchmarks/evidence.py` judges bundles of a real import again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -19,18 +22,25 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.evidence.drafts import NOON
 from tests.ledgers import CONTRACT, DIGEST, NOW, PLACE, recorded, sealed
 
+from weighbridge.canonical import dumps
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
 from weighbridge.ledger.overview import overview
 from weighbridge.ledger.store import Ledger, digest_of
+from weighbridge.limits import plain
 from weighbridge.model import Outcome
 
+SECONDS = 1.0
 
-def timed(name: str, work: Callable[[], object]) -> None:
+
+def timed(name: str, work: Callable[[], object]) -> float:
+    """Print how long something takes, and return it."""
     before = time.process_time()
     work()
-    print(f"{name}: {time.process_time() - before:.3f} s of CPU time", flush=True)
+    took = time.process_time() - before
+    print(f"{name}: {took:.3f} s of CPU time", flush=True)
+    return took
 
 
 def chain(length: int) -> dict[str, Entry]:
@@ -59,7 +69,10 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=200)
     asked = parser.parse_args()
     entries = chain(asked.entries)
-    timed(f"fold of {len(entries)} entries", lambda: fold(entries))
+    written = [dumps(plain(entry)) for entry in entries.values()]
+    peer = timed(f"parsing {len(entries)} entries as JSON", lambda: [json.loads(data) for data in written])
+    took = timed(f"fold of {len(entries)} entries", lambda: fold(entries))
+    print(f"folding / parsing: {took / peer:.1f} (folding at most {SECONDS:.0f} s)")
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger")
         for hours in range(asked.bundles):

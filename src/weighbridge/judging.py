@@ -220,8 +220,8 @@ def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials
 def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
     """Try to make a pass fail: break each limit and each clause, then take all away.
 
-    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier and the taking away
-    run on the whole.
+    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier, those that find
+    nothing to break in the cut, and the taking away run on the whole.
     """
     if not verdict.looked or verdict.of == 0:
         yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
@@ -229,7 +229,8 @@ def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdic
     falsifiers = (*kind.falsifiers, *derived(cut, within))
     for at, falsifier in enumerate(falsifiers):
         trial = _try(kind, falsifier, cut, within, cut_verdict)
-        if at == 0 and cut is not evidence and trial.result is TrialResult.CAUGHT:
+        on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
+        if cut is not evidence and on_whole:
             trial = _try(kind, falsifier, evidence, limits, verdict)
         yield trial
     for name in evidence:
@@ -261,7 +262,7 @@ def _few_rows(item: Measurement) -> Measurement:
     return dataclasses.replace(item, value=Rows(item.value.key, kept))
 
 
-FEW_ROWS = 64
+FEW_ROWS = 16
 
 
 def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:

@@ -150,8 +150,9 @@ def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> objec
         return None
     left_out = reading.omitted.get(cls, frozenset())
     known = {item.key: item for item in fields(cls) if item.name not in left_out}
-    free = [key for key in known if key not in data]
-    near = [_unknown(key, free, known, path, reading) for key in data if key not in known]
+    unknown = [key for key in data if key not in known]
+    free = [key for key in known if key not in data] if unknown else []
+    near = [_unknown(key, free, known, path, reading) for key in unknown]
     values = {}
     for item in known.values():
         if item.key in data:
@@ -197,6 +198,8 @@ def closest(word: str, candidates: Sequence[str]) -> list[str]:
 
 
 def _read(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    if isinstance(kind, type) and kind in _NAMES:
+        return _read_scalar(kind, doc, data, path, reading)  # most of what is read
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return _read(args[0], args[1], data, path, reading)

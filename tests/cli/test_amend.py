@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ gates:
     with: {statistic: median, steps: [0, 38], below_ms: 500, min_samples: 30}
     severity: required
 """
+BOUND = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
 DRAFTS = Path("spec/amendments/drafts")
 SPEC = Path("spec/SPEC.md")
 
@@ -104,8 +106,7 @@ def kept(cli: Cli, workplace: Path, tool: Callable[..., None]) -> Kept:
     rng.shuffle(walls)
     rows = [{"step": step, "wall_ms": wall, "loss": 9 - step / 9 + rng.random()} for step, wall in enumerate(walls)]
     Path("log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
-    assert cli("verify", *bound, "--record").code == 0
+    assert cli("verify", *BOUND, "--subject", "run=log.jsonl", "--record").code == 0
     ids = {path.name[11:-13]: path.name[-12:] for path in Path("evidence/bundles").iterdir()}
     return Kept(cli, workplace, ids["mine"], ids["step-time"])
 
@@ -277,6 +278,55 @@ def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(k
     kept.land(kept.draft("c"))
     next(Path("spec/amendments").glob("0002-*.md")).unlink()
     assert "section-gap" in codes(kept.cli("amend", "check"))
+
+
+def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    git(kept.folder, "init", "-q", "-b", "main")
+    Path(".gitattributes").write_text("evidence/** -text\nspec/amendments/** -text\n")
+    Path(".gitignore").write_text(".weighbridge/\n.lock\n")
+    git(kept.folder, "add", "-A")
+    git(kept.folder, "commit", "-qm", "evidence")
+    other = tmp_path_factory.mktemp("clone") / "other"
+    git(kept.folder, "clone", "-q", str(kept.folder), str(other))
+    save_file({"w": np.arange(6, dtype=np.float16)}, "b.safetensors")
+    assert kept.cli("verify", "contracts/mine.yaml", *BOUND, "--record").code == 1
+    (failed,) = (
+        path.name[-12:] for path in Path("evidence/bundles").glob("*-mine-*") if kept.imported not in path.name
+    )
+    assert kept.land(kept.draft("lost", bundle=failed)).code == 0
+    git(kept.folder, "add", "-A")
+    git(kept.folder, "commit", "-qm", "Record a FAIL, and land it")
+    monkeypatch.chdir(other)
+    assert "discharged: mine/GATE-IMPORT-001[default]" in kept.land(kept.draft("kept")).lines
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "Discharge it")
+    git(other, "fetch", "-q", "origin")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(other, "merge", "-q", "origin/main")
+    assert git(other, "diff", "--name-only", "--diff-filter=U").split() == [str(SPEC)]
+    assert re.search(r"GATE-IMPORT-001 +REGRESSED +DIVERGED", kept.cli("status").out)
+    assert codes(kept.cli("amend", "check")) == ["not-rendered", "section-taken"]
+    reason = "one clone recorded a FAIL while the other discharged it"
+    assert kept.cli("ledger", "reconcile", "mine/GATE-IMPORT-001", "--reason", reason).code == 0
+    for told in re.findall(r"^  (git mv .*?), then:", kept.cli("amend", "check").out, re.MULTILINE):
+        git(other, *told.split()[1:])
+    assert kept.cli("amend", "render").code == 0
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "Merge both clones")
+    for check in (
+        ("amend", "check"),
+        ("ledger", "check", "--base", "origin/main"),
+        ("ledger", "check", "--base", "HEAD^1"),
+    ):
+        assert (kept.cli(*check).code, check) == (0, check)
+    assert re.search(r"GATE-IMPORT-001 +REGRESSED$", kept.cli("status").out, re.MULTILINE)
+    assert SPEC.read_text().count("\n# §") == 2
+    first = next(Path("spec/amendments").glob("0001-*.md"))
+    first.with_name(f"0003{first.name[4:]}").write_bytes(first.read_bytes() + b" ")
+    first.unlink()
+    assert "not-added" in kept.cli("ledger", "check", "--base", "HEAD").out
 
 
 def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(kept: Kept) -> None:

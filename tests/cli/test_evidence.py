@@ -242,6 +242,28 @@ def test_an_archive_is_unpacked_by_merging_it(cli: Cli, workplace: Path, recorde
     assert (workplace / "one.tar").read_bytes() == (workplace / "two.tar").read_bytes()
 
 
+def test_an_archive_of_many_bundles_is_merged_whole_and_one_with_a_ledger_is_refused(
+    cli: Cli, workplace: Path, recorded: Path
+) -> None:
+    (bundle,) = (recorded / "bundles").iterdir()
+    words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--evidence", "evidence")
+    assert cli("verify", "builtin:checkpoint-import", *words).code == 0
+    shutil.make_archive(str(workplace / "all"), "zip", recorded, "bundles")
+    merged = cli("evidence", "merge", "all.zip", "--into", "other")
+    assert (merged.code, merged.lines[-1]) == (0, "2 bundles new, 0 there already; 0 ledger entries new")
+    for one in (workplace / "other" / "bundles").iterdir():
+        assert {path.name: path.read_bytes() for path in one.rglob("*.json")} == {
+            path.name: path.read_bytes() for path in (recorded / "bundles" / one.name).rglob("*.json")
+        }
+    shutil.make_archive(str(workplace / "with-ledger"), "zip", recorded)
+    refused = cli("evidence", "merge", "with-ledger.zip", "--into", "third")
+    assert (refused.code, "archive-member holds an entry of a ledger" in refused.err) == (4, True)
+    (bundle / "verdicts.json").write_bytes(b"{}")
+    shutil.make_archive(str(workplace / "damaged"), "zip", recorded, "bundles")
+    assert cli("evidence", "merge", "damaged.zip", "--into", "third").code == 4
+    assert not (workplace / "third").exists()
+
+
 def test_a_damaged_bundle_is_merged_nowhere(cli: Cli, workplace: Path, recorded: Path) -> None:
     (bundle,) = (recorded / "bundles").iterdir()
     shutil.copytree(recorded, "good")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -384,6 +385,65 @@ def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
     assert (told["tally"], told["discharged"]) == ({"RETIRED": 2}, {"gates": 0, "of": 0})
     assert f"     reason: {REASON}" in "\n".join(cli("status", "why", "GATE-DTYPE").lines)
     assert "not moved: retired: stays at RETIRED" in verify().out
+
+
+# --- What no entry names ----------------------------------------------------------------------------------------------
+
+
+def test_a_live_fail_that_no_entry_names_is_told_until_it_is_recorded(
+    cli: Cli, workplace: Path, verify: Verify
+) -> None:
+    verify()
+    ledger = workplace / "evidence" / "ledger"
+    shutil.copytree(ledger, workplace / "before")
+    verify(dtype=np.float16)
+    shutil.rmtree(ledger)
+    shutil.copytree(workplace / "before", ledger)  # the FAIL's entries are gone, and its bundle lies there
+    ended = cli("ledger", "check")
+    assert (ended.code, ended.out.count("unrecorded-fail mine/GATE-")) == (1, 2)
+    (id12,) = set(re.findall(r"weighbridge ledger record (\w{12})", ended.out))
+    assert cli("status").out.count(f"STALE: a live FAIL is not recorded: weighbridge ledger record {id12}") == 2
+    assert status(cli)["discharged"] == {"gates": 0, "of": 2}
+    assert "not moved" not in cli("ledger", "record", id12).out
+    assert cli("ledger", "check").code == 0
+    assert {gate["status"] for gate in status(cli)["gates"]} == {"REGRESSED"}
+    assert "already-recorded" in cli("ledger", "record", id12).out
+
+
+def test_a_fail_no_later_than_a_recorded_one_is_not_left_out(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify(dtype=np.float16)
+    ledger, first = workplace / "evidence" / "ledger", entries(workplace)[-1].read_bytes()
+    shutil.rmtree(ledger)
+    verify(dtype=np.float16)
+    assert first not in [path.read_bytes() for path in entries(workplace)]
+    assert cli("ledger", "check").code == 0
+
+
+def test_a_damaged_bundle_that_no_entry_names_is_told(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    verify()
+    (last,) = (path for path in (workplace / "evidence" / "bundles").iterdir()
+               if path.name[-12:].encode() not in b"".join(one.read_bytes() for one in entries(workplace)))  # fmt: skip
+    (last / "verdicts.json").write_bytes(b"{}")
+    ended = cli("ledger", "check")
+    assert (ended.code, f"bundles/{last.name}: no-bundle" in ended.out) == (1, True)
+
+
+def test_a_bundle_that_was_measured_elsewhere_is_merged_and_recorded(cli: Cli, workplace: Path, verify: Verify) -> None:
+    verify()
+    (workplace / "evidence").rename(workplace / "there")
+    (there,) = (workplace / "there" / "bundles").iterdir()
+    assert cli("evidence", "merge", there, "--into", "evidence").code == 0
+    assert cli("ledger", "record", "0" * 12).err.startswith("no-bundle")
+    assert cli("ledger", "record", there.name[-12:]).out.count("none -> ACTIVE_WITH_LIVE_EVIDENCE") == 2
+    assert cli("ledger", "check").code == 0
+    write(workplace, CONTRACT.replace("lossless", "same"))
+    shutil.rmtree(workplace / "evidence" / "ledger")
+    assert cli("ledger", "record", there.name[-12:]).out.count("not moved: contract-changed") == 2
+    assert cli("ledger", "check").code == 0
+
+
+# --- Diverged ---------------------------------------------------------------------------------------------------------
 
 
 def diverged(cli: Cli, workplace: Path, verify: Verify) -> None:

@@ -15,7 +15,7 @@ from weighbridge.gates import KINDS
 
 SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
-    "status why", "ledger check", "ledger reconcile", "ledger retire",
+    "status why", "ledger check", "ledger record", "ledger reconcile", "ledger retire",
     "evidence verify", "evidence show", "evidence rejudge", "evidence diff", "evidence pack", "evidence merge",
     "amend draft", "amend land", "amend check", "amend render", "new kind", "new verifier",
     "trace capture", "trace check", "trace pack",

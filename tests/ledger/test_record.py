@@ -210,7 +210,8 @@ def test_a_discharge_stands_on_a_landed_amendment_that_cites_the_pass(
     tmp_path: Path, cites: str, whole: bool, told: str
 ) -> None:
     ledger = Ledger(tmp_path / "evidence" / "ledger")
-    bundle, bad = (sealed(tmp_path / "evidence", bad=bad, hours=bad) for bad in (False, True))
+    bundle, bad = (sealed(tmp_path / "evidence", bad=bad, hours=not bad) for bad in (False, True))
+    recorded(ledger, bad)
     recorded(ledger, bundle)
     cited = {"a FAIL": bad.id[:12], "nothing": "", "what is not there": "b" * 12}.get(cites, bundle.id[:12])
     path = tmp_path / "spec" / "amendments" / "0001-it-holds.md"

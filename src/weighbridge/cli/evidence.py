@@ -240,7 +240,7 @@ def pack_bundle(bundle: Path, archive: Path, *, given: str) -> None:
 def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
     """Copy the bundles and signatures of SOURCES that are missing, and the entries of their ledgers.
 
-    A source is a folder of evidence, a bundle, or an archive of one. Each is verified; nothing is ever replaced.
+    A source is a folder of evidence, a bundle, or an archive of bundles. Each is verified; nothing is ever replaced.
     """
     merged = merge(sources, into, Against(now=dt.datetime.now(dt.UTC)))
     tell(printable(f"new: {name}") for name in merged.bundles)

@@ -1,4 +1,4 @@
-"""`weighbridge ledger`: check the ledger, also against an older commit; join entries that diverged; retire a gate."""
+"""`weighbridge ledger`: check it, also against an older commit; record bundles; join what diverged; retire a gate."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import LEDGER, tell
-from weighbridge.errors import UsageError
-from weighbridge.evidence.bundle import ID_SHOWN
+from weighbridge.contract.load import contracts_here
+from weighbridge.contract.resolved import digests
+from weighbridge.errors import LedgerError, UsageError
+from weighbridge.evidence.bundle import ID_SHOWN, unseal
+from weighbridge.evidence.disk import digest_regular
+from weighbridge.evidence.manifest import CONTRACT_YAML
 from weighbridge.exit_code import ExitCode
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
-from weighbridge.ledger.causes import causes_of
+from weighbridge.ledger.causes import causes_of, recorded_contracts
 from weighbridge.ledger.fold import Place
-from weighbridge.ledger.record import reconcile, retire
+from weighbridge.ledger.record import reconcile, record, retire
 from weighbridge.ledger.store import Ledger
+from weighbridge.printable import printable
 from weighbridge.storage.local_files import is_folder
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]")
@@ -25,11 +30,11 @@ PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]")
 
 @click.group(
     "ledger",
-    short_help="Check the ledger, join entries that diverged, or retire a gate.",
+    short_help="Check the ledger, record bundles, join entries, or retire a gate.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 def command() -> None:
-    """Check the ledger, join the entries of two branches that diverged, or retire a gate."""
+    """Check the ledger, record bundles, join the entries of two branches that diverged, or retire a gate."""
 
 
 @command.command(
@@ -57,6 +62,31 @@ def check_ledger(folder: Path, base: str | None) -> None:
         sys.exit(ExitCode.BLOCKED if {one.code for one in problems} == {OTHER_VERSION} else ExitCode.FAILED)
     chains = ledger.chains()
     tell([f"whole: {sum(map(len, chains.values()))} entries of {len(chains)} gates and instances"])
+
+
+@command.command(
+    "record",
+    short_help="Record bundles that were sealed elsewhere.",
+    epilog="\b\nExample: weighbridge ledger record 2f6a7cfc0f86",
+)
+@LEDGER
+@click.argument("bundles", nargs=-1, required=True, metavar="ID12...")
+def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
+    """Append what bundles beside the ledger earn, the oldest first: merged ones, or a FAIL that was left out."""
+    ledger, now = Ledger(folder), dt.datetime.now(dt.UTC)
+    causes = causes_of(ledger, ())
+    for named in bundles:
+        causes.shown(named)  # whole, and judged again
+    here = {name: digests(one.contract).whole for name, one in contracts_here().items()}
+    for bundle in (unseal(causes.folders[one[:ID_SHOWN]]) for one in causes.stated if one.startswith(bundles)):
+        about = bundle.statement.contract
+        mine = {about.whole, digest_regular(bundle.path / CONTRACT_YAML)}
+        if mine.isdisjoint(recorded_contracts(ledger).get((about.id, about.version), mine)):
+            what = f"{about.id} {about.version} has another content in the ledger"
+            raise LedgerError("reused-version", what, remedy="raise the version, and measure again")
+        for move in record(bundle, ledger, now=now, contract_digest=here.get(about.id, about.whole)):
+            change = f"{move.before or 'none'} -> {move.after}" if move.moved else f"not moved: {move.code} {move.says}"
+            tell([printable(f"{bundle.id[:ID_SHOWN]}: {move.place}: {change}")])
 
 
 @command.command(

@@ -10,6 +10,7 @@ import re
 import stat
 import struct
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,17 +61,30 @@ def open_archive(path: Path, given: str = "") -> PackedFolder:
         BundleError: `archive`, `archive-member` or `too-large` for an archive that is refused; `not-a-bundle` where it
             holds none; `several-bundles`.
     """
-    files = read_archive(path)
+    chosen = bundles_in(read_archive(path), path, given)
+    if len(chosen) > 1:
+        what = f"holds {len(chosen)} bundles"
+        raise BundleError("several-bundles", what, where=str(path), remedy="choose one: --id ID12")
+    return chosen[0]
+
+
+def bundles_in(files: Mapping[str, bytes], path: Path, given: str = "") -> tuple[PackedFolder, ...]:
+    """Return the bundles among the files of an archive, at least one, whose ids begin with `given`.
+
+    Raises:
+        BundleError: `not-a-bundle`.
+    """
     roots = [name.removesuffix(statement.FILE) for name in files if re.search(rf"(?:^|/){statement.FILE}$", name)]
     chosen = [root for root in roots if sha256(files[f"{root}{statement.FILE}"]).startswith(given)]
     if not chosen:
         what = f"holds {len(roots)} bundles, none of the id {given}" if roots else f"there is no {statement.FILE} in it"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder or the archive of a bundle")
-    if len(chosen) > 1:
-        what = f"holds {len(chosen)} bundles"
-        raise BundleError("several-bundles", what, where=str(path), remedy="choose one: --id ID12")
-    inside = {name.removeprefix(chosen[0]): data for name, data in files.items() if name.startswith(chosen[0])}
-    return PackedFolder(chosen[0].rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), inside)
+    names, found = sorted(files), []  # those of a folder stand together
+    for root in chosen:
+        first, last = (cut(names, root, key=lambda name: name[: len(root)]) for cut in (bisect_left, bisect_right))
+        held = {name.removeprefix(root): files[name] for name in names[first:last]}
+        found.append(PackedFolder(root.rstrip("/").rpartition("/")[2] or SUFFIX.sub("", path.name), held))
+    return tuple(found)
 
 
 def read_archive(path: Path) -> dict[str, bytes]:

@@ -179,8 +179,12 @@ class Opened:
     problems: tuple[BundleError, ...]
 
 
-def open_bundle(path: Path, given: str = "", recorded: Collection[str] = ()) -> Opened:
+def open_bundle(
+    path: Path, given: str = "", recorded: Collection[str] = (), folder: manifest.Folder | None = None
+) -> Opened:
     """Read a bundle's folder, or the archive of one, and hold every byte against the statement and the manifest.
+
+    Of an archive that was read already, `folder` is the bundle in it.
 
     The statement itself is held against the folder's name, and against the id, or its first digits, that was `given`.
     Under a name of another form it takes that one, or an id that the ledger has `recorded`.
@@ -188,7 +192,7 @@ def open_bundle(path: Path, given: str = "", recorded: Collection[str] = ()) -> 
     Raises:
         BundleError: `not-a-bundle`, where there is nothing to hold anything against; as `open_archive` does.
     """
-    folder = open_archive(path, given) if is_file(path) else DiskFolder(path)
+    folder = folder or (open_archive(path, given) if is_file(path) else DiskFolder(path))
     if isinstance(folder, DiskFolder) and not exists(path / statement.FILE):
         what = f"there is no {statement.FILE} in it" if is_folder(path) else "is not a folder"
         raise BundleError("not-a-bundle", what, where=str(path), remedy="name the folder of a bundle")
@@ -214,13 +218,15 @@ def folder_name(stated: Predicate, found: str) -> str:
     return f"{stated.finished[:10]}-{stated.contract.id}-{found[:ID_SHOWN]}"
 
 
-def whole(path: Path, given: str = "") -> Opened:
+def whole(path: Path, given: str = "", folder: manifest.Folder | None = None) -> Opened:
     """Open a bundle's folder or archive; `given` is the id that it must have, or its first digits.
+
+    Of an archive that was read already, `folder` is the bundle in it.
 
     Raises:
         BundleError: with the first file that is not as sealed.
     """
-    opened = open_bundle(path, given)
+    opened = open_bundle(path, given, folder=folder)
     if opened.problems:
         raise opened.problems[0]
     return opened

@@ -32,7 +32,7 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file that must not exist, and make it durable.
 
     Raises:
-        OSError: where it exists, or the disk refuses; nothing but this file is touched.
+        OSError: where it exists, or the disk refuses: then nothing half-written is left.
     """
     handle = os.open(path, NEW_FILE, mode)
     try:
@@ -40,6 +40,10 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
         while left:
             left = left[os.write(handle, left) :]
         os.fsync(handle)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
     finally:
         os.close(handle)
 
@@ -108,6 +112,12 @@ def _written(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
         raise
     sync_folder(into)
     return target
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts of writers that died; whoever calls this holds the lock under which they are written."""
+    for left in folder.glob(f"{LINK}*"):
+        left.unlink(missing_ok=True)
 
 
 def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:

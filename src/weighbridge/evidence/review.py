@@ -89,13 +89,13 @@ class Against:
 UNREAD = Answer(Held.CANNOT_SAY, "not asked: the bundle is not whole")
 
 
-def verify(path: Path, against: Against) -> Answers:
-    """Answer for a bundle's folder or archive.
+def verify(path: Path, against: Against, folder: manifest.Folder | None = None) -> Answers:
+    """Answer for a bundle's folder or archive; `folder` as for `open_bundle`.
 
     Raises:
         BundleError: where there is no bundle to be read at all.
     """
-    opened = open_bundle(path, against.given, against.recorded or ())
+    opened = open_bundle(path, against.given, against.recorded or (), folder)
     if opened.problems:
         return _unread(opened.id, opened.problems)
     try:
@@ -114,18 +114,18 @@ def verify(path: Path, against: Against) -> Answers:
     )
 
 
-def sound(path: Path, against: Against) -> Opened:
+def sound(path: Path, against: Against, folder: manifest.Folder | None = None) -> Opened:
     """Open a bundle that is to be passed on: unchanged, its verdicts re-derived, its signatures of their form.
 
     Raises:
         BundleError: `not-whole`, with what does not hold; where there is no bundle to be read.
     """
-    answers = verify(path, against)
+    answers = verify(path, against, folder)
     answered = (answers.integrity, answers.rederivation, answers.authenticity)
     broken = next((one for one in answered if one.held is Held.BROKEN), None)
     if broken is not None:
         raise BundleError("not-whole", broken.says, where=str(path), remedy="run: weighbridge evidence verify")
-    return whole(path, against.given)
+    return whole(path, against.given, folder)
 
 
 def _unread(found: str, problems: Collection[WeighbridgeError | RecursionError]) -> Answers:

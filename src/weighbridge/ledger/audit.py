@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.canonical import sha256
+from weighbridge.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.git import ask
 from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
@@ -41,8 +43,23 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     causes = causes_of(ledger, chains)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
-            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
-            yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
+            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root).as_posix()
+            yield BundleError(refused.code, refused.what, where=where, remedy=refused.remedy)
+    ids = {known[:ID_SHOWN]: known for known in causes.stated}
+    named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
+    for short, folder in causes.folders.items():
+        if short not in named:
+            try:
+                causes.shown(ids.get(short, short))
+            except WeighbridgeError as refused:
+                yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
+    for place, left in causes.left_out(chains, now).items():
+        what, remedy = (
+            f"{place} failed on live subjects, and no entry says so",
+            f"weighbridge ledger record {left[:12]}",
+        )
+        where = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
+        yield BundleError("unrecorded-fail", what, where=where, remedy=remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"
@@ -61,9 +78,17 @@ def changes(root: Path, base: str) -> Iterator[BundleError]:
     ours = [folder.resolve().relative_to(top) for folder in (root, beside / BUNDLES, beside / FROZEN)]
     for status, path in zip(words[::2], words[1::2], strict=False):
         inside = any(Path(path).is_relative_to(folder) for folder in ours)
-        if status != "A" and (inside or NAME.fullmatch(Path(path).name) or AMENDMENT.fullmatch(path)):
+        ours_by_name = NAME.fullmatch(Path(path).name) or (AMENDMENT.fullmatch(path) and not _renumbered(top / path))
+        if status != "A" and (inside or ours_by_name):
             what = WORDS.get(status[:1], f"has the status {status}")
             yield BundleError("not-added", f"{what} since {base}: evidence is only ever added", where=path)
+
+
+def _renumbered(section: Path) -> bool:
+    """Return whether a landed section stands under another number: after a merge two may have taken the same."""
+    digest = section.stem[-12:]
+    others = (path for path in section.parent.glob(f"*-{digest}.md") if path != section and AMENDMENT.search(str(path)))
+    return not section.exists() and any(sha256(path.read_bytes()).startswith(digest) for path in others)
 
 
 def _git(folder: Path, *argv: str) -> str:

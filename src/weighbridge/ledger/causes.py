@@ -20,13 +20,13 @@ from weighbridge.errors import LedgerError, WeighbridgeError
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
-from weighbridge.evidence.manifest import MAX_FILE
+from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
 from weighbridge.evidence.review import Held, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
 from weighbridge.judging import DEFAULT, facts_of
-from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, history, stood
+from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, fold, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.model import Contract, Finding, GateDecl, Origin
+from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
 from weighbridge.storage.local_files import is_file
 
 BUNDLES = "bundles"
@@ -198,6 +198,27 @@ class Causes:
                 with contextlib.suppress(WeighbridgeError):
                     return self.shown(known)
         return None
+
+    def left_out(self, chains: Mapping[Place, Mapping[str, Entry]], now: datetime) -> dict[Place, str]:
+        """Return the places that a live FAIL would move which no entry names, and the bundle of each.
+
+        Where an entry names a FAIL as late as that one, nothing is left out. Only bundles that say that something
+        failed are judged again.
+        """
+        named = {entry.cause for entries in chains.values() for entry in entries.values()}
+        found: dict[Place, str] = {}
+        for bundle in (one for one in self.stated if one not in named):
+            verdicts = self.folders[bundle[:ID_SHOWN]] / VERDICTS
+            with contextlib.suppress(WeighbridgeError):  # one that is damaged is told by `ledger check`
+                failed = b'"FAIL"' in read_regular(verdicts, VERDICTS, MAX_FILE)
+                for place, seen in self.shown(bundle).evidence.items() if failed else ():
+                    standing = fold(chains.get(place, {}))
+                    late = standing.failed_at is None or seen.at > standing.failed_at
+                    if late and seen.outcome is Outcome.FAIL:
+                        with contextlib.suppress(LedgerError):
+                            advance(standing, seen, now=now, contract_digest=seen.contract_digest)
+                            found[place] = bundle
+        return found
 
     # --- Entries ------------------------------------------------------------------------------------------------------
 

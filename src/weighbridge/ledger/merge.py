@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from weighbridge.errors import BundleError, LedgerError
 from weighbridge.evidence import manifest, signatures, statement
+from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import files_of, folder_name
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, sound
 from weighbridge.ledger.causes import BUNDLES
 from weighbridge.ledger.fold import Step
-from weighbridge.ledger.store import Ledger
-from weighbridge.storage.local_files import exists, is_folder
+from weighbridge.ledger.store import NAME, Ledger
+from weighbridge.printable import quoted
+from weighbridge.storage.local_files import exists, is_file, is_folder
 
 LEDGER = "ledger"
 ON_A_BUNDLE = (Step.MOVE, Step.RENEW)
@@ -36,12 +38,12 @@ class Merged:
 def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     """Copy the bundles and signatures that are missing, each bundle verified first, and the entries of their ledgers.
 
-    A source is a folder of evidence, or one bundle, as a folder or in an archive. Nothing is written before everything
-    was verified.
+    A source is a folder of evidence, a bundle, or an archive of bundles. Nothing is written before everything was
+    verified.
 
     Raises:
         BundleError: `not-whole` for a bundle that does not hold; `other-bytes` where the folder of that name holds
-            another bundle; `disk`.
+            another bundle; `archive-member` for a ledger in an archive; `disk`.
         LedgerError: `no-bundle` for an entry whose bundle is in none of the folders.
     """
     missing = next((path for path in sources if not exists(path)), None)
@@ -49,8 +51,9 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
         raise BundleError("not-a-bundle", "is neither a folder nor an archive", where=str(missing))
     known: dict[str, dict[str, bytes]] = {}
     ids: set[str] = set()
-    for path in (path for source in (into, *sources) for path in _bundles(source)):
-        opened = sound(path, against)
+    before = (into,) if is_folder(into / BUNDLES) else ()
+    for path, folder in (found for source in (*before, *sources) for found in _bundles(source)):
+        opened = sound(path, against, folder)
         ids.add(opened.id)
         assert opened.statement is not None
         name = folder_name(opened.statement, opened.id)
@@ -81,8 +84,15 @@ def merge(sources: Sequence[Path], into: Path, against: Against) -> Merged:
     return Merged(tuple(new), len(known) - len(new), ledger.adopt(entries), added)
 
 
-def _bundles(source: Path) -> list[Path]:
+def _bundles(source: Path) -> list[tuple[Path, PackedFolder | None]]:
     inside = source / BUNDLES
     if is_folder(inside):
-        return sorted(path for path in inside.iterdir() if not path.name.startswith("."))
-    return [] if is_folder(source / LEDGER) or not exists(source) else [source]
+        return [(path, None) for path in sorted(inside.iterdir()) if not path.name.startswith(".")]
+    if not is_file(source):
+        return [] if is_folder(source / LEDGER) or not exists(source) else [(source, None)]
+    files = read_archive(source)
+    entry = next((name for name in files if NAME.fullmatch(PurePath(name).name)), None)
+    if entry is not None:
+        what = f"holds an entry of a ledger, which is not read from an archive: {quoted(entry)}"
+        raise BundleError("archive-member", what, where=str(source), remedy="unpack it, and name the folder")
+    return [(source, folder) for folder in bundles_in(files, source)]

@@ -60,7 +60,8 @@ def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: st
             standing, declared = fold(entries), []
             moves.append(_move(place, standing, seen, now, contract_digest))
             if standing.status is None:  # the pre-registration: the contract's digest, and when
-                about = {"cause": contract_digest, "contract_digest": contract_digest}
+                of = contract_digest if seen.overridden else seen.contract_digest  # it may be of an earlier contract
+                about = {"cause": of, "contract_digest": of}
                 declared = [_next(place, standing, Step.DECLARE, Status.DRAFT, now, **about)]
                 standing = fold({digest_of(entry): entry for entry in declared})
             if not moves[-1].moved:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weighbridge.canonical import build, dumps, loads, sha256
 from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
-from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Standing, Step, history, stood
 from weighbridge.limits import plain
@@ -87,8 +87,7 @@ class Ledger:
         try:
             make_folders(folder)
             with FileLock(self.root / LOCK):
-                for left in folder.glob(f"{LINK}*"):
-                    left.unlink()  # its writer died, and nobody else writes while this lock is held
+                sweep(folder)
                 written = {digest_of(entry): entry for entry in decide(self.read(place))}
                 for digest, entry in written.items():
                     link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
@@ -110,6 +109,7 @@ class Ledger:
                 folder, digest = self.folder(entry.place), digest_of(entry)
                 make_folders(folder)
                 with FileLock(self.root / LOCK):
+                    sweep(folder)
                     if digest not in self.read(entry.place):
                         link_new(folder / file_name(entry.seq, digest), dumps(plain(entry)))
                         new += 1

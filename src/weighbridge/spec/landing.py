@@ -17,7 +17,7 @@ from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
 from weighbridge.errors import LedgerError, WeighbridgeError
 from weighbridge.evidence.bundle import Bundle
-from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
+from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.record import discharge
@@ -48,6 +48,8 @@ def land(here: Here, path: Path, *, run_commands: bool = False) -> tuple[Section
     try:
         make_folders(folder)
         with FileLock(folder / LOCK):
+            for place in (folder, here.spec):
+                sweep(place)
             sections = landed(folder)
             if draft.about.landed is not None:
                 problems, _ = held(here, draft, sections)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from weighbridge.evidence.disk import disk_error, read_regular, sync_folder, write_new
+from weighbridge.evidence.disk import LINK, disk_error, read_regular, sync_folder, write_new
 from weighbridge.spec.amendments import MAX_TEXT, Section, landed, versions
 from weighbridge.spec.tally import BEGIN, END
 
@@ -65,7 +65,7 @@ def render(spec: Path) -> Path:
         BundleError: `disk`, where it refuses: the old page stays.
     """
     target = spec / SPEC
-    draft = target.with_name(f".tmp-{secrets.token_hex(8)}")
+    draft = target.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
         write_new(draft, page(spec).encode())
         os.replace(draft, target)  # noqa: PTH105 -- one system call, as in the store
