@@ -51,9 +51,6 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     if shape is None or other.shape(point) != shape:
         return None
     rows, tokens, channels = shape
-    if _same(one, other, point):
-        return Apart(all=0.0, token=0.0, channel=0.0, worst_token="sequence 0, token 0", worst_channel=0,
-                     equal_share=1.0, nonfinite=0)  # fmt: skip
     sums = _Sums(np.zeros((2, rows * tokens)), np.zeros((2, channels)))
     for at, mine, theirs in _blocks(one, other, point):
         sums.add(at, mine, theirs)
@@ -72,13 +69,14 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     )
 
 
-def _same(one: Trace, other: Trace, point: str) -> bool:
-    """Return whether all bits of a point are equal, looking no further than the first that differ."""
+def same(one: Trace, other: Trace, point: str) -> bool:
+    """Return whether all bits of a point are equal; no more is read than up to the first block that differs."""
     import numpy as np
 
+    if one.shape(point) != other.shape(point) or one.held_as(point) != other.held_as(point):
+        return False
     words = f"u{one.itemsize(point)}"
-    alike = one.held_as(point) == other.held_as(point)
-    return alike and all(np.array_equal(a.view(words), b.view(words)) for _, a, b in _blocks(one, other, point))
+    return all(np.array_equal(mine.view(words), theirs.view(words)) for _, mine, theirs in _blocks(one, other, point))
 
 
 def _relative(errors: Sums, norms: Sums) -> Sums:

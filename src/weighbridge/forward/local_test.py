@@ -96,7 +96,7 @@ def local_test(
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
                 if ends:
                     return None
-                near.note(point, made, held)
+                near.note(point, values)
                 for tensor in (made, held):  # one of them goes on
                     audit.is_point(point, tensor)
                 return held
@@ -139,17 +139,24 @@ def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor
     wide = made.double()
     if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
         return compare(wide, held)
-    return compare(*(scores.gather(2, chosen.long()) for chosen in (wide, held)))
+    return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, held)))
 
 
 def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
     """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
     import torch
 
-    values = trace.stored(point, 0, like.shape[0])
-    if values.dtype.name == "bfloat16":
-        return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
-    return torch.from_numpy(values).to(like.device)
+    found: torch.Tensor | None = None
+    for row in range(like.shape[0]):
+        values = trace.stored(point, row, row + 1)
+        if values.dtype.name == "bfloat16":
+            one = torch.from_numpy(values.view("int16")).view(torch.bfloat16)
+        else:
+            one = torch.from_numpy(values)
+        found = one.new_empty(like.shape, device=like.device) if found is None else found
+        found[row : row + 1] = one
+    assert found is not None
+    return found
 
 
 def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:

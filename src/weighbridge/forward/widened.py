@@ -59,7 +59,10 @@ def widened() -> Iterator[Audit]:
     low = {getattr(torch, name): torch.float64 for name in LOWER if hasattr(torch, name)}
     low |= {getattr(torch, name): getattr(torch, wide) for name, wide in COMPLEX.items()}
     audit = Audit()
-    products = {torch.ops.aten.mm.default: torch.mm, torch.ops.aten.addmm.default: torch.addmm}
+    products: Mapping[Any, Callable[..., Any]] = {
+        torch.ops.aten.mm.default: torch.mm,
+        torch.ops.aten.addmm.default: torch.addmm,
+    }
     kept: dict[torch.device, torch.Tensor] = {}
 
     def wide(leaf: Any) -> Any:
@@ -114,7 +117,8 @@ def _product(
     """Multiply rows by a matrix of weights, of which no float64 copy is made: some columns at a time are widened."""
     *bias, rows = others
     made = rows.new_empty(rows.shape[0], weight.shape[1])
-    width = AT_ONCE // max(1, weight.shape[0])
+    at_once = min(AT_ONCE, max(rows.shape[0], 8) << 14)  # for few rows, so many as a core's cache holds
+    width = max(1, at_once // max(1, weight.shape[0]))
     for start in range(0, weight.shape[1], width):
         some = slice(start, start + width)
         turned = weight.stride(0) == 1  # as it lies in memory, or turned

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.forward.between_traces import apart
+from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
@@ -218,6 +218,8 @@ class ModelView:
 
 
 def _noise(first: Trace, again: Trace, point: str) -> float:
+    if same(first, again, point):
+        return 0.0
     found = apart(first, again, point)
     return found.all if found is not None and not found.nonfinite else math.inf
 
