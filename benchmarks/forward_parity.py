@@ -9,6 +9,7 @@ Every run is measured and judged by the gate's own verifier and judge; the canar
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import resource
 import sys
@@ -149,43 +150,52 @@ def try_states(seeds: int, dtypes: tuple[str, ...]) -> None:
 
 
 def try_costs(_seeds: int, _dtypes: tuple[str, ...]) -> None:
-    """Time a GPT-2 of 124 M parameters; the peak is of the whole process, so one dtype a run is measured in a child."""
+    """Time a GPT-2 of 124 M parameters; the peak is of the whole process, so each case is measured in a child."""
     import subprocess
 
     for dtype in ("bfloat16", "float32"):
-        subprocess.run([sys.executable, __file__, "--costs-of", dtype], check=True)
+        for attends in ("sdpa", "eager"):
+            subprocess.run([sys.executable, __file__, "--costs-of", dtype, attends], check=True)
 
 
-def costs(dtype: str) -> None:
-    """Print what captures and a whole measurement take, in plain forwards."""
+def costs(dtype: str, attends: str) -> None:
+    """Print what captures and a whole measurement take, in plain forwards by CPU time on one thread.
+
+    A candidate that attends as the reference does has equal bits, and is judged in one pass.
+    """
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     made = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
     tokens = [[(37 * n + 11 * n * n + 101 * row) % 50000 + 2 for n in range(128)] for row in range(4)]
     weights = 4 * sum(weight.numel() for weight in made.parameters())
     idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    stack = Torch(module=made, tokens=tokens).prepared(dtype)
+    other = copy.deepcopy(made, {id(weight): weight for weight in made.parameters()})  # which are not held twice
+    other = kernels(other, attends="eager") if attends == "eager" else other
+    views = (view(Torch(module=made, tokens=tokens)), view(Torch(module=other, tokens=tokens, dtype=dtype)))
+    stack = views[0].prepared(dtype)
     ids = torch.tensor(tokens)
 
-    def timed(run: Callable[[], object], rounds: int = 3) -> float:
+    def timed(run: Callable[[], object], rounds: int = 5) -> float:
         def once() -> float:
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            return time.perf_counter() - start
+            return time.process_time() - start
 
         return min(once() for _ in range(rounds))
 
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         plain = timed(lambda: stack.module(input_ids=ids, use_cache=False))
-        kept: list[Any] = []
-        hooks = timed(lambda: stack.forward(tokens, lambda _point, rows: kept.append(rows.shape)))
-        writing = timed(lambda: stack.capture(tokens, Path(folder) / "a.trace"))
-        views = (view(Torch(module=made, tokens=tokens)), view(Torch(module=made, tokens=tokens, dtype=dtype)))
+        hooks = timed(lambda: stack.forward(tokens, lambda _point, _rows: None))
+        digests = stack.digests(dtype)
+        writing = timed(lambda: stack.capture(tokens, Path(folder) / "a.trace", weights=digests))
+        hashing = timed(lambda: stack.digests(dtype))
         found: list[Any] = []
         whole = timed(lambda: found.append(VERIFIER.measure(views, {})), 1)
         canary: Any = VERIFIER.canary(views, {}, found[0])
         checked = timed(lambda: canary.seen(VERIFIER.measure(canary.views, {})), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"{dtype}: forward {plain:.2f} s; hooks × {hooks / plain:.2f}, with writing × {writing / plain:.2f}, "
+    print(f"{dtype}, {attends}: forward {plain:.2f} s; hooks × {hooks / plain:.2f}, with writing × "
+          f"{writing / plain:.2f}, and with the weights' digests × {(writing + hashing) / plain:.2f}; "
           f"measure × {whole / plain:.1f}, with its canary × {(whole + checked) / plain:.1f}; "
           f"peak {peak / weights:.1f} × the float32 weights ({idle / weights:.1f} idle)", flush=True)  # fmt: skip
 
@@ -200,12 +210,12 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--dtypes", nargs="*", choices=DTYPES, default=DTYPES)
     parser.add_argument("--only", nargs="*", choices=list(runs), default=list(runs))
-    parser.add_argument("--costs-of", choices=DTYPES)
+    parser.add_argument("--costs-of", nargs=2, metavar=("DTYPE", "ATTENTION"))
     asked = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if asked.costs_of:
-        costs(asked.costs_of)
+        costs(*asked.costs_of)
     else:
         torch.set_num_threads(1)
         for name in asked.only:

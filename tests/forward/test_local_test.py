@@ -31,6 +31,19 @@ def test_an_error_is_measured_over_all_the_worst_token_and_the_worst_channel() -
     assert (found.absolute, found.truth_norm) == pytest.approx((0.5, float(MADE.norm())))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 5, 3), (3, 40, 70), (1, 70, 5000)])
+def test_tiles_come_to_what_the_whole_comes_to(shape: tuple[int, ...], dtype: Any) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    made, noise = (torch.randn(shape, generator=drawn, dtype=torch.float64) for _ in range(2))
+    held = (made * (1 + 0.01 * noise)).to(dtype)
+    found, error = compare(made, held), held.double() - made
+    assert found.all == pytest.approx(float(error.norm() / made.norm()))
+    assert found.token == pytest.approx(float((error.norm(dim=2) / made.norm(dim=2)).max()))
+    by_channel = error.flatten(0, 1).norm(dim=0) / made.flatten(0, 1).norm(dim=0)
+    assert (found.channel, found.worst_channel) == (pytest.approx(float(by_channel.max())), int(by_channel.argmax()))
+
+
 @pytest.mark.parametrize(
     ("made", "held", "odd"),
     [(1.0, math.nan, 1), (math.nan, math.nan, 1), (math.nan, 1.0, 1), (math.inf, math.inf, 0),

@@ -158,6 +158,15 @@ def test_what_is_stored_is_cast_and_what_is_computed_is_not() -> None:
     assert torch.equal(module.table, Small().table)
 
 
+def test_tied_weights_stay_tied_in_a_copy_that_is_cast_and_every_other_memory_is_its_own() -> None:
+    module = Small()
+    module.tied = module.embed.weight
+    cast: Any = Torch(module=module).prepared("bfloat16").module
+    assert cast.tied is cast.embed.weight
+    assert isinstance(cast.tied, torch.nn.Parameter)
+    assert cast.table.data_ptr() != module.table.data_ptr()
+
+
 def test_equal_weights_have_equal_digests_whatever_their_dtype() -> None:
     module, wide = Small().bfloat16(), Small()
     wide.load_state_dict(module.state_dict())

@@ -51,6 +51,9 @@ def test_what_a_writer_wrote_is_read_bit_for_bit(tmp_path: Path, dtype: str) -> 
     assert found.held_as("embed") == dtype
     assert found.stored("embed").tobytes() == values.tobytes()
     assert found.cut(1).stored("embed").tobytes() == values[:1].tobytes()
+    few = found.cut(2, 3)
+    assert (few.shape("embed"), len(few.facts.tokens[1])) == ((2, 3, 3), 3)
+    assert few.stored("embed", 1, 2).tobytes() == values[1:, :3].tobytes()
 
 
 def test_steps_are_joined_along_tokens(tmp_path: Path) -> None:

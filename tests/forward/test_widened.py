@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from weighbridge.forward import widened as widening  # noqa: E402
 from weighbridge.forward.widened import Audit, unwatched, widened  # noqa: E402
 
 
@@ -45,6 +46,24 @@ def test_casts_inside_lose_nothing() -> None:
         found = (torch.tensor([1.0]) / 3).half().float()
     assert found.dtype is torch.float64
     assert abs(float(found) - 1 / 3) < 1e-16 < abs(float(third) - 1 / 3)
+
+
+@pytest.mark.parametrize("at_once", [7, 40, 1 << 21])
+@pytest.mark.parametrize("turned", [False, True], ids=["as it lies", "turned"])
+@pytest.mark.parametrize("bias", [(), (11,), (1, 11)], ids=["no bias", "a bias", "a row of bias"])
+def test_a_matrix_of_weights_is_widened_in_parts_that_come_to_the_same(
+    at_once: int, turned: bool, bias: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(widening, "AT_ONCE", at_once)
+    drawn = torch.Generator().manual_seed(0)
+    weight, rows = (torch.randn(*shape, generator=drawn).bfloat16() for shape in ((7, 11), (5, 7)))
+    weight = weight.t().contiguous().t() if turned else weight
+    more = (torch.randn(bias, generator=drawn).bfloat16(),) if bias else ()
+    with widened() as audit:
+        found = torch.addmm(*more, rows, weight) if more else rows @ weight
+    wide = rows.double() @ weight.double() + (more[0].double() if more else 0)
+    assert torch.allclose(found, wide, rtol=1e-14, atol=1e-14)
+    assert audit.lower == 0
 
 
 def test_what_is_written_through_a_view_is_not_lost() -> None:

@@ -314,6 +314,54 @@ def test_the_canary_is_seen_at_the_last_point_of_the_first_sequence() -> None:
     assert rows(again)["logits"].run.sequences == 1
 
 
+class Bidirectional(torch.nn.Module):
+    """Tokens that see all others, also later ones, and so other values where these are cut off."""
+
+    def __init__(self, length: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.mixed, self.head = torch.nn.Embedding(40, 16), torch.nn.Identity(), torch.nn.Linear(16, 40)
+        self.length = length
+
+    def forward(self, ids: Any) -> Any:
+        assert not self.length or ids.shape[1] == self.length
+        values = self.embed(ids)
+        return self.head(self.mixed(values + values.sum(1, keepdim=True)))
+
+
+@pytest.mark.parametrize("length", [0, 20], ids=["of any length", "of one length"])
+def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(length: int) -> None:
+    tokens = [[(7 * at + 3 * row) % 40 for at in range(20)] for row in range(2)]
+    views = tuple(shown(Torch(module=Bidirectional(length), tokens=tokens, dtype=kind)) for kind in ("", "bfloat16"))
+    canary = VERIFIER.canary(views, {}, measured(*views))
+    assert isinstance(canary, Canary)
+    again = measured(*canary.views)
+    assert rows(again)["head.out"].run.tokens == (length or forward_errors.CANARY_TOKENS)
+    assert (rows(again)["mixed.in"].trusted.all > 0.01) is not bool(length)
+    assert canary.seen(again)
+
+
+@pytest.mark.slow
+def test_a_canary_costs_no_rough_run() -> None:
+    canary, _ = laid()
+    again = rows(measured(*canary.views))
+    assert again["logits"].candidate.all > 1.5
+    assert {row.rough.all for row in again.values()} == {None}
+
+
+@pytest.mark.slow
+def test_equal_bits_are_judged_in_one_pass_and_one_other_bit_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[Any] = []
+    honest = local_test.local_test
+    monkeypatch.setattr(local_test, "local_test", lambda *given, **more: passes.append(1) or honest(*given, **more))
+    same = rows(measured(REFERENCE, named("reference")))
+    assert len(passes) == 1
+    assert all(row.candidate == row.trusted and row.equal_share == 1 for row in same.values())
+    passes.clear()
+    rows(measured(REFERENCE, named("reference").overlaid("logits", 1e-3)))
+    assert len(passes) > 1
+
+
 def test_an_instrument_that_answers_always_the_same_is_blind() -> None:
     canary, whole = laid()
     assert not canary.seen(whole)

@@ -130,7 +130,7 @@ def test_a_damaged_cut_view_shares_the_run_and_leaves_the_whole_one_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = open_model(f"{written(tmp_path)}:build")
-    damaged = view.cut(1).overlaid("logits", 99.0)
+    damaged = view.cut(1, 2).overlaid("logits", 99.0)
     assert ran(damaged).stored("logits").tolist() == [[[0, 1], [2, 99]]]
     assert ran(damaged).stored("embed").tolist() == [[[0, 1], [2, 3]]]
     assert ran(view).stored("logits").ravel().tolist() == list(range(8))

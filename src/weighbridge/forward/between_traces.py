@@ -69,6 +69,16 @@ def apart(one: Trace, other: Trace, point: str) -> Apart | None:
     )
 
 
+def same(one: Trace, other: Trace, point: str) -> bool:
+    """Return whether all bits of a point are equal; no more is read than up to the first block that differs."""
+    import numpy as np
+
+    if one.shape(point) != other.shape(point) or one.held_as(point) != other.held_as(point):
+        return False
+    words = f"u{one.itemsize(point)}"
+    return all(np.array_equal(mine.view(words), theirs.view(words)) for _, mine, theirs in _blocks(one, other, point))
+
+
 def _relative(errors: Sums, norms: Sums) -> Sums:
     import numpy as np
 

@@ -6,6 +6,7 @@ value that was captured there. Rounding inherited from earlier layers does not c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from weighbridge.forward.trace_file import Trace
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
+TILE = (32, 2048)  # tokens and channels that are compared while they stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
 
 
@@ -81,18 +83,20 @@ def local_test(
                 if trace.shape(point) != tuple(made.shape):
                     steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
                     return None
-                held = as_float64(trace, point, made)
+                values = held_by(trace, point, made)
                 if not made.is_floating_point():
-                    distance, held = _choices(near.scores(point), made, held), held.to(made.dtype)
+                    distance, held = _choices(near.scores(point), made, values), values.to(made.dtype)
                     steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=None)
                     audit.is_point(point, held)
                     return held
-                distance = compare(made, held)
-                relation = near.relation(point, made, held) if suspicious(point, distance) else None
+                distance = compare(made, values)
+                odd, ends = suspicious(point, distance), point in as_made
+                held = values if ends and not odd else values.double()
+                relation = near.relation(point, made, held) if odd else None
                 steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
-                if point in as_made:
+                if ends:
                     return None
-                near.note(point, made, held)
+                near.note(point, values)
                 for tensor in (made, held):  # one of them goes on
                     audit.is_point(point, tensor)
                 return held
@@ -110,7 +114,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
             for name, trace in traces.items():
                 shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
-                    error = compare(made, as_float64(trace, point, made)).all
+                    error = compare(made, held_by(trace, point, made)).all
                     if error is not None:
                         found[name][point] = error
 
@@ -135,18 +139,24 @@ def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor
     wide = made.double()
     if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
         return compare(wide, held)
-    return compare(*(scores.gather(2, chosen.long()) for chosen in (wide, held)))
+    return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, held)))
 
 
-def as_float64(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
-    """Return a point's values of as many sequences as another tensor has, in float64, on its device."""
+def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
+    """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
     import torch
 
-    values = trace.stored(point, 0, like.shape[0])
-    if values.dtype.name == "bfloat16":
-        raw = torch.from_numpy(values.view("uint16").astype("int32")) << 16
-        return raw.view(torch.float32).to(device=like.device, dtype=torch.float64)
-    return torch.from_numpy(values).to(device=like.device, dtype=torch.float64)
+    found: torch.Tensor | None = None
+    for row in range(like.shape[0]):
+        values = trace.stored(point, row, row + 1)
+        if values.dtype.name == "bfloat16":
+            one = torch.from_numpy(values.view("int16")).view(torch.bfloat16)
+        else:
+            one = torch.from_numpy(values)
+        found = one.new_empty(like.shape, device=like.device) if found is None else found
+        found[row : row + 1] = one
+    assert found is not None
+    return found
 
 
 def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
@@ -160,12 +170,13 @@ NOTHING = Distance(
 
 
 def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
-    """Compare captured values with those made, both float64 `[sequences, tokens, channels]`; NaN equals nothing."""
+    """Compare captured values with those made in float64, both `[sequences, tokens, channels]`; NaN equals nothing."""
     import torch
 
     sums = _sums(made, held)
     largest, odd, truth_odd, elements = 1.0, 0, 0, made.numel()
     if not all(bool(torch.isfinite(one).all()) for one in sums) or not PLAIN[0] < float(sums[0].sum()) < PLAIN[1]:
+        held = held.double()
         finite = torch.isfinite(made) & torch.isfinite(held)
         odd, truth_odd = int((~finite & ~(made == held)).sum()), int(torch.isnan(made).sum())
         elements = int(finite.sum())
@@ -191,14 +202,25 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
 
 
 def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the squares of values and of errors summed by token and by channel, one sequence at a time in memory."""
+    """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
     import torch
 
-    tokens, channels = made.new_zeros(2, *made.shape[:2]), made.new_zeros(2, made.shape[2])
-    for row in range(made.shape[0]):
-        for which, squares in enumerate((made[row].square(), (held[row] - made[row]).square_())):
-            torch.sum(squares, 1, out=tokens[which, row])
-            channels[which] += squares.sum(0)
+    truth, value = made.flatten(0, 1), held.flatten(0, 1)
+    tokens, channels = truth.new_zeros(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
+    width = min(TILE[1], truth.shape[1])
+    height = TILE[0] * TILE[1] // width
+    kept = truth.new_empty(height * width)
+    for left, top in itertools.product(range(0, truth.shape[1], width), range(0, truth.shape[0], height)):
+        at = (slice(top, top + height), slice(left, left + width))
+        tile = truth[at]
+        squares = kept[: tile.numel()].view(tile.shape)
+        torch.mul(tile, tile, out=squares)
+        tokens[0, at[0]] += squares.sum(1)
+        channels[0, at[1]] += squares.sum(0)
+        squares.copy_(value[at]).sub_(tile).square_()
+        tokens[1, at[0]] += squares.sum(1)
+        channels[1, at[1]] += squares.sum(0)
+    tokens = tokens.view(2, *made.shape[:2])
     return tokens[0], tokens[1], channels[0], channels[1]
 
 

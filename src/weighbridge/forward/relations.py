@@ -30,16 +30,16 @@ class Relation:
 
 
 class Neighbours:
-    """The values of the last points, made and captured, and the model's weights."""
+    """The captured values of the last points, as they are stored, and the model's weights."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
         self.recent: deque[tuple[str, torch.Tensor]] = deque(maxlen=RECENT)
 
-    def note(self, point: str, made: torch.Tensor, held: torch.Tensor) -> None:
+    def note(self, point: str, values: torch.Tensor) -> None:
         """Keep the values of a point."""
-        if held.numel() <= LARGE:
-            self.recent.append((point, held))
+        if values.numel() <= LARGE:
+            self.recent.append((point, values))
 
     def scores(self, point: str) -> torch.Tensor | None:
         """Return the values of the first output of the module whose output a point is; None where they are gone."""
@@ -87,9 +87,9 @@ class Neighbours:
         for name, other in self.recent:
             if other.shape != made.shape:
                 continue
-            yield Relation(name="neighbour", to=name, left=float((held - other).norm()) / norm)
+            yield Relation(name="neighbour", to=name, left=float((held - other.double()).norm()) / norm)
             for sign in (-1, 1):
-                left = float((held - made - sign * other).norm()) / norm
+                left = float((held - made - sign * other.double()).norm()) / norm
                 yield Relation(name="residual", to=f"{'with' if sign > 0 else 'without'} {name}", left=left)
 
     def _weight(self, vector: torch.Tensor) -> str:

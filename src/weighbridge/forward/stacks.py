@@ -125,10 +125,14 @@ class Torch:
         wanted = dtype or self.dtype
         if not wanted or all(t.dtype is getattr(torch, wanted) for _, t in self._cast_names()):
             return replace(self, dtype=wanted or self._dtype())
-        other = replace(self, dtype=wanted, module=copy.deepcopy(self.plain))
-        for _, tensor in other._cast_names():  # noqa: SLF001 -- one of its own kind
-            tensor.data = tensor.data.to(getattr(torch, wanted))
-        return other
+        kind = getattr(torch, wanted)
+        cast: dict[int, Any] = {}
+        for _, tensor in self._cast_names():  # what is cast is not copied before
+            if tensor.dtype is not kind:
+                data = tensor.detach().to(kind)
+                is_weight = isinstance(tensor, torch.nn.Parameter)
+                cast[id(tensor)] = type(tensor)(data, tensor.requires_grad) if is_weight else data
+        return replace(self, dtype=wanted, module=copy.deepcopy(self.plain, cast))
 
     def digests(self, dtype: str) -> Mapping[str, str]:
         """Return the digest of each weight in a dtype."""

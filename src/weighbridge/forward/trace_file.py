@@ -105,9 +105,10 @@ class Trace:
     tensors: Mapping[str, Tensor]
     damage: tuple[str, float] | None = None
 
-    def cut(self, first: int) -> Trace:
-        """Return the first sequences alone."""
-        return replace(self, facts=replace(self.facts, tokens=self.facts.tokens[:first]))
+    def cut(self, sequences: int, tokens: int | None = None) -> Trace:
+        """Return the first sequences alone, and of these the first tokens."""
+        kept = tuple(row[:tokens] for row in self.facts.tokens[:sequences])
+        return replace(self, facts=replace(self.facts, tokens=kept))
 
     def only(self, points: Collection[str]) -> Trace:
         """Return it without the points that are not among these."""
@@ -117,8 +118,8 @@ class Trace:
         """Return the shape of a point's values, None where it was not captured."""
         if point not in self.tensors:
             return None
-        rows, *rest = self.tensors[point].shape
-        return (min(rows, len(self.facts.tokens)), *rest)
+        rows, tokens, channels = self.tensors[point].shape
+        return (min(rows, len(self.facts.tokens)), min(tokens, len(self.facts.tokens[0])), channels)
 
     def held_as(self, point: str) -> str:
         """Return the dtype in which the stack held a point."""
@@ -136,6 +137,7 @@ class Trace:
         dtype = numpy_dtype(tensor.dtype)
         assert dtype is not None
         rows, tokens, channels = self.shape(point) or (0, 0, 0)
+        assert tokens == tensor.shape[1]  # of cut tokens, no two sequences lie side by side
         width = channels * dtype.itemsize
         for window in self.file.windows(tensor.offset, tensor.offset + rows * tokens * width, step * width):
             yield np.frombuffer(window, dtype=dtype).reshape(-1, channels)
@@ -147,11 +149,12 @@ class Trace:
         tensor = self.tensors[point]
         dtype = numpy_dtype(tensor.dtype)
         assert dtype is not None
-        rows, *rest = self.shape(point) or ()
+        rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)
-        size = math.prod(rest) * dtype.itemsize
+        size = math.prod(tensor.shape[1:]) * dtype.itemsize
         window = self.file.read(tensor.offset + start * size, tensor.offset + stop * size)
-        values: NDArray[Any] = np.frombuffer(window, dtype=dtype).reshape(stop - start, *rest).copy()
+        whole: NDArray[Any] = np.frombuffer(window, dtype=dtype).reshape(stop - start, *tensor.shape[1:])
+        values = whole[:, :tokens].copy()
         self.file.release(tensor.offset + start * size, tensor.offset + stop * size)
         if self.damage is not None and self.damage[0] == point and start == 0:
             values[0, -1, -1] = self.damage[1]

@@ -7,7 +7,8 @@ Only operations of PyTorch in this thread are seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 COMPLEX = {"complex64": "complex128"}
+AT_ONCE = 1 << 21  # elements of a matrix of weights that are widened at a time
 
 
 @dataclass(slots=True)
@@ -57,6 +59,11 @@ def widened() -> Iterator[Audit]:
     low = {getattr(torch, name): torch.float64 for name in LOWER if hasattr(torch, name)}
     low |= {getattr(torch, name): getattr(torch, wide) for name, wide in COMPLEX.items()}
     audit = Audit()
+    products: Mapping[Any, Callable[..., Any]] = {
+        torch.ops.aten.mm.default: torch.mm,
+        torch.ops.aten.addmm.default: torch.addmm,
+    }
+    kept: dict[torch.device, torch.Tensor] = {}
 
     def wide(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -68,6 +75,12 @@ def widened() -> Iterator[Audit]:
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **(kwargs or {})))
+        elif func in products and args[-1].dtype in low and _fits(args):
+            *others, weight = args
+            if weight.device not in kept:
+                kept[weight.device] = weight.new_empty(AT_ONCE, dtype=torch.float64)
+            product = functools.partial(products[func], **(kwargs or {}))
+            result = _product(product, [wide(one) for one in others], weight, kept[weight.device])
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -90,6 +103,29 @@ def widened() -> Iterator[Audit]:
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def _fits(args: Any) -> bool:
+    """Return whether some columns of a product's matrix can be widened at a time, beside those of its bias."""
+    weight = args[-1]
+    return weight.shape[0] <= AT_ONCE and all(one.shape == weight.shape[1:] for one in args[:-2])
+
+
+def _product(
+    product: Callable[..., Any], others: Sequence[torch.Tensor], weight: torch.Tensor, scratch: torch.Tensor
+) -> torch.Tensor:
+    """Multiply rows by a matrix of weights, of which no float64 copy is made: some columns at a time are widened."""
+    *bias, rows = others
+    made = rows.new_empty(rows.shape[0], weight.shape[1])
+    at_once = min(AT_ONCE, max(rows.shape[0], 8) << 14)  # for few rows, so many as a core's cache holds
+    width = max(1, at_once // max(1, weight.shape[0]))
+    for start in range(0, weight.shape[1], width):
+        some = slice(start, start + width)
+        turned = weight.stride(0) == 1  # as it lies in memory, or turned
+        columns = weight.t()[some] if turned else weight[:, some]
+        wide = scratch[: columns.numel()].view(columns.shape).copy_(columns)
+        product(*(one[some] for one in bias), rows, wide.t() if turned else wide, out=made[:, some])
+    return made
 
 
 def _grouped_mm(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor, *_none: None, **_nothing: None) -> Any:
@@ -124,7 +160,8 @@ def _audit(audit: Audit, func: Any, made: list[torch.Tensor], given: list[torch.
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Leave what is done inside the block out of every mode: neither widened nor counted."""
+    import torch
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes():
+    with _disable_current_modes(), torch._C.DisableTorchFunction():  # noqa: SLF001 -- the one way to leave that mode
         yield

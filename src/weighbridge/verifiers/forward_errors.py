@@ -8,8 +8,9 @@ takes time, and is made where the candidate is worse than the trusted run. All s
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
 TAIL = 6  # u: a worst token or channel of less asks for no rough run
+ASTRAY = 1.5  # an error of more no rounding makes, however rough: values that have nothing to do with it make 1.4
+CANARY_TOKENS = 13  # a number that no model has of heads, so that no dimension is taken for another
 NOT_CAPTURED = LocalError(all=None, token=None, channel=None)
 
 
@@ -48,7 +51,9 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     stack, trusted, found, noise = pair
     from weighbridge.forward.local_test import end_to_end
 
-    passes = _passes(reference, stack, trusted, found)
+    shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
+    same = trusted.facts.order == found.facts.order and all(share == 1 for share in shares.values())
+    passes = _passes(reference, stack, trusted, found, same=same)
     whole = end_to_end(stack, found.facts.tokens[:1], {"candidate": found, "trusted": trusted})
     run = _run(trusted, found, passes, repeated=noise is not None)
     # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
@@ -60,6 +65,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
         row = replace(
             _row(point, trusted, found, passes, run),
             order=at,
+            equal_share=shares.get(point),
             candidate_end_to_end=whole["candidate"].get(point),
             trusted_end_to_end=whole["trusted"].get(point),
             noise=(noise or {}).get(point),
@@ -87,31 +93,35 @@ class Passes(NamedTuple):
     constants: Constants
 
 
-def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace) -> Passes:
+def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, *, same: bool) -> Passes:
+    """Make the local tests that there is something to learn from; runs with the `same` bits have the same errors."""
     from weighbridge.forward.local_test import local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
+    last = {trusted.facts.order[-1]}  # from which nothing more is made
     # Our runs start each step from the points that the candidate holds too: equal steps, equal roundings.
-    ours, audit, constants = local_test(stack, tokens, trusted.only(found.tensors))
+    ours, audit, constants = local_test(stack, tokens, trusted.only(found.tensors), as_made=last)
 
     def suspicious(point: str, error: Distance) -> bool:
         return (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u)
 
-    theirs, _, _ = local_test(stack, tokens, found, suspicious)
+    theirs = ours if same else local_test(stack, tokens, found, suspicious, last)[0]
     odd = {point for point, step in theirs.items() if suspicious(point, step.distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
-    otherwise = local_test(stack, tokens, found, as_made=doubtful)[0] if doubtful else {}
+    otherwise = local_test(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
     rough: Steps = {}
     if any(_worse(step.distance, ours[point].distance, u) for point, step in theirs.items()):
-        rough = local_test(stack, tokens, reference.rough(tokens, found.facts.dtype).only(found.tensors))[0]
+        run = reference.rough(tokens, found.facts.dtype).only(found.tensors)
+        rough = local_test(stack, tokens, run, as_made=last)[0]
     return Passes(ours, theirs, otherwise, rough, audit, constants)
 
 
 def _worse(theirs: Distance, ours: Distance, u: float) -> bool:
     """Return whether an error is so much more than the trusted run's that rougher kernels must tell what is right."""
     pairs = ((theirs.all, ours.all, 1), (theirs.token, ours.token, TAIL), (theirs.channel, ours.channel, TAIL))
-    return any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
+    worse = any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
+    return worse and (theirs.all or 0) < ASTRAY
 
 
 def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> ForwardRun:
@@ -165,7 +175,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         worst_channel=error.worst_channel,
         candidate_end_to_end=None,
         trusted_end_to_end=None,
-        equal_share=_equal_share(trusted, found, point),
+        equal_share=None,
         noise=None,
         relation=Relation(**asdict(other.relation)) if other and other.relation else NO_RELATION,
         nonfinite_candidate=error.nonfinite,
@@ -221,12 +231,14 @@ def _local(step: Step | None) -> LocalError:
 
 def _equal_share(trusted: Trace, found: Trace, point: str) -> float | None:
     """Return the share of elements with the same bits; None where shapes or dtypes differ."""
+    import numpy as np
+
     if trusted.shape(point) != found.shape(point) or trusted.held_as(point) != found.held_as(point):
         return None
     same = of = 0
     for at in range((found.shape(point) or (0,))[0]):
         ours, theirs = (side.stored(point, at, at + 1).view(f"u{side.itemsize(point)}") for side in (trusted, found))
-        same, of = same + int((ours == theirs).sum()), of + ours.size
+        same, of = same + int(np.count_nonzero(ours == theirs)), of + ours.size
     return same / of
 
 
@@ -240,14 +252,16 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
         return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
     divergences: list[float] = []
     leads: list[float] = []
-    for at in range(shape[0]):
-        ours, theirs = (side.stored(point, at, at + 1)[0].astype(np.float64) for side in (trusted, found))
+    for at, token in itertools.product(range(shape[0]), range(shape[1])):
+        if token == 0:
+            sequence = [side.stored(point, at, at + 1)[0] for side in (trusted, found)]
+        ours, theirs = (side[token].astype(np.float64) for side in sequence)
         with np.errstate(invalid="ignore"):  # NaN comes to no divergence
-            one, other = (_log_chances(side) for side in (ours, theirs))
-            divergences += (np.exp(one) * (one - other)).sum(-1).tolist()
-        flipped = ours.argmax(-1) != theirs.argmax(-1)
-        best = np.partition(ours[flipped], -2, axis=-1)[:, -2:]
-        leads += (best[:, 1] - best[:, 0]).tolist()
+            (chances, one), (_, other) = _chances(ours), _chances(theirs)
+            divergences.append(float(chances @ (one - other)))
+        if ours.argmax() != theirs.argmax():
+            second, best = np.partition(ours, -2)[-2:]
+            leads.append(float(best - second))
     finite = [value for value in divergences if np.isfinite(value)]
     return Outcome(
         point=point,
@@ -259,12 +273,14 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     )
 
 
-def _log_chances(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+def _chances(logits: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the probabilities that logits stand for, and their logarithms."""
     import numpy as np
 
-    below: NDArray[np.float64] = logits - logits.max(axis=-1, keepdims=True)
-    below -= np.log(np.exp(below).sum(axis=-1, keepdims=True))
-    return below
+    below: NDArray[np.float64] = logits - logits.max()
+    chances = np.exp(below)
+    total = chances.sum()
+    return chances / total, below - np.log(total)
 
 
 # --- Places and canary ------------------------------------------------------------------------------------------------
@@ -277,7 +293,7 @@ def extent(views: Views, _options: Fields) -> int:
 
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | NoCanary:
-    """Lay a value twice the norm over the last token of the first sequence at the last point, and look at all of them.
+    """Lay a value twice the norm over the last of a few tokens at the last point, and look at all points.
 
     Which points there are is read from the runs, never from the measurement: one that left some out would agree.
     """
@@ -285,7 +301,8 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
     pair = _runs(reference, candidate)
     if isinstance(pair, Unmeasured):
         return NoCanary(pair.why)
-    trusted, found = pair[1].cut(1), pair[2].cut(1)
+    tokens = _fewest(pair[0], pair[1].facts.tokens[0])
+    trusted, found = pair[1].cut(1, tokens), pair[2].cut(1, tokens)
     both = (name for name in reversed(trusted.facts.order) if trusted.shape(name) == found.shape(name))
     norms = ((name, _norm(trusted, name)) for name in both)
     last, norm = next(((name, norm) for name, norm in norms if 0 < norm < math.inf), ("", 0.0))
@@ -294,12 +311,26 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
 
     def seen(again: Measurement | Unmeasured) -> bool:
         after = {row.point: row for row in rows_of(again, ForwardError)} if isinstance(again, Measurement) else {}
-        # No error at any other point comes near that of a value larger than all others there together.
-        worst = max(after, key=lambda name: after[name].candidate.all or 0.0, default="")
+        # None other exceeds the trusted run's so far as that of a value larger than all others there together: that a
+        # model sees what comes later, which is cut off, is both runs' error.
+        worst = max(after, key=lambda name: _excess(after[name]), default="")
         return worst == last and set(after) == {*trusted.facts.order, *found.facts.order}
 
-    damaged = candidate.cut(1).overlaid(last, 2 * max(1.0, norm))
-    return Canary(name="one value", place=last, views=(reference.cut(1), damaged), seen=seen)
+    damaged = candidate.cut(1, tokens).overlaid(last, 2 * max(1.0, norm))
+    return Canary(name="one value", place=last, views=(reference.cut(1, tokens), damaged), seen=seen)
+
+
+def _excess(row: ForwardError) -> float:
+    return (row.candidate.all or 0.0) - (row.trusted.all or 0.0)
+
+
+def _fewest(stack: Torch, tokens: Sequence[int]) -> int:
+    """Return how many tokens of a sequence are enough to see a damage; all, where a model cannot be run on fewer."""
+    try:
+        stack.forward([tokens[:CANARY_TOKENS]], lambda *_: None)
+    except Exception:  # noqa: BLE001 -- a model's own code, which may hold to a length
+        return len(tokens)
+    return min(CANARY_TOKENS, len(tokens))
 
 
 def _norm(trace: Trace, point: str) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.errors import SubjectError
-from weighbridge.forward.between_traces import apart
+from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
@@ -81,13 +81,14 @@ class Runs:
 class ModelView:
     """A model seen at its capture points. Runs are kept as traces, so that a cut or damaged view costs no second run.
 
-    `first` is how many of its sequences are looked at, all where it is None; `damage` lays a value over one point.
+    `part` is how many of its sequences, and how many tokens of these, are looked at; None stands for all. `damage` lays
+    a value over one point.
     """
 
     spec: str
     source: Any = None
     trace: Trace | None = None
-    first: int | None = None
+    part: tuple[int, int] | None = None
     damage: tuple[str, float] | None = None
     runs: Runs = field(default_factory=Runs)
 
@@ -122,13 +123,13 @@ class ModelView:
     def capture(self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None) -> Trace:
         """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them."""
         trace = self.trace or self._captured(tokens, dtype, points, "first")
-        return replace(trace if self.first is None else trace.cut(self.first), damage=self.damage)
+        return replace(trace if self.part is None else trace.cut(*self.part), damage=self.damage)
 
     def rough(self, tokens: Tokens, dtype: str) -> Trace:
         """Return the trace of a run in a dtype by the roughest kernels that are right."""
         with rough():
             trace = self._captured(tokens, dtype, None, "rough")
-        return trace if self.first is None else trace.cut(self.first)
+        return trace if self.part is None else trace.cut(*self.part)
 
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
         """Return by point how far a second run lies from the first, relative L2; None where it ran once.
@@ -167,9 +168,9 @@ class ModelView:
         if not isinstance(self.runs.made, Unmeasured):
             self.runs.made = None
 
-    def cut(self, first: int) -> ModelView:
-        """Return a view of the first sequences alone."""
-        return replace(self, first=first)
+    def cut(self, sequences: int, tokens: int) -> ModelView:
+        """Return a view of the first sequences alone, and of these the first tokens."""
+        return replace(self, part=(sequences, tokens))
 
     def overlaid(self, point: str, value: float) -> ModelView:
         """Lay a value over the last channel of the last token of the first sequence at a point."""
@@ -217,6 +218,8 @@ class ModelView:
 
 
 def _noise(first: Trace, again: Trace, point: str) -> float:
+    if same(first, again, point):
+        return 0.0
     found = apart(first, again, point)
     return found.all if found is not None and not found.nonfinite else math.inf
 
