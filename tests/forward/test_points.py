@@ -159,7 +159,7 @@ def test_what_is_stored_is_cast_and_what_is_computed_is_not() -> None:
 
 
 def test_tied_weights_stay_tied_in_a_copy_that_is_cast_and_every_other_memory_is_its_own() -> None:
-    module = Small()
+    module: Any = Small()
     module.tied = module.embed.weight
     cast: Any = Torch(module=module).prepared("bfloat16").module
     assert cast.tied is cast.embed.weight

@@ -314,7 +314,7 @@ def test_the_canary_is_seen_at_the_last_point_of_the_first_sequence() -> None:
     assert rows(again)["logits"].run.sequences == 1
 
 
-class Bidirectional(torch.nn.Module):
+class Bidirectional(torch.nn.Module):  # type: ignore[misc,name-defined]
     """Tokens that see all others, also later ones, and so other values where these are cut off."""
 
     def __init__(self, length: int = 0) -> None:
@@ -337,7 +337,7 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
     assert isinstance(canary, Canary)
     again = measured(*canary.views)
     assert rows(again)["head.out"].run.tokens == (length or forward_errors.CANARY_TOKENS)
-    assert (rows(again)["mixed.in"].trusted.all > 0.01) is not bool(length)
+    assert ((rows(again)["mixed.in"].trusted.all or 0) > 0.01) is not bool(length)
     assert canary.seen(again)
 
 
@@ -345,7 +345,7 @@ def test_the_canary_is_seen_in_a_model_that_cannot_do_without_its_later_tokens(l
 def test_a_canary_costs_no_rough_run() -> None:
     canary, _ = laid()
     again = rows(measured(*canary.views))
-    assert again["logits"].candidate.all > 1.5
+    assert (again["logits"].candidate.all or 0) > 1.5
     assert {row.rough.all for row in again.values()} == {None}
 
 
@@ -353,7 +353,12 @@ def test_a_canary_costs_no_rough_run() -> None:
 def test_equal_bits_are_judged_in_one_pass_and_one_other_bit_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[Any] = []
     honest = local_test.local_test
-    monkeypatch.setattr(local_test, "local_test", lambda *given, **more: passes.append(1) or honest(*given, **more))
+
+    def counted(*given: Any, **more: Any) -> Any:
+        passes.append(1)
+        return honest(*given, **more)
+
+    monkeypatch.setattr(local_test, "local_test", counted)
     same = rows(measured(REFERENCE, named("reference")))
     assert len(passes) == 1
     assert all(row.candidate == row.trusted and row.equal_share == 1 for row in same.values())
