@@ -38,7 +38,7 @@ within seconds. Of the rows marked \\* a case is a test.
 |---|---|---:|---:|---:|---:|---:|
 """
 TAIL = """
-Not tried: signatures, power cuts (flushes are ordered, as their tests hold, but no power was cut), locks of network
+Not tried: power cuts (flushes are ordered, as their tests hold, but no power was cut), locks of network
 file systems (R5 stands for one that has none), other operating systems, file systems that fold letter case (names that
 differ in letter case alone are refused). That the newest entry was deleted is seen against an older commit alone.
 """

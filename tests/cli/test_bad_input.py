@@ -338,7 +338,12 @@ def test_a_name_too_long_for_the_system_is_told(cli: Cli, arguments: tuple[str, 
 def started(*arguments: str, shell: str = "") -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "weighbridge", *arguments]
     command = ["bash", "-c", f'"$@" {shell}', "bash", *words] if shell else words
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background job ignores SIGINT, and so would what it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

@@ -22,8 +22,10 @@ from tests.robustness.faults import made
 from tests.robustness.worlds import EVIDENCE, LEDGER, SPEC, WORLDS
 
 from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence import signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import files_of, seal, unseal, whole
+from weighbridge.evidence.disk import DiskFolder
 from weighbridge.ledger.audit import check
 from weighbridge.spec.amendments import landed
 
@@ -75,6 +77,20 @@ def flipped_bundle(folder: Path, every: int) -> Tally:
     bundle = a_bundle(folder)
     cases = (told for path in files(bundle) for told in flips(path, lambda: unseal(bundle), every))
     return apart(lambda: cases, folder, LONG)
+
+
+def flipped_signature(folder: Path, every: int) -> Tally:
+    """Flip every byte of a signature, which is held against its signer's key."""
+    bundle = a_bundle(folder)
+    signatures.new_key(folder / "ada")
+    stated, keys = (bundle / statement.FILE).read_bytes(), {"ada": signatures.public_key(folder / "ada.pub")}
+    name, envelope = signatures.sign(stated, signatures.private_key(folder / "ada"))
+    signatures.add(bundle, name, envelope)
+
+    def look() -> None:
+        signatures.check(signatures.signatures_in(DiskFolder(bundle), stated), stated, keys)
+
+    return apart(lambda: flips(bundle / name, look, every), folder, LONG)
 
 
 def flipped_archive(folder: Path, every: int) -> Tally:

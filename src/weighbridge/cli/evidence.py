@@ -58,7 +58,7 @@ QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage
 
 @click.group(
     "evidence",
-    short_help="Verify, show, compare, sign, pack, merge, export or re-judge evidence.",
+    short_help="Verify, show, sign, pack, merge, export, re-judge evidence.",
     epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
 )
 def command() -> None:

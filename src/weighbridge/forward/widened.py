@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
-COMPLEX = {"complex64": "complex128"}
+WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
 AT_ONCE = 1 << 21  # elements of a matrix of weights that are widened at a time
 
 
@@ -56,14 +56,9 @@ def widened() -> Iterator[Audit]:
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    low = {getattr(torch, name): torch.float64 for name in LOWER if hasattr(torch, name)}
-    low |= {getattr(torch, name): getattr(torch, wide) for name, wide in COMPLEX.items()}
-    audit = Audit()
-    products: Mapping[Any, Callable[..., Any]] = {
-        torch.ops.aten.mm.default: torch.mm,
-        torch.ops.aten.addmm.default: torch.addmm,
-    }
-    kept: dict[torch.device, torch.Tensor] = {}
+    low = {getattr(torch, name): getattr(torch, wide) for name, wide in WIDER.items() if hasattr(torch, name)}
+    audit, scratch = Audit(), dict[torch.device, torch.Tensor]()
+    products: Mapping[Any, Any] = {torch.ops.aten.mm.default: torch.mm, torch.ops.aten.addmm.default: torch.addmm}
 
     def wide(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -76,11 +71,8 @@ def widened() -> Iterator[Audit]:
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **(kwargs or {})))
         elif func in products and args[-1].dtype in low and _fits(args):
-            *others, weight = args
-            if weight.device not in kept:
-                kept[weight.device] = weight.new_empty(AT_ONCE, dtype=torch.float64)
             product = functools.partial(products[func], **(kwargs or {}))
-            result = _product(product, [wide(one) for one in others], weight, kept[weight.device])
+            result = _product(product, [wide(one) for one in args[:-1]], args[-1], scratch)
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -112,10 +104,15 @@ def _fits(args: Any) -> bool:
 
 
 def _product(
-    product: Callable[..., Any], others: Sequence[torch.Tensor], weight: torch.Tensor, scratch: torch.Tensor
+    product: Callable[..., Any],
+    others: Sequence[torch.Tensor],
+    weight: torch.Tensor,
+    scratch: dict[torch.device, torch.Tensor],
 ) -> torch.Tensor:
     """Multiply rows by a matrix of weights, of which no float64 copy is made: some columns at a time are widened."""
     *bias, rows = others
+    if weight.device not in scratch:
+        scratch[weight.device] = rows.new_empty(AT_ONCE)
     made = rows.new_empty(rows.shape[0], weight.shape[1])
     at_once = min(AT_ONCE, max(rows.shape[0], 8) << 14)  # for few rows, so many as a core's cache holds
     width = max(1, at_once // max(1, weight.shape[0]))
@@ -123,7 +120,7 @@ def _product(
         some = slice(start, start + width)
         turned = weight.stride(0) == 1  # as it lies in memory, or turned
         columns = weight.t()[some] if turned else weight[:, some]
-        wide = scratch[: columns.numel()].view(columns.shape).copy_(columns)
+        wide = scratch[weight.device][: columns.numel()].view(columns.shape).copy_(columns)
         product(*(one[some] for one in bias), rows, wide.t() if turned else wide, out=made[:, some])
     return made
 
