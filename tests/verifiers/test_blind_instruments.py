@@ -232,7 +232,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_worse: for error, least, floor in pairs": NARROWER,
         "_passes: for point, step in theirs.items() if suspicious(point, step.distance)": NOT_LAID,
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
-        "_outcome: for at in range(shape[0]):": TOLD,
+        "_outcome: for at, token in itertools.product(range(shape[0]), range(shape[1])):": TOLD,
         "_outcome: for value in divergences if np.isfinite(value)": TOLD,
         "_runs: for row in tokens": NOT_LAID,
         "_runs: for side in (stack.tokens, theirs) if side": NOT_LAID,
