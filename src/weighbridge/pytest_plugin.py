@@ -120,7 +120,7 @@ class Gates:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say that nothing was shown."""
+        """Write that nothing was shown."""
         if self.nothing_shown:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
             terminalreporter.write_line(f"weighbridge: no gate passed, so nothing was shown ({counts})", red=True)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
@@ -93,8 +93,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         evaluation = judge(sealed)
         progress("sealing")
         attached = {role: data.decode(errors="replace") for role, data in texts.items()}
-        beside = {"logs": attached, "companions": companions}
-        bundle = keep(evaluation, one.source, redactor, asked.evidence, _command_line(), **beside)
+        bundle = keep(
+            evaluation, one.source, redactor, asked.evidence, _command_line(), logs=attached, companions=companions
+        )
         move = record if asked.record else propose
         digest = digests(one.contract).whole
         moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
@@ -180,9 +181,16 @@ def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) ->
 
 
 def keep(
-    evaluation: Evaluation, source: bytes, redactor: Redactor, folder: Path, command: Iterable[str], **beside: Any
+    evaluation: Evaluation,
+    source: bytes,
+    redactor: Redactor,
+    folder: Path,
+    command: Iterable[str],
+    *,
+    logs: Mapping[str, str] = MappingProxyType({}),
+    companions: tuple[Companion, ...] = (),
 ) -> Bundle:
-    """Write a bundle of an evaluation; `source` is the contract's own bytes, `beside` what was attached.
+    """Write a bundle of an evaluation; `source` is the contract's own bytes, the last two are what was attached.
 
     Raises:
         BundleError: where it cannot be written.
@@ -201,7 +209,8 @@ def keep(
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment=environment(),
-        **beside,
+        logs=logs,
+        companions=companions,
     )
     return write_bundle(draft, folder / BUNDLES, redactor)
 

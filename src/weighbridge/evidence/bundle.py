@@ -34,7 +34,7 @@ from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, T
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 from weighbridge.storage.local_files import exists, is_file, is_folder
 
-FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
+FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
 LOG_TAIL = 256 << 10
 # What may be told about the machine; nothing else is sealed, whatever is handed in.

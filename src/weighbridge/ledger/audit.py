@@ -43,8 +43,8 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
     causes = causes_of(ledger, chains)
     for place, entries in chains.items():
         for digest, refused in causes.refuted(entries, sorted(entries), now):
-            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root).as_posix()
-            yield BundleError(refused.code, refused.what, where=where, remedy=refused.remedy)
+            where = (ledger.folder(place) / file_name(entries[digest].seq, digest)).relative_to(ledger.root)
+            yield BundleError(refused.code, refused.what, where=where.as_posix(), remedy=refused.remedy)
     ids = {known[:ID_SHOWN]: known for known in causes.stated}
     named = {entry.cause[:ID_SHOWN] for entries in chains.values() for entry in entries.values()}
     for short, folder in causes.folders.items():
@@ -54,12 +54,10 @@ def _against_causes(ledger: Ledger, now: datetime) -> Iterator[BundleError]:
             except WeighbridgeError as refused:
                 yield BundleError(refused.code, refused.what, where=f"{BUNDLES}/{folder.name}", remedy=refused.remedy)
     for place, left in causes.left_out(chains, now).items():
-        what, remedy = (
-            f"{place} failed on live subjects, and no entry says so",
-            f"weighbridge ledger record {left[:12]}",
-        )
-        where = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
-        yield BundleError("unrecorded-fail", what, where=where, remedy=remedy)
+        what = f"{place} failed on live subjects, and no entry says so"
+        remedy = f"weighbridge ledger record {left[:ID_SHOWN]}"
+        bundle = f"{BUNDLES}/{causes.folders[left[:ID_SHOWN]].name}"
+        yield BundleError("unrecorded-fail", what, where=bundle, remedy=remedy)
     for known, shown in causes.read.items():
         if isinstance(shown, Shown) and shown.versions:
             what = f"was judged by {', '.join(shown.versions)}, which this version does not have"

@@ -12,14 +12,13 @@ from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject
+from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
-from weighbridge.model import Finding, GateDecl, Json, Outcome, Severity
+from weighbridge.model import Finding, GateDecl, Json, Outcome, Severity, Status
 from weighbridge.report import gate_name
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SVR = "https://in-toto.io/attestation/svr/v0.1"
-NOT_JUDGED = "DRAFT"
-DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Result:
     @property
     def outcome(self) -> str:
         """Return the outcome, or DRAFT where there is none."""
-        return self.finding.verdict.outcome.value if self.finding else NOT_JUDGED
+        return self.finding.verdict.outcome.value if self.finding else Status.DRAFT.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def _evidence(text: Text, unit: Unit, one: Citation) -> Iterator[Found]:
         yield text.found(unit.line, "number-mismatch", f"{what} [ev:{one.id}#{one.pointer}]", "print what was measured")
     verdict = VERDICT.fullmatch(one.pointer) if one.file == manifest.VERDICTS else None
     wanted = bundle.findings[int(verdict["index"])].verdict.unit if verdict else ""
-    if wanted and one.unit != wanted and not (not one.unit and _names(unit.text, one, wanted)):
+    if wanted and one.unit != wanted and (one.unit or not _names(unit.text, one, wanted)):
         what = f"{one.text} has {f'the unit {one.unit}' if one.unit else 'no unit'}; it was measured in {wanted}"
         yield text.found(unit.line, "unit-mismatch", what, f"write {one.text} {wanted}")
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from weighbridge.errors import WeighbridgeError
+from weighbridge.evidence.bundle import FOLDER
 from weighbridge.ledger.fold import Place
 from weighbridge.model import Contract
 from weighbridge.spec.citations import Bundles, stored
@@ -42,17 +43,18 @@ def criteria(stood: Mapping[Place, Stood], bundles: Bundles, at: str) -> dict[st
 
 def _newest(contract: str, bundles: Bundles, at: str) -> Contract | None:
     """Return a contract as the newest bundle of it that was finished by a time holds it."""
-    named = [path for path in stored() if path.name[11:-13] == contract and _day(path) <= at]  # DATE-CONTRACT-ID12
-    for _, paths in itertools.groupby(sorted(named, key=_day, reverse=True), key=_day):
+    folders = filter(None, (FOLDER.fullmatch(path.name) for path in stored()))
+    named = [one for one in folders if one["contract"] == contract and one["date"] <= at]
+    for _, same_day in itertools.groupby(sorted(named, key=_date, reverse=True), key=_date):
         kept = []
-        for path in paths:
+        for one in same_day:
             with contextlib.suppress(WeighbridgeError):  # one that cannot be read is told where it is cited
-                kept.append(bundles.get(path.name[-12:]))
+                kept.append(bundles.get(one["id"]))
         finished = [bundle for bundle in kept if bundle.statement.finished <= at]
         if finished:
             return max(finished, key=lambda bundle: bundle.statement.finished).contract
     return None
 
 
-def _day(path: Path) -> str:
-    return path.name[:10]
+def _date(folder: re.Match[str]) -> str:
+    return folder["date"]
