@@ -210,7 +210,7 @@ class GateItem(pytest.Item):
 
         from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
-        from weighbridge.report import block
+        from weighbridge.report import Row, block, finding_text
 
         if refused := gates_of(self.config).refused:
             raise NotPassedError(refused)
@@ -224,7 +224,8 @@ class GateItem(pytest.Item):
         if outcome is Outcome.PASS:
             return
         title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
-        text = under_pytest(click.unstyle("\n".join(block(finding, title, "", evaluation.measured))))
+        row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured))
+        text = under_pytest(click.unstyle("\n".join(block(row))))
         if expected(finding, excused):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
