@@ -112,7 +112,9 @@ def summarise_problems(problems: Sequence[tuple[Level, WeighbridgeError]]) -> No
     """Append what is wrong with contracts to the summary of the step."""
     if problems and (path := os.environ.get("GITHUB_STEP_SUMMARY")):
         lines = [f"- {level}: {escaped(' '.join(str(problem).split()))}" for level, problem in problems]
-        _append(Path(path), "\n".join((f"### weighbridge: {len(lines)} problems", "", *lines, "")))
+        _append(
+            Path(path), "\n".join((f"### weighbridge: {len(lines)} problem{'s' * (len(lines) > 1)}", "", *lines, ""))
+        )
 
 
 def _held(path: Path) -> int:

@@ -59,7 +59,9 @@ def _size(text: str) -> int:
 
 
 def _line(suite: Suite, row: Row) -> str:
-    outcome = f"{row.outcome}{' (excused)' if row.excused else ' (advisory)' if row.level is Level.WARNING else ''}"
+    besides = "excused" if row.excused else "unexpected" if row.unexpected else ""
+    besides = besides or ("advisory" if row.level is Level.WARNING else "")
+    outcome = f"{row.outcome} ({besides})" if besides else str(row.outcome)
     told = (gate_name(row.finding), row.title, row.told()[0], f"{suite.contract} {suite.version}")
     return f"| {' | '.join((outcome, *map(_cell, told)))} |"
 
