@@ -18,7 +18,7 @@ from tests.disks import failing
 
 from weighbridge.cli.options import coloured
 from weighbridge.data import data_path
-from weighbridge.evidence import disk
+from weighbridge.evidence.disk import replace_file
 from weighbridge.report.github import SUMMARY
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
@@ -74,9 +74,9 @@ def test_a_full_disk_leaves_the_report_that_was_there(
 ) -> None:
     report = workplace / "report.xml"
     report.write_bytes(b"whole")
-    monkeypatch.setattr(disk.os, effect, failing(1, errno.ENOSPC, [0], getattr(os, effect)))
+    monkeypatch.setattr(os, effect, failing(1, errno.ENOSPC, [0], getattr(os, effect)))
     with pytest.raises(OSError, match="No space left"):
-        disk.replace_file(report, b"another")
+        replace_file(report, b"another")
     assert [(path.name, path.read_bytes()) for path in workplace.iterdir()] == [("report.xml", b"whole")]
 
 
