@@ -11,6 +11,18 @@ from hypothesis import HealthCheck, settings
 # Each worker has a core: the threads that torch starts beside it only spin, for most of the time that a test takes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Where these tests run changes nothing of what they see.
+for name in (
+    "CI",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "GITHUB_WORKSPACE",
+    "CI_PROJECT_DIR",
+):
+    os.environ.pop(name, None)
+
 # A machine that has much else to do is slow, not wrong; and an example that writes into `tmp_path` writes all it reads.
 settings.register_profile(
     "weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

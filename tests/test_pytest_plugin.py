@@ -221,6 +221,19 @@ def test_a_parameter_is_set_and_evidence_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_junit_report_of_pytest_holds_no_absolute_path_of_ours(tmp_path: Path) -> None:
+    inside = tmp_path / "project"
+    (inside / "contracts").mkdir(parents=True)
+    (inside / "contracts" / "broken.yaml").write_text("weighbridge: contract/v0\nid: broken\n")
+    elsewhere = subject("source", f"{tmp_path}/absent.gguf"), subject("import", f"{inside}/absent.gguf")
+    run(inside, "contracts", "--continue-on-collection-errors", "--junitxml=r.xml", *elsewhere)
+    text = (inside / "r.xml").read_text()
+    assert "../absent.gguf: there is no such file" in text
+    assert "contracts/broken.yaml:1:1: missing-key" in text
+    assert str(tmp_path) not in text
+
+
 def test_other_yaml_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("a: 1\n")
     done = subprocess.run(

@@ -29,14 +29,19 @@ def expected(finding: Finding, expect_blocked: frozenset[str]) -> bool:
     )
 
 
+def unblocked(finding: Finding, expect_blocked: frozenset[str]) -> bool:
+    """Return whether a finding came to something though its gate was expected to be blocked."""
+    return finding.gate in expect_blocked and finding.verdict.outcome is not Outcome.BLOCKED
+
+
 def exit_code(findings: Iterable[Finding], expect_blocked: frozenset[str] = frozenset()) -> ExitCode:
     """Fold findings into one code: ERROR before FAIL before BLOCKED before nothing shown."""
     all_findings = tuple(findings)
     required = [f for f in all_findings if f.severity is Severity.REQUIRED]
     if any(f.verdict.outcome is Outcome.ERROR for f in all_findings):
         return ExitCode.ERROR
-    unblocked = any(f.gate in expect_blocked and f.verdict.outcome is not Outcome.BLOCKED for f in all_findings)
-    if unblocked or any(f.verdict.outcome is Outcome.FAIL for f in required):
+    contrary = any(unblocked(f, expect_blocked) for f in all_findings)
+    if contrary or any(f.verdict.outcome is Outcome.FAIL for f in required):
         return ExitCode.FAILED
     if any(f.verdict.outcome is Outcome.BLOCKED and not expected(f, expect_blocked) for f in required):
         return ExitCode.BLOCKED

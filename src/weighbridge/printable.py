@@ -6,7 +6,9 @@ A URL is shown without user, password, query and fragment. Nothing here is looke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+
+from weighbridge.model import Json
 
 SHOWN = 60
 
@@ -44,6 +46,15 @@ def bare(text: str, stand_in: Callable[[str], str] = lambda _user: "") -> str:
     while (shown := _barer(text, stand_in)) != text:  # what a user is taken from may look like another: "@@"
         text = shown
     return text
+
+
+def bare_json(value: Json) -> Json:
+    """Return a value with every text in it bare, the keys too."""
+    if isinstance(value, str):
+        return bare(value)
+    if isinstance(value, Mapping):
+        return {bare(key): bare_json(item) for key, item in value.items()}
+    return [bare_json(item) for item in value] if isinstance(value, Sequence) else value
 
 
 def _barer(text: str, stand_in: Callable[[str], str]) -> str:

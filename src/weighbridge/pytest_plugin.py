@@ -5,6 +5,7 @@ Loaded by every pytest on the machine, so it imports nothing of ours until a fil
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -210,7 +211,7 @@ class GateItem(pytest.Item):
 
         from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
-        from weighbridge.report import block
+        from weighbridge.report import Row, block, finding_text
 
         if refused := gates_of(self.config).refused:
             raise NotPassedError(refused)
@@ -224,7 +225,8 @@ class GateItem(pytest.Item):
         if outcome is Outcome.PASS:
             return
         title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
-        text = under_pytest(click.unstyle("\n".join(block(finding, title, "", evaluation.measured))))
+        row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured))
+        text = under_pytest(click.unstyle("\n".join(block(row))), (one.target for one in evaluation.bound))
         if expected(finding, excused):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
@@ -250,9 +252,11 @@ class GateItem(pytest.Item):
         return at.line - 1 if at.file == str(self.path) else None
 
 
-def under_pytest(text: str) -> str:
-    """Return a message with the options as they are called here."""
-    return OPTION.sub(r"--gate-\1", text)
+def under_pytest(text: str, targets: Iterable[str] = ()) -> str:
+    """Return a message with the options as they are called here, and without absolute paths: it goes into reports."""
+    for target in filter(os.path.isabs, targets):
+        text = text.replace(target, os.path.relpath(target))
+    return OPTION.sub(r"--gate-\1", text).replace(f"{Path.cwd()}{os.sep}", "")
 
 
 class NotPassedError(Exception):

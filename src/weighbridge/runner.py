@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import itertools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -59,6 +60,7 @@ class Sealed:
     sizes: Mapping[tuple[str, str], int]
     starts: Mapping[tuple[str, str], str]
     programs: Mapping[tuple[str, str], tuple[str, bool | None]]
+    seconds: Mapping[tuple[str, str], float]
     started: dt.datetime
 
 
@@ -86,6 +88,8 @@ class Session:
     measured: dict[str, Measured] = field(default_factory=dict)
     canaries: dict[str, CanaryResult] = field(default_factory=dict)
     prefetched: dict[str, Measurement | Unmeasured | SubjectError] = field(default_factory=dict)
+    prefetching: dict[str, float] = field(default_factory=dict)
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def view(self, bound: Bound) -> Any:
         """Open a subject once; an unreadable one stays so."""
@@ -117,7 +121,11 @@ class Session:
         return bool(here.lies_in(there) or there.lies_in(here))
 
     def measure_gate(self, gate: GateDecl, instance: str) -> None:
-        """Measure what one gate needs; nothing is run where the host lacks what the gate requires."""
+        """Measure what one gate needs; nothing is run where the host lacks what the gate requires.
+
+        What several gates need counts for the first of them, as a fixture's time does for a test.
+        """
+        began = time.monotonic()
         if (host := host_request(gate)) is not None:
             self.measure(host)
         lacking = lacking_here(gate, self.measured)
@@ -127,6 +135,8 @@ class Session:
             elif item.key not in self.measured:
                 why, remedy = f"this host lacks {lacking[0]}", "run it on a host that has it"
                 self.measured[item.key] = self._unbound(item) or Unmeasured(code=NOT_HERE, why=why, remedy=remedy)
+        before = sum(self.prefetching.pop(item.key, 0.0) for item in all_requests(gate, instance))
+        self.seconds[gate.id, instance] = before + time.monotonic() - began
 
     def measure(self, item: Request) -> None:
         """Measure one quantity once, and lay its canary."""
@@ -165,12 +175,13 @@ class Session:
     def _prefetch_group(
         self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]
     ) -> None:
-        asked = {}
+        asked, began = {}, time.monotonic()
         for key, (verifier, bound) in group.items():
             with contextlib.suppress(SubjectError):  # told when its own turn comes
                 asked[key] = Asked(verifier, tuple(map(self.view, bound)))
         with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
             self.prefetched |= dict(zip(asked, batch(list(asked.values()), options, self.execution), strict=True))
+        self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
 
     def _guarded(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
         try:
@@ -297,6 +308,7 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
         starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
         programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
+        seconds=session.seconds,
         started=session.started,
     )
 

@@ -162,7 +162,7 @@ def test_json_holds_the_figures_and_the_words(cli: Cli) -> None:
     assert first["says"]
 
 
-@pytest.mark.parametrize("report", ["sarif:x", "junit", "junit:"])
+@pytest.mark.parametrize("report", ["saif:x", "junit", "junit:", "xml:-"])
 def test_a_report_of_no_form_is_2(cli: Cli, report: str) -> None:
     assert cli("verify", IMPORT, "--report", report).code == 2
 

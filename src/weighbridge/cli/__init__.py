@@ -11,8 +11,8 @@ from typing import NoReturn
 import click
 
 from weighbridge import __version__
-from weighbridge.cli.options import colourless, fit_encoding, leave_unread, tell
-from weighbridge.errors import UsageError, WeighbridgeError
+from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
+from weighbridge.errors import ContractError, UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
@@ -76,7 +76,7 @@ def main() -> None:
     fit_encoding()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
+        code = group.main(prog_name="weighbridge", standalone_mode=False, color=coloured())
     except click.exceptions.Abort:
         tell(["interrupted: unfinished work was discarded"], err=True)
         code = ExitCode.INTERRUPTED
@@ -85,10 +85,20 @@ def main() -> None:
         code = ExitCode.INVALID
     except WeighbridgeError as error:
         tell(str(error).splitlines(), err=True)
+        if in_github_actions():
+            _annotate(error)
         code = error.exit_code
     except Exception as error:  # noqa: BLE001 -- the last line of defence: a tool fault is exit 4, never a traceback
         code = _fault(error)
     sys.exit(int(code or 0))
+
+
+def _annotate(error: WeighbridgeError) -> None:
+    from weighbridge.report import Level, github
+
+    problems = [(Level.ERROR, one) for one in (error.problems if isinstance(error, ContractError) else (error,))]
+    tell(github.of_problems(problems).splitlines(), err=True, whole=True)
+    github.summarise_problems(problems)
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

@@ -291,9 +291,11 @@ def _rate(show: Callable[[str], None]) -> Progress:
 
 
 def _json(source: str, path: str, policy: Policy, evaluation: Evaluation) -> dict[str, Json]:
+    from weighbridge.report import finding_text
     from weighbridge.report.machine import finding_json
 
-    finding, configuration = (finding_json(found, evaluation.measured) for found in evaluation.findings)
+    words = [finding_text(found, evaluation.measured) for found in evaluation.findings]
+    finding, configuration = map(finding_json, evaluation.findings, words)
     return {
         "source": source, "import": path, "policy": dict(policy.limits), "finding": finding,
         "configuration": configuration, "classes": comparison.classes(evaluation),

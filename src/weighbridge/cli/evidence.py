@@ -28,7 +28,7 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.limits import show as shown
 from weighbridge.model import Outcome
 from weighbridge.printable import printable
-from weighbridge.report import INDENT, block, capped, heading, outcome_line
+from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
 from weighbridge.storage.local_files import is_folder
@@ -171,7 +171,7 @@ def show(bundle: Path, *, given: str) -> None:
     for finding in sealed.findings:
         gate = gates[finding.gate]
         limits = ", ".join(f"{name}: {value}" for name, value in gate.limits.items() if value not in (None, [], {}))
-        tell(block(finding, gate.title, "", sealed.measured))
+        tell(block(Row(finding=finding, title=gate.title, said=finding_text(finding, sealed.measured))))
         tell([printable(f"{INDENT}by {finding.kind}/{finding.kind_version}, limits {limits or 'none'}")])
     digested = [(f"{one.name}@{one.instance}", file, digest, _commit(one.commit, one.dirty))
                 for one in stated.subjects for file, digest in one.digests.items()]  # fmt: skip

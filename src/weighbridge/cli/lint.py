@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge.cli.options import LEDGER, as_json, print_json, tell
+from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
@@ -51,6 +51,12 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     else:
         tell((line for one in (*problems, *warnings) for line in str(one).splitlines()), err=True)
         tell([f"{len(loaded)} of {len(names)} contracts are usable"])
+    if in_github_actions():
+        from weighbridge.report import Level, github
+
+        found = [(Level.ERROR, problem) for problem in problems] + [(Level.WARNING, one.error) for one in warnings]
+        tell(github.of_problems(found).splitlines(), err=as_json, whole=True)
+        github.summarise_problems(found)
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
 
 

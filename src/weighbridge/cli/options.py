@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ import click
 from weighbridge.canonical import dumps
 from weighbridge.errors import UsageError
 from weighbridge.model import Json
-from weighbridge.printable import bare
+from weighbridge.printable import bare, bare_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +32,7 @@ IN_ASCII = {
     "≤": "<=", "≥": ">=", "≠": "!=", "×": "x", "−": "-", "–": "-", "…": "...", "→": "->", "·": "*", "σ": "sigma",
 }  # fmt: skip
 
+COMMAND = re.compile(r"^(\s*)(::|##\[)")  # what begins a command of GitHub Actions
 
 LEDGER = click.option(
     "--ledger", "folder", type=click.Path(path_type=Path), default=Path("evidence/ledger"), show_default=True,
@@ -82,15 +83,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
-    tell([dumps(_bare(value)).decode().rstrip("\n")], whole=True)
-
-
-def _bare(value: Json) -> Json:
-    if isinstance(value, str):
-        return bare(value)
-    if isinstance(value, Mapping):
-        return {bare(key): _bare(item) for key, item in value.items()}
-    return [_bare(item) for item in value] if isinstance(value, Sequence) else value
+    tell([dumps(bare_json(value)).decode().rstrip("\n")], whole=True)
 
 
 def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> None:
@@ -102,6 +95,8 @@ def tell(lines: Iterable[str], *, err: bool = False, whole: bool = False) -> Non
     columns = columns_of(stream)
     try:
         for line in map(bare, lines):
+            if in_github_actions() and not whole:
+                line = COMMAND.sub(r"\1\\\2", line)  # noqa: PLW2901 -- a name from outside commands nothing
             for part in [line] if whole or columns is None else broken(line, columns):
                 click.echo(part, file=stream)
     except BrokenPipeError:
@@ -136,9 +131,18 @@ def leave_unread() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def colourless() -> bool:
-    """Return whether colour is off: NO_COLOR is set (no-color.org), or the terminal has none."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+def coloured() -> bool | None:
+    """Return whether output has colour: NO_COLOR wins over FORCE_COLOR, that over TERM; None: where a terminal is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return False if os.environ.get("TERM") == "dumb" else None
+
+
+def in_github_actions() -> bool:
+    """Return whether this is a step of GitHub Actions, which reads commands from what is printed."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 # --- Progress ---------------------------------------------------------------------------------------------------------
@@ -148,7 +152,7 @@ def colourless() -> bool:
 def progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of progress on standard error, on a terminal only; clear it at the end."""
     columns = columns_of(sys.stderr)
-    if colourless() or columns is None:
+    if coloured() is False or columns is None or os.environ.get("CI"):
         yield lambda _text: None
         return
 

@@ -16,11 +16,19 @@ from weighbridge.contract.document import contract_schema
     epilog="\b\nExample: weighbridge schema > contract.schema.json",
 )
 @click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
-def command(*, quantities: bool) -> None:
-    """Print the JSON Schema (2020-12) of contracts, for editors and validators."""
+@click.option(
+    "--report", "form", type=click.Choice(("json", "jsonl")),
+    help="Print the schema of that report of `verify`; of jsonl, that of a line.",
+)  # fmt: skip
+def command(*, quantities: bool, form: str | None) -> None:
+    """Print the JSON Schema (2020-12) of contracts, for editors and validators, or of a report."""
     if quantities:
         from weighbridge.quantities.page import page
 
         tell(page().splitlines(), whole=True)
+    elif form:
+        from weighbridge.report.machine import report_schema
+
+        tell([json.dumps(report_schema(form), indent=2)], whole=True)
     else:
         tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)

@@ -9,24 +9,26 @@ from pathlib import Path
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, tell
 from weighbridge.contract.load import written_in
 from weighbridge.errors import UsageError
-from weighbridge.evidence.disk import disk_error
+from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
-from weighbridge.model import Finding, Outcome
+from weighbridge.limits import nearest
+from weighbridge.model import Outcome
 from weighbridge.printable import printable
-from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
+from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
+from weighbridge.report.formats import FORMS, rendered
+from weighbridge.report.rows import Report, Suite, report_of
 from weighbridge.runner import Evaluation
-from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
 
 STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
-FORMATS = ("junit",)
+STDOUT = Path("-")
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
@@ -58,7 +60,10 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
     "--input", "inputs", multiple=True, metavar="ROLE=FILE",
     help="Seal the digest of a corpus, tokenizer or configuration. Repeatable.",
 )  # fmt: skip
-@click.option("--report", "reports", multiple=True, metavar="junit:FILE", help="Write a JUnit report.")
+@click.option(
+    "--report", "reports", multiple=True, metavar="FORM:FILE",
+    help=f"Write a report: {', '.join(FORMS)}; - prints it. Repeatable.",
+)  # fmt: skip
 @as_json
 @debug
 @click.pass_context
@@ -71,22 +76,25 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     5: nothing was shown.
     """
     asked = _asked_for(context)
-    files = [_report_file(report) for report in reports]
+    files = _reports(reports, as_json=as_json)
     with progress() as show:
         results = verify(asked, show)
     findings = [finding for result in results for finding in result.evaluation.findings]
     code = exit_code(findings, asked.expect_blocked)
     if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
         code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
-    for path in files:
-        _write_junit(path, results, asked.expect_blocked)
+    report = report_of(results, code, asked.expect_blocked)
     if as_json:
-        from weighbridge.report.machine import contract_report
-
-        evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
-        print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
+        _write(STDOUT, rendered("json", report))
     else:
-        tell(told(results, findings, asked, code))
+        tell(told(results, report, asked), err=STDOUT in files)
+    if in_github_actions():
+        from weighbridge.report import github
+
+        tell(rendered("github", report).splitlines(), err=as_json or STDOUT in files, whole=True)
+        github.summarise(report)
+    for path, form in files.items():
+        _write(path, rendered(form, report))
     sys.exit(code)
 
 
@@ -124,24 +132,48 @@ def _params(texts: Sequence[str]) -> dict[str, str]:
     return params
 
 
-def _report_file(text: str) -> Path:
-    form, colon, path = text.partition(":")
-    if form not in FORMATS or not colon or not path:
-        remedy = f"write one of {', '.join(FORMATS)}, then :FILE"
-        raise UsageError("report-form", f"{text!r} names no report", remedy=remedy)
-    if not is_folder(Path(path).parent):
-        raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
-    return Path(path)
+def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
+    """Return the form of each file, of which no two are one; the folders are made now, before hours of measuring."""
+    files: dict[Path, str] = {}
+    for text in texts:
+        form, colon, name = text.partition(":")
+        path = Path(name)
+        if form not in FORMS or not colon or not name:
+            what = f"{text!r} names no report{nearest(form, FORMS)}"
+            raise UsageError(
+                "report-form", what, remedy=f"write one of {', '.join(FORMS)}, then :FILE, or :- to print it"
+            )
+        if path in files or (as_json and path == STDOUT):
+            raise UsageError(
+                "report-form", f"two reports would be written into {name}", remedy="give each its own file"
+            )
+        files[path] = form
+    for path in files:
+        try:
+            make_folders(path.parent)
+        except OSError as problem:
+            raise disk_error(problem, "the folder of the report", path.parent) from None
+    return files
+
+
+def _write(path: Path, text: str) -> None:
+    if path == STDOUT:
+        tell(text.rstrip("\n").split("\n"), whole=True)
+        return
+    try:
+        replace_file(path, text.encode(errors="backslashreplace"))
+    except OSError as problem:
+        raise disk_error(problem, "the report", path) from None
 
 
 # --- Telling ----------------------------------------------------------------------------------------------------------
 
 
-def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, code: ExitCode) -> Iterator[str]:
+def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
-    for result in results:
-        yield from _told_one(result)
-    yield tally(findings, code)
+    for result, suite in zip(results, report.suites, strict=True):
+        yield from _told_one(result, suite)
+    yield report.tally
     for result in results:
         yield printable(f"evidence: {result.bundle.path}")
         yield from _moved(result.moves, recorded=asked.record)
@@ -165,7 +197,7 @@ def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _told_one(result: Result) -> Iterator[str]:
+def _told_one(result: Result, suite: Suite) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
@@ -173,12 +205,10 @@ def _told_one(result: Result) -> Iterator[str]:
         yield "no gate is declared: this contract shows nothing"
     for item in evaluation.bound:
         yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
-    titles = {gate.id: gate.title for gate in contract.gates}
     refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is told once, not once a gate
-    for finding in evaluation.findings:
-        at = result.loaded.gate_at(finding.gate)
-        first, *rest = block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
-        said = tuple(rest[:-1]) if finding.verdict.outcome is Outcome.ERROR else ()
+    for row in suite.rows:
+        first, *rest = block(row)
+        said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
         yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
         refused |= {said} if said else set()
     yield ""
@@ -188,15 +218,3 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
     instance = "" if item.instance == DEFAULT else f"@{item.instance}"
     origin = evaluation.origins.get((item.subject, item.instance))
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
-
-
-def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
-    from weighbridge.report.machine import junit
-
-    suites = [
-        (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results
-    ]
-    try:
-        path.write_bytes(junit(suites, expect_blocked))
-    except OSError as problem:
-        raise disk_error(problem, "the report", path) from None

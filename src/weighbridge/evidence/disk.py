@@ -136,6 +136,26 @@ def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in one step, in the place of what was there; a link leads to the file, a pipe or device is written.
+
+    Raises:
+        OSError: where the disk refuses: the old file stays.
+    """
+    target = path.resolve()
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        target.write_bytes(data)
+        return
+    draft = target.with_name(f"{LINK}{secrets.token_hex(8)}")
+    try:
+        write_new(draft, data)
+        os.replace(draft, target)  # noqa: PTH105 -- one system call
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
 def read_regular(path: Path, shown: str, limit: int) -> bytes:
     """Read a regular file of at most `limit` bytes; never follows a link and never waits on a pipe.
 

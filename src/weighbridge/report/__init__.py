@@ -5,6 +5,7 @@ The words come from the cards; all reports share them.
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,62 @@ class FindingText:
     enough: str = ""
     hints: tuple[str, ...] = ()
     trials: str = ""
+
+
+class Level(enum.StrEnum):
+    """What a finding means for who reads a report: an error sets the exit code, a warning and a notice do not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTICE = "notice"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finding as every report shows it: in words, where its gate is written, and how long measuring for it took.
+
+    `excused` says why a FAIL or a BLOCKED does not count, `unexpected` why an outcome fails that would not alone.
+    """
+
+    finding: Finding
+    title: str
+    said: FindingText
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    excused: str = ""
+    unexpected: str = ""
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what the gate came to."""
+        return self.finding.verdict.outcome
+
+    @property
+    def level(self) -> Level:
+        """Return what the row means for the exit code."""
+        if self.unexpected or self.outcome is Outcome.ERROR:
+            return Level.ERROR
+        if self.outcome is Outcome.PASS:
+            return Level.NONE
+        if self.excused:
+            return Level.NOTICE
+        return Level.WARNING if self.finding.severity is Severity.ADVISORY else Level.ERROR
+
+    def told(self) -> list[str]:
+        """Return what there is to say of the finding but its hints, eight places at most."""
+        uncounted = self.finding.uncounted
+        otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
+        return [
+            *([f"excused: {self.excused}"] if self.excused else []),
+            *([self.unexpected] if self.unexpected else []),
+            *capped(self.said.lines),
+            *capped([*otherwise], 2),
+            *([self.said.besides] if self.said.besides else []),
+            *([f"{ENOUGH}: {self.said.enough}"] if self.said.enough else []),
+        ]
 
 
 def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
@@ -140,22 +197,15 @@ def run_told(facts: Measured | None) -> Iterator[str]:
         yield f"{INDENT}{printable(', '.join(said))}"
 
 
-def block(finding: Finding, title: str, position: str, measured: Mapping[str, Measured]) -> list[str]:
+def block(row: Row) -> list[str]:
     """Return the lines of a finding: outcome, gate and title, what was found, what would have passed, and hints."""
-    said = finding_text(finding, measured)
-    lines = [outcome_line(finding, title)]
-    lines += [f"{INDENT}{line}" for line in capped(said.lines)]
-    if finding.uncounted is not None:
-        otherwise = click.style(str(finding.uncounted.outcome), fg=COLOURS[finding.uncounted.outcome])
-        lines += [f"{INDENT}{UNCOUNTED} {otherwise} {line}" for line in capped(said.uncounted, 2)]
-    lines += [f"{INDENT}{said.besides}"] if said.besides else []
-    lines += [f"{INDENT}{ENOUGH}: {said.enough}"] if said.enough else []
-    lines += [f"{INDENT}{click.style(hint, dim=True)}" for hint in said.hints]
-    if finding.verdict.outcome is Outcome.PASS:
-        lines += [f"{INDENT}{click.style(f'trials: {said.trials}', dim=True)}"]
-    elif position:
-        lines += [f"{INDENT}{click.style(printable(position), dim=True)}"]
-    return lines
+    faint = list(row.said.hints)
+    if row.outcome is Outcome.PASS:
+        faint.append(f"trials: {row.said.trials}")
+    elif row.file:
+        faint.append(printable(f"{row.file}:{row.line}"))
+    lines = [outcome_line(row.finding, row.title), *(f"{INDENT}{line}" for line in row.told())]
+    return [*lines, *(f"{INDENT}{click.style(line, dim=True)}" for line in faint)]
 
 
 def outcome_line(finding: Finding, title: str) -> str:

@@ -1,26 +1,53 @@
-"""Findings for machines: JSON with the sealed figures and the words beside them, and JUnit XML.
-
-In JUnit XML a FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and an expected block is `<skipped>`.
-"""
+"""Findings for programs: JSON with the sealed figures and the words beside them, a list of contracts or a line each."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from xml.etree import ElementTree as ET
+from typing import Any
 
+from weighbridge.canonical import dumps
+from weighbridge.contract.document import DIALECT
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.exit_code import ExitCode, expected
-from weighbridge.model import Contract, Finding, Json, Measured, Outcome
-from weighbridge.report import UNCOUNTED, finding_text, gate_name
+from weighbridge.exit_code import ExitCode
+from weighbridge.model import Finding, Json, Outcome, Severity, TrialResult
+from weighbridge.printable import bare_json
+from weighbridge.report import FindingText, Level, Row
+from weighbridge.report.rows import Report, Suite
 
 SCHEMA = "weighbridge.report/v0"
 
 
-def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str, Json]:
+def document(report: Report) -> str:
+    """Return one JSON document: a list with everything that each contract came to."""
+    return dumps(bare_json(contracts(report))).decode()
+
+
+def lines(report: Report) -> str:
+    """Return a line of JSON for each finding, with its contract."""
+    found = (row_json(row) | {"schema": SCHEMA} | _suite_json(suite) for suite, row in report.rows)
+    return "".join(dumps(bare_json(line)).decode() for line in found)
+
+
+def contracts(report: Report) -> Json:
+    """Return what each contract came to, with its findings."""
+    told = []
+    for suite in report.suites:
+        findings: Json = [row_json(row) for row in suite.rows]
+        about: dict[str, Json] = {"schema": SCHEMA, "exit_code": int(report.code), "started": suite.started}
+        told.append(about | _suite_json(suite) | {"seconds": round(suite.seconds, 3), "findings": findings})
+    return told
+
+
+def row_json(row: Row) -> dict[str, Json]:
+    """Return a finding with its words, its place, and what it means for the exit code."""
+    more: dict[str, Json] = {
+        "title": row.title, "level": row.level, "file": row.file, "line": row.line, "column": row.column,
+        "excused": row.excused, "unexpected": row.unexpected, "seconds": round(row.seconds, 3),
+    }  # fmt: skip
+    return finding_json(row.finding, row.said) | more
+
+
+def finding_json(finding: Finding, said: FindingText) -> dict[str, Json]:
     """Return a finding with its words."""
-    said = finding_text(finding, measured)
     words: dict[str, Json] = {
         "says": said.lines,
         "uncounted_says": said.uncounted,
@@ -32,63 +59,50 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
     return finding_to_json(finding) | words
 
 
-def contract_report(
-    contract: Contract, findings: Sequence[Finding], measured: Mapping[str, Measured], code: ExitCode, bundle: str
-) -> dict[str, Json]:
-    """Return everything that one contract came to."""
+def _suite_json(suite: Suite) -> dict[str, Json]:
     return {
-        "schema": SCHEMA,
-        "contract": contract.id,
-        "version": contract.version,
-        "exit_code": int(code),
-        "bundle": bundle,
-        "findings": [finding_json(finding, measured) for finding in findings],
-    }
+        "contract": suite.contract, "version": suite.version, "contract_digest": suite.digest,
+        "contract_file": suite.file, "bundle": suite.bundle, "bundle_id": suite.bundle_id,
+    }  # fmt: skip
 
 
-# --- JUnit XML --------------------------------------------------------------------------------------------------------
+# --- JSON Schema ------------------------------------------------------------------------------------------------------
 
 
-_NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+TEXT, TEXTS, COUNT = {"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "integer"}
+NUMBERS = ("string", "number", "boolean", "null", "object")
+NUMBER = {"description": 'NaN and the infinities are {"$num": "nan"}', "type": [*NUMBERS]}
+SECONDS = {"type": "number", "minimum": 0}
 
 
-def junit(
-    verified: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
-    expect_blocked: frozenset[str] = frozenset(),
-) -> bytes:
-    """Write one test suite a contract and one test case a gate and instance; `verified` is (contract, file, …)."""
-    suites = ET.Element("testsuites", name="weighbridge")
-    for contract, file, findings, measured in verified:
-        outcomes = Counter(finding.verdict.outcome for finding in findings)
-        skipped = sum(expected(finding, expect_blocked) for finding in findings)
-        counts = {
-            "tests": len(findings), "failures": outcomes[Outcome.FAIL],
-            "errors": outcomes[Outcome.BLOCKED] + outcomes[Outcome.ERROR] - skipped, "skipped": skipped,
-        }  # fmt: skip
-        told = {"name": f"{contract.id} {contract.version}"} | {key: str(count) for key, count in counts.items()}
-        suite = ET.SubElement(suites, "testsuite", told)
-        suite.extend(_case(one, file, measured, excused=expected(one, expect_blocked)) for one in findings)
-    ET.indent(suites)
-    body: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
-    return body + b"\n"
+def report_schema(form: str) -> dict[str, Any]:
+    """Describe a JSON report, or with `jsonl` a line of one, as a JSON Schema (2020-12)."""
+    suite = dict.fromkeys(("contract", "version", "contract_digest", "contract_file", "bundle", "bundle_id"), TEXT)
+    suite = {"schema": {"const": SCHEMA}, **suite}
+    offence = _closed({"place": TEXT, "code": TEXT, "figures": {"type": "object"}})
+    verdict = {
+        "outcome": _one_of(Outcome), "code": TEXT, "unit": TEXT, "counted": COUNT, "of": COUNT,
+        **dict.fromkeys(("measured", "limit", "enough"), NUMBER),
+        "offences": {"type": "array", "items": offence}, "figures": {"type": "object"},
+    }  # fmt: skip
+    trial = _closed({"kind": TEXT, "name": TEXT, "code": TEXT, "result": _one_of(TrialResult), "why": TEXT})
+    finding = {
+        **dict.fromkeys(("gate", "instance", "kind", "title", "file", "excused", "unexpected"), TEXT),
+        **dict.fromkeys(("besides", "enough_says", "hint", "trials_told"), TEXT),
+        **verdict,
+        "severity": _one_of(Severity), "level": _one_of(Level), "kind_version": COUNT, "line": COUNT, "column": COUNT,
+        "says": TEXTS, "uncounted_says": TEXTS, "seconds": SECONDS, "facts": {"type": "object"},
+        "trials": {"type": "array", "items": trial}, "uncounted": {"anyOf": [{"type": "null"}, _closed(verdict)]},
+    }  # fmt: skip
+    contract = {"exit_code": {"enum": [*map(int, ExitCode)]}, "started": TEXT, "seconds": SECONDS}
+    contract |= {**suite, "findings": {"type": "array", "items": _closed(finding)}}
+    body = _closed({**suite, **finding}) if form == "jsonl" else {"type": "array", "items": _closed(contract)}
+    return {"$schema": DIALECT, "title": f"{SCHEMA} ({form})", **body}
 
 
-def _case(finding: Finding, file: str, measured: Mapping[str, Measured], *, excused: bool) -> ET.Element:
-    said = finding_text(finding, measured)
-    case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
-    verdict = finding.verdict
-    otherwise = finding.uncounted.outcome if finding.uncounted else ""
-    uncounted = (f"{UNCOUNTED} {otherwise} {line}" for line in said.uncounted)
-    text = "\n".join(_xml(line) for line in (*said.lines, *uncounted, *said.hints))
-    if verdict.outcome is Outcome.PASS:
-        ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
-        return case
-    tag = "skipped" if excused else "failure" if verdict.outcome is Outcome.FAIL else "error"
-    node = ET.SubElement(case, tag, type=verdict.code, message=f"{verdict.outcome}: {_xml(said.lines[0])}")
-    node.text = text.strip()
-    return case
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
-def _xml(text: str) -> str:
-    """Return a text with what XML 1.0 cannot carry escaped: control characters, lone surrogates, two non-characters."""
-    return _NOT_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+def _one_of(words: type[Outcome | Severity | Level | TrialResult]) -> dict[str, Any]:
+    return {"enum": [str(word) for word in words]}

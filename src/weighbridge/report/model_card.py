@@ -5,15 +5,13 @@ Every gate is told with its outcome, passed or not. What comes from a bundle is 
 
 from __future__ import annotations
 
-import re
-
 from weighbridge.evidence.bundle import ID_SHOWN, folder_name
 from weighbridge.model import Json, Severity
 from weighbridge.printable import printable
 from weighbridge.report import finding_text
 from weighbridge.report.attestations import Told
+from weighbridge.report.markdown import escaped
 
-MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|&~$@:])")
 SECTION = """\
 ---
 {metadata}---
@@ -51,7 +49,7 @@ def model_card(told: Told) -> str:
     for one in told.results:
         found = finding_text(one.finding, bundle.measured).lines[0] if one.finding else "not judged"
         cells = (one.name, one.gate.title, one.gate.kind, one.gate.severity, one.outcome, found)
-        gates.append(f"| {' | '.join(map(_text, cells))} |")
+        gates.append(f"| {' | '.join(map(escaped, cells))} |")
     files = [(f"{one.name}@{one.instance} {file}", one.origin, digest)
              for one in told.subjects for file, digest in sorted(one.digests.items())]  # fmt: skip
     required = [one for one in told.results if one.gate.severity is Severity.REQUIRED]
@@ -62,13 +60,13 @@ def model_card(told: Told) -> str:
         all=len(told.results),
         held=sum(one in told.passed for one in required),
         required=len(required),
-        contract=_text(f"{stated.contract.id} {stated.contract.version}"),
+        contract=escaped(f"{stated.contract.id} {stated.contract.version}"),
         gates="\n".join(gates),
         finished=stated.finished,
-        tool=_text(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
-        subjects="\n".join(f"- {_text(name)} ({origin}), sha256 {_text(digest)}" for name, origin, digest in files),
-        overridden=changed.format(_text(", ".join(stated.overridden))) if stated.overridden else "",
-        folder=_text(folder_name(stated, bundle.id)),
+        tool=escaped(f"{stated.tool.name} {stated.tool.version}") + (" (changed)" if stated.tool.dirty else ""),
+        subjects="\n".join(f"- {escaped(name)} ({origin}), sha256 {escaped(digest)}" for name, origin, digest in files),
+        overridden=changed.format(escaped(", ".join(stated.overridden))) if stated.overridden else "",
+        folder=escaped(folder_name(stated, bundle.id)),
         id=bundle.id,
         short=bundle.id[:ID_SHOWN],
     )
@@ -87,8 +85,3 @@ def _metadata(told: Told) -> Json:
     results: Json = {"task": {"type": "other", "name": "Verification"}, "dataset": dataset, "metrics": metrics}
     name = told.subjects[0].name if len(told.subjects) == 1 else contract.id
     return {"model-index": [{"name": printable(name), "results": [results]}]}
-
-
-def _text(text: str) -> str:
-    """Return a text from outside as Markdown shows it letter by letter."""
-    return MARKUP.sub(r"\\\1", printable(text))

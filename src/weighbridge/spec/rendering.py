@@ -5,13 +5,11 @@ It follows from the landed files alone, so that the same files give the same pag
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from weighbridge.evidence.disk import LINK, disk_error, read_regular, sync_folder, write_new
+from weighbridge.evidence.disk import disk_error, read_regular, replace_file
 from weighbridge.spec.amendments import MAX_TEXT, Section, landed, versions
 from weighbridge.spec.tally import BEGIN, END
 
@@ -65,12 +63,8 @@ def render(spec: Path) -> Path:
         BundleError: `disk`, where it refuses: the old page stays.
     """
     target = spec / SPEC
-    draft = target.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
-        write_new(draft, page(spec).encode())
-        os.replace(draft, target)  # noqa: PTH105 -- one system call, as in the store
-        sync_folder(spec)
+        replace_file(target, page(spec).encode())
     except OSError as problem:
-        draft.unlink(missing_ok=True)
         raise disk_error(problem, "the page", target) from None
     return target

@@ -1,0 +1,70 @@
+"""A report as JUnit XML: one test suite a contract, one test case a gate and instance.
+
+A FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and what is excused is `<skipped>` with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from xml.etree import ElementTree as ET
+
+from weighbridge.model import Outcome
+from weighbridge.report import Row, gate_name
+from weighbridge.report.rows import Report, Suite
+
+COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+_NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def suites(report: Report) -> str:
+    """Return the document; where no gate passed, an error more says so, for nothing in it may be red otherwise."""
+    root = ET.Element("testsuites", name="weighbridge", time=f"{sum(one.seconds for one in report.suites):.3f}")
+    for suite in report.suites:
+        cases = [_case(suite, row) for row in suite.rows]
+        if report.nothing_shown:
+            cases.append(ET.Element("testcase", classname=suite.file, name="nothing shown", file=suite.file))
+            ET.SubElement(cases[-1], "error", type="nothing-shown", message=report.nothing_shown)
+        of_tags = Counter(child.tag for case in cases for child in case)
+        counts = {name: str(of_tags[tag]) for name, tag in COUNTED.items()}
+        about = {"name": f"{suite.contract} {suite.version}", "tests": str(len(cases)), **counts}
+        about |= {"time": f"{suite.seconds:.3f}", "timestamp": suite.started.partition("+")[0]}
+        element = ET.SubElement(root, "testsuite", about)
+        element.append(_properties({
+            "contract digest": suite.digest, "bundle": suite.bundle, "bundle id": suite.bundle_id,
+            "exit code": str(int(report.code)),
+        }))  # fmt: skip
+        element.extend(cases)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _case(suite: Suite, row: Row) -> ET.Element:
+    place = {"classname": _xml(suite.file), "name": gate_name(row.finding), "file": _xml(row.file)}
+    case = ET.Element("testcase", {**place, "line": str(row.line), "time": f"{row.seconds:.3f}"})
+    case.append(_properties({
+        "outcome": row.outcome, "severity": row.finding.severity, "kind": row.finding.kind, "level": row.level,
+        **({"excused": row.excused} if row.excused else {}),
+    }))  # fmt: skip
+    text = _xml("\n".join((row.title, *row.told(), *row.said.hints)))
+    if row.outcome is Outcome.PASS and not row.unexpected:
+        ET.SubElement(case, "system-out").text = f"{text}\ntrials: {row.said.trials}"
+        return case
+    failed = row.unexpected or row.outcome is Outcome.FAIL
+    tag = "skipped" if row.excused else "failure" if failed else "error"
+    message = _xml(f"{row.outcome}: {row.excused or row.unexpected or row.said.lines[0]}")
+    ET.SubElement(case, tag, type=row.finding.verdict.code, message=message).text = text
+    return case
+
+
+def _properties(told: Mapping[str, str]) -> ET.Element:
+    element = ET.Element("properties")
+    for name, value in told.items():
+        ET.SubElement(element, "property", name=name, value=_xml(value))
+    return element
+
+
+def _xml(text: str) -> str:
+    """Return a text with what XML 1.0 cannot carry escaped: control characters, lone surrogates, two non-characters."""
+    return _NOT_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,82 @@
+"""A report as Markdown: for a comment on a pull request, and for the step summary of GitHub Actions.
+
+A table of all gates, the worst first, and under it what was found by those that did not pass. Text of others is never
+markup and mentions nobody. What does not fit is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from weighbridge.printable import printable
+from weighbridge.report import Level, Row, gate_name
+from weighbridge.report.rows import Report, Suite
+
+COMMENT = 65_536  # characters that GitHub takes in a comment; counted in bytes here, which are never fewer
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#!|&~$@:])")
+SPARE = 200  # for what is said at the end
+ORDER = list(Level)
+
+
+def comment(report: Report) -> str:
+    """Return the report in as many bytes as a comment may have."""
+    return page(report, COMMENT)
+
+
+def page(report: Report, limit: int) -> str:
+    """Return the report in at most so many bytes."""
+    rows = sorted(report.rows, key=lambda pair: ORDER.index(pair[1].level))
+    head = [f"### weighbridge: {escaped(report.tally)}", ""]
+    head += [f"**{report.nothing_shown}**", ""] if report.nothing_shown else []
+    head += ["| outcome | gate | promise | found | contract |", "|---|---|---|---|---|"]
+    evidence = [f"evidence of {escaped(suite.contract)}: {escaped(suite.bundle)}\n" for suite in report.suites]
+    left = limit - SPARE - sum(_size(line) for line in (*head, *evidence))
+    table, left = _fitting((_line(suite, row) for suite, row in rows), len(rows), left)
+    bad = [row for _, row in rows if row.level is not Level.NONE]
+    found, _ = _fitting(map(_found, bad), len(bad), left)
+    return "\n".join((*head, *table, "", *found, *evidence))
+
+
+def escaped(text: str) -> str:
+    """Return a text from outside as Markdown shows it letter by letter."""
+    return MARKUP.sub(r"\\\1", printable(text))
+
+
+def _fitting(parts: Iterable[str], many: int, left: int) -> tuple[list[str], int]:
+    """Return the first parts that fit, with how many more there are, and how many bytes are left."""
+    kept: list[str] = []
+    for part in parts:
+        if (size := _size(part)) > left:
+            return [*kept, f"\n+{many - len(kept)} more\n"], 0
+        kept.append(part)
+        left -= size
+    return kept, left
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace")) + 1
+
+
+def _line(suite: Suite, row: Row) -> str:
+    besides = "excused" if row.excused else "unexpected" if row.unexpected else ""
+    besides = besides or ("advisory" if row.level is Level.WARNING else "")
+    outcome = f"{row.outcome} ({besides})" if besides else str(row.outcome)
+    told = (gate_name(row.finding), row.title, row.told()[0], f"{suite.contract} {suite.version}")
+    return f"| {' | '.join((outcome, *map(_cell, told)))} |"
+
+
+def _cell(text: str) -> str:
+    return escaped(text).replace("\\@", "@<!-- -->")  # an escaped @ still mentions
+
+
+def _found(row: Row) -> str:
+    lines = "\n".join(_lines(row))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", lines)), default=0))
+    place = f"{_cell(row.file)}:{row.line}"
+    return f"**{row.outcome} {_cell(gate_name(row.finding))}** {place}\n\n{fence}text\n{lines}\n{fence}\n"
+
+
+def _lines(row: Row) -> Iterator[str]:
+    yield row.title
+    yield from (f"  {line}" for line in (*row.told(), *row.said.hints))

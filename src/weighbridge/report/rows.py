@@ -1,0 +1,127 @@
+"""What a `verify` came to, as every report takes it: a suite for each contract, a row for each finding.
+
+Paths are relative, with `/`: to the root of the checkout in GitHub Actions and GitLab CI, which look for them there,
+else to the working directory. `builtin:NAME` stays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weighbridge.canonical import dumps, sha256
+from weighbridge.contract.load import BUILTIN
+from weighbridge.contract.resolved import digests
+from weighbridge.data import data_path
+from weighbridge.exit_code import ExitCode, expected, unblocked
+from weighbridge.model import Finding
+from weighbridge.printable import printable
+from weighbridge.report import Row, finding_text, tally
+
+if TYPE_CHECKING:
+    from weighbridge.verification import Result
+
+ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+NOTHING_SHOWN = "no gate passed, so nothing was shown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """One contract as it was verified: where it is written, its digest, its rows, and the bundle that holds them."""
+
+    contract: str
+    version: str
+    digest: str
+    file: str
+    bundle: str
+    bundle_id: str
+    started: str
+    seconds: float
+    rows: tuple[Row, ...]
+
+    def fingerprint(self, row: Row) -> str:
+        """Return what stays the same of a finding from run to run, as long as the gate comes to the same."""
+        finding = row.finding
+        return sha256(dumps([self.contract, finding.gate, finding.instance, finding.verdict.code]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that one `verify` came to."""
+
+    suites: tuple[Suite, ...]
+    code: ExitCode
+
+    @property
+    def rows(self) -> tuple[tuple[Suite, Row], ...]:
+        """Return every row with its suite, in the order of the contracts."""
+        return tuple((suite, row) for suite in self.suites for row in suite.rows)
+
+    @property
+    def tally(self) -> str:
+        """Return how many gates came to what, and the exit code."""
+        return tally([row.finding for _, row in self.rows], self.code)
+
+    @property
+    def nothing_shown(self) -> str:
+        """Return that no gate passed where nothing else says so: a report must not look green then."""
+        return NOTHING_SHOWN if self.code is ExitCode.NOTHING_SHOWN else ""
+
+
+def report_of(results: Sequence[Result], code: ExitCode, expect_blocked: frozenset[str]) -> Report:
+    """Return the report of what was verified."""
+    return Report(suites=tuple(_suite(result, expect_blocked) for result in results), code=code)
+
+
+def _suite(result: Result, expect_blocked: frozenset[str]) -> Suite:
+    loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
+    contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
+    rows = []
+    for finding in evaluation.findings:
+        at = loaded.gate_at(finding.gate)
+        row = Row(
+            finding=finding,
+            title=printable(titles[finding.gate]),
+            said=finding_text(finding, evaluation.measured),
+            file=shown(at.file),
+            line=at.line,
+            column=at.column,
+            excused=_excused(finding, expect_blocked),
+            unexpected=_unexpected(finding, expect_blocked),
+            seconds=evaluation.seconds.get((finding.gate, finding.instance), 0.0),
+        )
+        rows.append(row)
+    return Suite(
+        contract=contract.id,
+        version=contract.version,
+        digest=digests(contract).whole,
+        file=shown(str(loaded.path)),
+        bundle=shown(str(bundle.path)),
+        bundle_id=bundle.id,
+        started=evaluation.started.isoformat(timespec="seconds"),
+        seconds=(evaluation.finished - evaluation.started).total_seconds(),
+        rows=tuple(rows),
+    )
+
+
+def _excused(finding: Finding, expect_blocked: frozenset[str]) -> str:
+    return "expected to be blocked on this host" if expected(finding, expect_blocked) else ""
+
+
+def _unexpected(finding: Finding, expect_blocked: frozenset[str]) -> str:
+    what = f"expected to be blocked, and {finding.verdict.outcome}: take it off --expect-blocked"
+    return what if unblocked(finding, expect_blocked) else ""
+
+
+def shown(file: str) -> str:
+    """Return the name of a file as reports show it: relative, or `builtin:NAME`."""
+    path = Path(file)
+    if path.parent == data_path("contracts"):
+        return f"{BUILTIN}{path.stem}"
+    here = Path.cwd()
+    roots = [Path(os.environ[name]).resolve() for name in ROOTS if os.environ.get(name)]
+    root = next((one for one in roots if here.is_relative_to(one)), here)
+    return printable(Path(os.path.relpath(path.parent.resolve() / path.name, root)).as_posix())

@@ -1,0 +1,76 @@
+"""A report as SARIF 2.1.0: what did not pass, by gate kind as the rule.
+
+BLOCKED and ERROR are failures of level error: GitHub shows nobody a result of the kind `open`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from weighbridge import __version__
+from weighbridge.cards import gate_words
+from weighbridge.report import Level, Row, gate_name, hints
+from weighbridge.report.rows import Report, Suite
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+LEVELS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTICE: "note"}
+
+
+def log(report: Report) -> str:
+    """Return the log, of one run."""
+    found = [(suite, row) for suite, row in report.rows if row.level is not Level.NONE]
+    kinds = list(dict.fromkeys(row.finding.kind for _, row in report.rows))
+    invocation: dict[str, Any] = {"executionSuccessful": report.code in (0, 1), "exitCode": int(report.code)}
+    if report.nothing_shown:
+        told = {"level": "error", "message": {"text": report.nothing_shown}}
+        invocation["toolExecutionNotifications"] = [told]
+    driver = {"name": "weighbridge", "semanticVersion": __version__, "rules": [_rule(kind) for kind in kinds]}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(suite, row, kinds.index(row.finding.kind)) for suite, row in found],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _rule(kind: str) -> dict[str, Any]:
+    card = gate_words(kind)
+    told = {
+        code: [f"{label}: {text}" for label, text in hints(words).items() if text] for code, words in card.codes.items()
+    }
+    codes = [f"{code}: {'; '.join(said)}" for code, said in told.items() if said]
+    text = "\n".join((card.why, *codes, f"`weighbridge explain {kind}` says more."))
+    return {
+        "id": kind,
+        "name": "".join(word.capitalize() for word in kind.split("-")),
+        "shortDescription": {"text": card.asks},
+        "fullDescription": {"text": card.why},
+        "help": {"text": text},
+    }
+
+
+def _result(suite: Suite, row: Row, rule: int) -> dict[str, Any]:
+    finding, fingerprint = row.finding, suite.fingerprint(row)
+    heading = f"{row.outcome} {gate_name(finding)}: {row.title}"
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(row.file), "uriBaseId": "%SRCROOT%"}}
+    location["region"] = {"startLine": max(row.line, 1), "startColumn": max(row.column, 1)}
+    accepted = {"kind": "external", "status": "accepted", "justification": row.excused}
+    return {
+        "ruleId": finding.kind,
+        "ruleIndex": rule,
+        "kind": "fail",
+        "level": LEVELS[row.level],
+        "message": {"text": "\n".join((heading, *row.told(), *row.said.hints))},
+        "locations": [{"physicalLocation": location}],
+        # GitHub would make the first one of the line alone, which the instances of a gate have in common.
+        "partialFingerprints": {"primaryLocationLineHash": fingerprint, "weighbridge/v0": fingerprint},
+        "suppressions": [accepted] if row.excused else [],
+        "properties": {
+            "contract": f"{suite.contract} {suite.version}", "gate": finding.gate, "instance": finding.instance,
+            "outcome": row.outcome, "code": finding.verdict.code, "severity": finding.severity,
+            "bundle": suite.bundle, "bundleId": suite.bundle_id,
+        },
+    }  # fmt: skip

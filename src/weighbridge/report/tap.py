@@ -1,0 +1,45 @@
+"""A report in the Test Anything Protocol, version 14.
+
+BLOCKED and ERROR are `not ok`, never `# SKIP`, which counts as ok. What is excused, and what an advisory gate found, is
+`not ok … # TODO`: consumers show it and do not fail on it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from weighbridge.report import Level, Row, gate_name
+from weighbridge.report.rows import Report, Suite
+
+
+def points(report: Report) -> str:
+    """Return a test point for each finding, and one more that is not ok where no gate passed."""
+    rows = report.rows
+    lines = ["TAP version 14", f"1..{len(rows) + bool(report.nothing_shown)}"]
+    for number, (suite, row) in enumerate(rows, start=1):
+        lines += _point(number, suite, row)
+    if report.nothing_shown:
+        lines.append(f"not ok {len(rows) + 1} - {report.nothing_shown}")
+    return "\n".join(lines) + "\n"
+
+
+def _point(number: int, suite: Suite, row: Row) -> list[str]:
+    name = _escaped(f"{suite.contract} {gate_name(row.finding)} {row.title}")
+    told = {Level.WARNING: "advisory", Level.NOTICE: row.excused}.get(row.level, "")
+    directive = f" # TODO {_escaped(told)}" if told else ""
+    diagnostic = {
+        "outcome": row.outcome, "severity": row.finding.severity, "at": f"{row.file}:{row.line}",
+        "duration_ms": round(row.seconds * 1000), "found": row.told(), "hints": row.said.hints,
+    }  # fmt: skip
+    return [
+        f"{'ok' if row.level is Level.NONE else 'not ok'} {number} - {name}{directive}",
+        "  ---",
+        *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in diagnostic.items()),
+        "  ...",
+    ]
+
+
+def _escaped(text: str) -> str:
+    """Return a text in which nothing begins a directive."""
+    return re.sub(r"([\\#])", r"\\\1", text)
