@@ -212,7 +212,7 @@ def test_a_tied_head_may_go_and_an_untied_one_may_not(cli: Cli) -> None:
 def test_the_wider_side_as_the_import_asks_whether_the_sides_are_exchanged(cli: Cli) -> None:
     ended = cli("compare", specimen("rounded.safetensors"), specimen("values.safetensors"))
     assert ended.code == 1
-    assert "  swapped? rounding the import gives the source: the import is the wider one" in ended.lines
+    assert "  exchange the two? rounding the import gives the source: the import is the wider one" in ended.lines
 
 
 def test_headers_alone_are_never_a_pass(cli: Cli) -> None:

@@ -127,10 +127,10 @@ def test_a_first_path_only_spares_a_binding(tmp_path: Path) -> None:
     assert loaded(tmp_path, CHILD + "subjects: {run: {path: runs/a}}\n", base).contract.subjects["run"].path
 
 
-def test_a_parameter_that_loosens_is_told_where_the_limit_is_written(tmp_path: Path) -> None:
+def test_a_parameter_that_loosens_is_told_where_its_value_is_given(tmp_path: Path) -> None:
     child = CHILD + "params: {budget_ms: {default: 600}}\n"
     assert refusal(tmp_path, child) == [
-        ("base.yaml:16:39: loosened G-1: below_ms was 500, is 600\n"
+        ("child.yaml:5:31: loosened G-1: below_ms was 500, is 600\n"
         "  keep the tighter value, or give the reason in relax:")
     ]  # fmt: skip
 

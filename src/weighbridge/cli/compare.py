@@ -147,14 +147,15 @@ def _given(text: str) -> Policy:
 
         document = strict_yaml.load(Path(text).read_bytes(), where=text)
         limits = document.data
-        told = f"{limits.get('policy') if isinstance(limits, Mapping) else limits} ({text})"
+        beside = f" ({text})"
     else:
-        limits, told = {"policy": text}, text
+        limits, beside = {"policy": text}, ""
     try:
-        read(Limits, limits)
+        policy = read(Limits, limits).policy
     except LimitsError as error:
         raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
-    return Policy(limits=limits, told=told)
+    assert isinstance(limits, Mapping)
+    return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
 
 
 def _opened(path: str, engine: Engine | None) -> CheckpointView | None:

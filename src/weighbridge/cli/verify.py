@@ -10,7 +10,7 @@ import click
 
 from weighbridge.binding import Bound
 from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
-from weighbridge.contract.load import written_in
+from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
@@ -19,6 +19,7 @@ from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
+from weighbridge.report.comparison import EXCHANGE, MEANT, exchanged, policy_meant
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -27,6 +28,7 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
+VALUES = "value-preservation"  # the kind that takes every policy
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
@@ -180,8 +182,20 @@ def _told_one(result: Result) -> Iterator[str]:
         first, *rest = block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
         said = tuple(rest[:-1]) if finding.verdict.outcome is Outcome.ERROR else ()
         yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+        yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, finding))
         refused |= {said} if said else set()
     yield ""
+
+
+def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
+    """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
+    yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
+    policy = policy_meant(finding.verdict.offences)
+    at = loaded.limit_at(finding.gate, "policy") if policy else None
+    if at is not None and finding.kind == VALUES and not at.file.startswith(BUILTIN):
+        yield printable(f"{MEANT}in {at.file}:{at.line} the policy {policy}")
+    elif policy:
+        yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
 
 
 def _subject(item: Bound, evaluation: Evaluation) -> str:
