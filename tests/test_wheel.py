@@ -21,7 +21,7 @@ from weighbridge.verifiers import MODULES
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ("contracts", "gates", "verifiers", "words")
+DATA = ("contracts", "gates", "verifiers", "words", "templates/ci")
 CHECKPOINTS = ROOT / "verifiers" / "specimens" / "checkpoints"
 # Another user who may read all, for the interpreter can lie in somebody's home.
 AS_NOBODY = (

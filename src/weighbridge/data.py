@@ -1,4 +1,4 @@
-"""Find the folders that ship with the tool: starter contracts, the cards, and the glossary."""
+"""Find the folders that ship with the tool: starter contracts, the cards, the glossary, and CI files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from weighbridge.errors import WeighbridgeError
 
-FOLDERS: Final = ("contracts", "gates", "verifiers", "words")
+FOLDERS: Final = ("contracts", "gates", "verifiers", "words", "templates")
 
 
 def data_path(folder: str) -> Path:

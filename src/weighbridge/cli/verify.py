@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
+from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, settings, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
@@ -102,7 +102,7 @@ def _asked_for(context: click.Context) -> Asked:
     return Asked(
         contracts=contracts,
         subjects=given["subjects"],
-        params=_params(given["params"]),
+        params=settings(given["params"], "param"),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=evidence or Path(RECORDED if record else STORE),
@@ -112,18 +112,6 @@ def _asked_for(context: click.Context) -> Asked:
         record=record,
         debug=given["debug"],
     )
-
-
-def _params(texts: Sequence[str]) -> dict[str, str]:
-    params: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError("param-form", f"{text!r} sets nothing", remedy="write --param NAME=VALUE")
-        if name in params:
-            raise UsageError("param-form", f"the parameter {name!r} is given twice", remedy="keep one of the two")
-        params[name] = value
-    return params
 
 
 def _report_file(text: str) -> Path:

@@ -105,11 +105,16 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    timed = any(item.doc.unit in TIMES for item in fields(kind.limits))
-    if timed and not executed and not gate.get("where"):
+    if is_timed(kind) and not gate.get("where"):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
+
+
+def is_timed(kind: Kind[Any]) -> bool:
+    """Return whether a kind judges times of a record, which say nothing without the shape of the run."""
+    executed = any(role in EXECUTED for role in kind.roles.values())
+    return not executed and any(item.doc.unit in TIMES for item in fields(kind.limits))
 
 
 def _roles(
