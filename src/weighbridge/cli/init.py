@@ -48,8 +48,8 @@ extends: {base}
 @click.command(
     "init",
     short_help="Begin: write a contract and the CI job that runs it.",
-    epilog="\b\nExample: weighbridge init --for import --subject source=hf/ --subject \\\n"
-    "  import=model.gguf --param policy=quantised:Q4_K_M\nExample: weighbridge init --for run --ci gitlab",
+    epilog="\b\nExample: weighbridge init --for import --param policy=quantised:Q4_K_M\n"
+    "Example: weighbridge init --for run --subject run=runs/a --ci gitlab",
 )
 @click.option(
     "--for", "purpose", type=click.Choice(tuple(PURPOSES)),
@@ -76,7 +76,7 @@ def command(
 ) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
 
-    Asks for what is not given where there is a terminal. Nothing is overwritten.
+    On a terminal it asks for what is not given. Nothing is overwritten.
     """
     asking = sys.stdin.isatty()
     if purpose is None and not asking:

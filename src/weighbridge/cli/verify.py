@@ -181,7 +181,7 @@ def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
     policy = policy_meant(finding.verdict.offences)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
     if at is not None and finding.kind == VALUES and not at.file.startswith(BUILTIN):
-        yield printable(f"{MEANT}in {at.file}:{at.line} the policy {policy}")
+        yield printable(f"{MEANT}write `policy: {policy}` in {at.file}:{at.line}")
     elif policy:
         yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
 
