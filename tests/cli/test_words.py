@@ -42,6 +42,11 @@ def test_help_fits_a_terminal_of_80_columns(cli: Cli, verb: str) -> None:
     assert [line for line in cli(*verb.split(), "--help").lines if len(line) > 80] == []
 
 
+@pytest.mark.parametrize("verb", [*VERBS, *SUBVERBS])
+def test_the_first_screen_of_help_has_an_example(cli: Cli, verb: str) -> None:
+    assert any("Example: weighbridge" in line for line in cli(*verb.split(), "--help").lines[:24])
+
+
 def test_help_names_the_tool_as_it_is_typed(cli: Cli) -> None:
     assert cli("verify", "--help").lines[0] == "Usage: weighbridge verify [OPTIONS] [CONTRACTS]..."
 

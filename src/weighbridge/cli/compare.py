@@ -54,7 +54,6 @@ class Policy:
 @click.command(
     "compare",
     short_help="Compare a checkpoint with its source, or two traces.",
-    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
 )
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
@@ -89,6 +88,8 @@ def command(
     may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
+
+    Example: weighbridge compare model.safetensors model.gguf --policy rounded:F16
 
     Two traces are compared point by point, bit for bit.
     Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.

@@ -72,7 +72,6 @@ def command() -> None:
 @command.command(
     "verify",
     short_help="Check that a bundle is unchanged and gives its verdicts.",
-    epilog="\b\nExample: weighbridge evidence verify BUNDLE --require-anchor",
 )
 @BUNDLE
 @IDENTITY
@@ -100,6 +99,8 @@ def verify_bundle(
     as_json: bool,
 ) -> None:
     """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
+
+    Example: weighbridge evidence verify BUNDLE --require-anchor
 
     BUNDLE is a folder, or a zip or tar that holds one. Its integrity, re-derivation, authenticity, freshness and
     coverage are answered apart.

@@ -48,8 +48,6 @@ extends: {base}
 @click.command(
     "init",
     short_help="Begin: write a contract and the CI job that runs it.",
-    epilog="\b\nExample: weighbridge init --for import --param policy=quantised:Q4_K_M\n"
-    "Example: weighbridge init --for run --subject run=runs/a --ci gitlab",
 )
 @click.option(
     "--for", "purpose", type=click.Choice(tuple(PURPOSES)),
@@ -75,6 +73,8 @@ def command(
     purpose: str | None, name: str | None, subjects: tuple[str, ...], params: tuple[str, ...], ci: str | None
 ) -> None:
     """Write a first contract, the CI job that runs it, and what git must know.
+
+    Example: weighbridge init --for import --param policy=quantised:Q4_K_M
 
     On a terminal it asks for what is not given. Nothing is overwritten.
     """

@@ -19,7 +19,6 @@ from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
-from weighbridge.report.comparison import EXCHANGE, MEANT, exchanged, policy_meant
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -30,10 +29,9 @@ LEDGER = "ledger"
 FORMATS = ("junit",)
 VALUES = "value-preservation"  # the kind that takes every policy
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
-EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
 
-@click.command("verify", short_help="Check subjects against contracts; write a bundle.", epilog=EXAMPLE)
+@click.command("verify", short_help="Check subjects against contracts; write a bundle.")
 @click.argument("contracts", nargs=-1)
 @click.option(
     "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
@@ -66,6 +64,8 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 @click.pass_context
 def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
+
+    Example: weighbridge verify builtin:training-run --subject run=runs/a
 
     CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below.
 
@@ -177,6 +177,10 @@ def _told_one(result: Result) -> Iterator[str]:
 
 def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
+    if not finding.verdict.offences:
+        return
+    from weighbridge.report.comparison import EXCHANGE, MEANT, exchanged, policy_meant
+
     yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
     policy = policy_meant(finding.verdict.offences)
     at = loaded.limit_at(finding.gate, "policy") if policy else None
