@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
 from weighbridge.contract.load import load_contract
+from weighbridge.data import data_path
 
 CONVERTED = Path(__file__).parent / "llama-by-the-converter"
 GITHUB, GITLAB = Path(".github/workflows/weighbridge.yml"), Path(".gitlab/weighbridge.yml")
@@ -88,7 +89,7 @@ def test_a_shipped_contract_that_fails_so_says_how_to_write_one(cli: Cli, workpl
 def test_a_policy_is_a_committed_line_in_the_letters_that_are_kept(cli: Cli, workplace: Path) -> None:
     assert cli("init", "--for", "import", "--param", "policy=ROUNDED:f16").code == 0
     text = (workplace / "contracts" / "import.yaml").read_text()
-    assert '\n  policy: "rounded:F16"  # what the conversion was meant to do: ' in text
+    assert "\n  policy: rounded:F16  # what the conversion was meant to do: " in text
     assert load_contract("contracts/import.yaml").contract.overridden == ()
 
 
@@ -149,6 +150,22 @@ def test_inside_of_a_repository_it_is_sent_to_the_root(
     ended = cli("init", "--for", "run")
     assert (ended.code, ended.err.splitlines()[-1]) == (2, f"  type it in {workplace.resolve()}")
     assert list((workplace / "deep").iterdir()) == []
+
+
+def test_a_good_run_gives_the_parameters_under_which_it_passes(cli: Cli, workplace: Path) -> None:
+    run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    begun = cli("init", "--from-run", run, "--param", "device=cpu")
+    params = load_contract(workplace / "contracts" / "run.yaml").contract.params
+    assert params == {"device": "cpu", "budget_ms": 152, "tokens_per_step": 512}
+    timed = cli(*next_command(begun.lines), "--gate", "GATE-RUN-004")
+    assert (timed.code, "median" in timed.out) == (0, True)
+    assert load_contract("builtin:training-run").contract.params["tokens_per_step"] == 1024
+
+
+@pytest.mark.parametrize(("asked", "code"), [("--for import --from-run x", 2), ("--from-run nothing", 4)])
+def test_a_run_that_says_nothing_is_refused(cli: Cli, workplace: Path, asked: str, code: int) -> None:
+    assert cli("init", *asked.split()).code == code
+    assert list(workplace.iterdir()) == []
 
 
 def test_on_a_terminal_it_asks(workplace: Path) -> None:

@@ -36,7 +36,7 @@ def test_every_value_says_where_it_is_written(cli: Cli, workplace: Path) -> None
     (workplace / "mine.yaml").write_text(CHILD)
     lines = [line.strip() for line in cli("show", "mine.yaml", "--resolved").lines]
     assert "id: mine  # mine.yaml:2" in lines
-    assert 'policy: "rounded:F16"  # mine.yaml:5' in lines
+    assert "policy: rounded:F16  # mine.yaml:5" in lines
     assert "- id: GATE-MODEL-001  # builtin:model-import:13" in lines
     assert "map: auto  # default" in lines
 

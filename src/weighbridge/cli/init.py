@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -17,13 +18,17 @@ from weighbridge.contract.writing import flow
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.git import answer
+from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
-from weighbridge.model import SubjectKind
+from weighbridge.model import Measurement, SubjectKind
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
 
 STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
 PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
 PACKAGES = {"parity": "'weighbridge[torch]' transformers"}  # beside the tool itself
 LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
+HEADROOM = 1.5  # of the time that a good run's step took
 GITLAB = Path(".gitlab-ci.yml")
 CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
 INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
@@ -54,6 +59,10 @@ extends: {base}
     help="What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or "
     "imports and runs together (project).",
 )  # fmt: skip
+@click.option(
+    "--from-run", "run", metavar="RUN",
+    help="A good run: take over its device and its step, and give its median step half as much time again.",
+)  # fmt: skip
 @click.option("--name", help="The contract's id, and the name of its file.  [default: as --for]")
 @click.option(
     "--subject", "subjects", multiple=True, metavar="NAME=TARGET", help="The path or model to check. Repeatable."
@@ -70,8 +79,9 @@ extends: {base}
     help="Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else github]",
 )  # fmt: skip
 def command(
-    purpose: str | None, name: str | None, subjects: tuple[str, ...], params: tuple[str, ...], ci: str | None
-) -> None:
+    purpose: str | None, *, run: str | None, name: str | None, subjects: tuple[str, ...], params: tuple[str, ...],
+    ci: str | None,
+) -> None:  # fmt: skip
     """Write a first contract, the CI job that runs it, and what git must know.
 
     Example: weighbridge init --for import --param policy=quantised:Q4_K_M
@@ -79,15 +89,14 @@ def command(
     On a terminal it asks for what is not given. Nothing is overwritten.
     """
     asking = sys.stdin.isatty()
-    if purpose is None and not asking:
-        raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
-    purpose = purpose or click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES)))
-    parts = PURPOSES[purpose]
+    parts = PURPOSES[_purpose(purpose, run, asking=asking)]
     _demand_place(parts, name)
+    of_run = {} if run is None else {"run": run}
     loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
-    named = _named(loaded.values(), settings(subjects, "subject"), asking=asking)
+    named = _named(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
     targets = {name: named.get(name) or usual for name, usual in _usual(loaded.values()).items()}
-    given = _values(loaded.values(), settings(params, "param"), asking=asking)
+    measured = {} if run is None else _measured(run)
+    given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
     contracts = {
         Path("contracts", f"{one}.yaml"): _contract(
             one, base, {k: v for k, v in given.items() if k in base.contract.params}
@@ -100,6 +109,16 @@ def command(
     if unnamed := [target for name, target in targets.items() if name not in named]:
         told.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
     tell([*told, f"next: {verify}"], whole=True)
+
+
+def _purpose(purpose: str | None, run: str | None, *, asking: bool) -> str:
+    """Return what is to be checked: as given, as answered, or a run where one is to begin with."""
+    if run is not None and purpose not in (None, "run", "project"):
+        raise UsageError("purpose", f"--from-run is for runs, and --for says {purpose}", remedy="leave one of them out")
+    if purpose is None and run is None and not asking:
+        raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
+    asked = "run" if run is not None else None
+    return purpose or asked or str(click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES))))
 
 
 def _demand_place(parts: Sequence[str], name: str | None) -> None:
@@ -149,6 +168,29 @@ def _values(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking
             text = given.get(name) or (click.prompt(f"{name}: {doc}", str(usual)) if asking else None)
             values[name] = usual if text is None else _tried(base, name, text)
     return values
+
+
+def _measured(run: str) -> dict[str, str]:
+    """Return the parameters under which a run would have passed, each where the run tells it.
+
+    Raises:
+        SubjectError: where the run cannot be read.
+    """
+    from weighbridge.binding import bind
+    from weighbridge.runner import judge, measure, seal
+
+    contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
+    bound = bind(contract, Path(), [f"run={run}"])
+    bound[0].open()
+    found = judge(seal(measure(contract, bound, {gate.id: (DEFAULT,) for gate in contract.gates}), None))
+    facts = found.measured[f"facts.run.{DEFAULT}"]
+    told = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    known = {"device": told.get("requested_device"), "tokens_per_step": told.get("tokens_per_step")}
+    timed = next(one for one in found.findings if one.kind == "wall-time-budget")
+    median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
+    if isinstance(median, (int, float)):
+        known["budget_ms"] = str(math.ceil(HEADROOM * median))
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _tried(base: LoadedContract, name: str, text: str) -> object:

@@ -9,7 +9,9 @@ from typing import Any
 
 from weighbridge.contract.strict_yaml import Path
 
-_BARE = re.compile(r"\d+\.\d+\.\d+|[A-Za-z][\w./-]*(?: [\w./(-][\w./()-]*)*", re.ASCII)  # a text that needs no quotes
+_BARE = re.compile(
+    r"\d+\.\d+\.\d+|[A-Za-z](?:[\w./-]|:(?=\w))*(?: [\w./(-](?:[\w./()-]|:(?=\w))*)*", re.ASCII
+)  # needs no quotes
 _WORDS = ("true", "false", "null")
 
 
@@ -31,11 +33,11 @@ def block(value: Mapping[str, Any], remark: Callable[[Path], str], path: Path = 
         if isinstance(item, Mapping) and item:
             yield f"{name}:"
             yield from (f"  {line}" for line in block(item, remark, at))
-        elif isinstance(item, (list, tuple)) and any(isinstance(one, Mapping) for one in item):
+        elif isinstance(item, (list, tuple)) and item and all(isinstance(one, Mapping) and one for one in item):
             yield f"{name}:"
             for index, one in enumerate(item):
-                lines = list(block(one, remark, (*at, index))) if isinstance(one, Mapping) else [flow(one)]
-                yield from (f"{'    ' if more else '  - '}{line}" for more, line in enumerate(lines))
+                lines = enumerate(block(one, remark, (*at, index)))
+                yield from (f"{'    ' if more else '  - '}{line}" for more, line in lines)
         else:
             said = remark(at)
             yield f"{name}: {flow(item)}" + (f"  # {said}" if said else "")
