@@ -40,7 +40,8 @@ CONSOLE = [line for block in blocks("console") for line in block.replace("\\\n",
 COMMANDS = [line.removeprefix("$ ").partition("  #")[0].rstrip() for line in CONSOLE if line.startswith("$ ")]
 CONTRACTS = {contract.split()[3]: contract for contract in blocks("yaml")}
 TYPED = [command for command in COMMANDS if not command.startswith("make ")]
-ENDS = {"compare": ExitCode.FAILED, "verify builtin:checkpoint-import": ExitCode.PASSED,
+ENDS = {"init": ExitCode.PASSED, "show": ExitCode.PASSED, "compare": ExitCode.FAILED,
+        "verify builtin:checkpoint-import": ExitCode.PASSED,
         "verify builtin:training-run": ExitCode.BLOCKED, "verify builtin:forward-parity": ExitCode.PASSED,
         "verify my-fine-tune.yaml": ExitCode.PASSED,
         "evidence": ExitCode.PASSED, "amend": ExitCode.PASSED}  # fmt: skip
@@ -86,7 +87,7 @@ def folder(workplace: Path) -> Path:
 
 
 def test_there_are_commands_to_type() -> None:
-    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 3, "pytest", *["weighbridge"] * 7]
+    assert [command.split()[0] for command in TYPED] == [*["weighbridge"] * 5, "pytest", *["weighbridge"] * 7]
     assert [command for command in COMMANDS if command not in TYPED] == ["make demo", "make test"]
 
 

@@ -138,7 +138,9 @@ def test_the_action_says_where_a_contract_is_wrong_and_has_no_bundle(
 
 
 def template(name: str) -> Any:
-    return yaml.safe_load((data_path("templates") / "ci" / name).read_text(encoding="utf-8"))
+    text = (data_path("templates") / "ci" / name).read_text(encoding="utf-8")
+    filled = text.replace("WEIGHBRIDGE_PACKAGES", "weighbridge").replace("WEIGHBRIDGE_VERIFY", "weighbridge verify")
+    return yaml.safe_load(filled)
 
 
 def scripts() -> dict[str, list[str]]:

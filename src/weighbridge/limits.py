@@ -17,7 +17,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -34,7 +34,7 @@ class Doc:
     """What a field means and what it may hold.
 
     `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
-    choices their order, of a switch true over false. `form` says in words what `pattern` demands.
+    choices their order, of a switch true over false. `form` says in words what `pattern` or `choices` demand.
     """
 
     text: str = dataclasses.field(default="", kw_only=False)
@@ -47,6 +47,8 @@ class Doc:
     form: str = ""
     keys: str | None = None  # the pattern of a mapping's keys
     choices: tuple[str, ...] = ()
+    any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
+    meant: Callable[[str], str] | None = None  # which choice a text means that is none
     min_items: int = 0
     tight: str = ""
     name: str = ""  # the key in YAML where it is a Python keyword
@@ -262,7 +264,8 @@ def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading)
 
 def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _read_choice([str(member.value) for member in kind], data, path, reading, kind)
+        chosen = _read_choice(doc, [str(member.value) for member in kind], data, path, reading)
+        return None if chosen is None else kind(chosen)
     if reading.exact:
         if kind is not object and not (type(data) is kind or (kind is float and type(data) is int)):
             reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
@@ -272,7 +275,7 @@ def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) 
         reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
         return data
     if doc.choices:
-        return _read_choice(doc.choices, data, path, reading, str)
+        return _read_choice(doc, doc.choices, data, path, reading)
     if wrong := _out_of_bounds(doc, data):
         reading.note("bad-form" if isinstance(data, str) else "out-of-bounds", f"{show(data)} is not {wrong}", path)
     return data
@@ -287,12 +290,16 @@ def _as_number(kind: Any, data: object) -> object:
     return data
 
 
-def _read_choice(choices: Sequence[str], data: object, path: Path, reading: _Reading, make: Any) -> Any:
+def _read_choice(doc: Doc, choices: Sequence[str], data: object, path: Path, reading: _Reading) -> str | None:
     if isinstance(data, str) and data in choices:
-        return make(data)
-    near = closest(str(data), choices)
+        return data
+    same = [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]
+    if same:
+        return same[0]
+    near = [meant] if doc.meant and (meant := doc.meant(str(data))) else closest(str(data), choices)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    reading.note("unknown-choice", f"{show(data)} is not one of {', '.join(choices)}{hint}", path)
+    wanted = doc.form or f"one of {', '.join(choices)}"
+    reading.note("unknown-choice", f"{show(data)} is not {wanted}{hint}", path)
     return None
 
 
@@ -330,7 +337,7 @@ _NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "
 
 
 def schema(cls: type) -> dict[str, Any]:
-    """Describe a limits class as a JSON Schema (2020-12) object that accepts what `read` accepts."""
+    """Describe a limits class as a JSON Schema (2020-12) object that accepts what `read` does, in one letter case."""
     properties = {item.key: _described(_schema(item.type, item.doc), item.doc) for item in fields(cls)}
     required = [item.key for item in fields(cls) if item.required]
     body: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}

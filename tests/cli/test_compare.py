@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
+from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
 from weighbridge.cards import gate_words
@@ -212,7 +213,27 @@ def test_a_tied_head_may_go_and_an_untied_one_may_not(cli: Cli) -> None:
 def test_the_wider_side_as_the_import_asks_whether_the_sides_are_exchanged(cli: Cli) -> None:
     ended = cli("compare", specimen("rounded.safetensors"), specimen("values.safetensors"))
     assert ended.code == 1
-    assert "  swapped? rounding the import gives the source: the import is the wider one" in ended.lines
+    assert "  exchange the two? rounding the import gives the source: the import is the wider one" in ended.lines
+
+
+def test_a_gguf_file_as_the_source_of_what_is_converted_to_one_asks_the_same(cli: Cli, workplace: Path) -> None:
+    source = decoder()
+    file = gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama")
+    folder = directory(workplace / "hf", source, CONFIG)
+    told = "exchange the two? the source has the tensor names of a GGUF file"
+    assert (told in cli("compare", file, folder).out, told in cli("compare", folder, file).out) == (True, False)
+
+
+def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli) -> None:
+    ended = cli("compare", specimen("blocks.gguf"), specimen("blocks.safetensors"), "--policy", "lossless")
+    assert "  exchange the two? the source is quantised (IQ4_NL) and the import is not" in ended.lines
+    assert "exchange" not in cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).out
+
+
+@pytest.mark.parametrize("policy", ["ROUNDED:bf16", "Rounded:BF16"])
+def test_a_policy_is_told_as_it_is_kept_however_it_was_typed(cli: Cli, policy: str) -> None:
+    ended = cli("compare", specimen("values.safetensors"), specimen("rounded.safetensors"), "--policy", policy)
+    assert ended.lines[0].endswith("policy: rounded:BF16")
 
 
 def test_headers_alone_are_never_a_pass(cli: Cli) -> None:

@@ -42,6 +42,11 @@ def test_help_fits_a_terminal_of_80_columns(cli: Cli, verb: str) -> None:
     assert [line for line in cli(*verb.split(), "--help").lines if len(line) > 80] == []
 
 
+@pytest.mark.parametrize("verb", [*VERBS, *SUBVERBS])
+def test_the_first_screen_of_help_has_an_example(cli: Cli, verb: str) -> None:
+    assert any("Example: weighbridge" in line for line in cli(*verb.split(), "--help").lines[:24])
+
+
 def test_help_names_the_tool_as_it_is_typed(cli: Cli) -> None:
     assert cli("verify", "--help").lines[0] == "Usage: weighbridge verify [OPTIONS] [CONTRACTS]..."
 
@@ -68,8 +73,24 @@ def test_a_kind_is_explained_in_yaml_words_on_lines_of_100_columns_and_nothing_t
     lines = cli("explain", kind).lines
     assert not [line for line in lines if re.search(r"default .*(None|True|False|\(|<)", line)]
     assert max(map(len, lines)) <= 100
-    damages = lines[lines.index("shown able to fail by") + 1 :]
+    damages = lines[lines.index("shown able to fail by") + 1 : lines.index("to copy into a contract")]
     assert len(damages) == len(set(damages)) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", [None, 60])
+def test_a_kind_ends_with_a_gate_that_lints_clean_in_a_contract(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch, kind: str, columns: int | None
+) -> None:
+    monkeypatch.setattr("weighbridge.cli.explain.columns_of", lambda _stream: columns)
+    lines = cli("explain", kind).lines
+    copied = "\n".join(lines[lines.index("to copy into a contract") + 1 :])
+    (workplace / "c.yaml").write_text(
+        f"weighbridge: contract/v0\nid: c\nversion: 1.0.0\ntitle: t\nowner: o\n{copied}\n"
+    )
+    ended = cli("lint", "c.yaml")
+    assert (ended.err, ended.code) == ("", 0)
+    assert f"    kind: {kind}" in lines
 
 
 def test_a_kind_is_explained_with_bounds_and_with_what_can_be_measured(cli: Cli) -> None:

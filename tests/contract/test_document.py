@@ -53,6 +53,9 @@ def test_a_shipped_contract_fits_the_schema(name: str) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(document.data)] == []
 
 
+CHILD = {key: HEAD[key] for key in ("weighbridge", "id", "version")} | {"extends": "b.yaml"}
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -61,7 +64,8 @@ def test_a_shipped_contract_fits_the_schema(name: str) -> None:
         gate(**{"with": {"steps": [20, 49], "below_ms": "${params.budget}"}}),
         gate(**{"with": {"steps": ["${params.first}", 49], "below_ms": 1}}),
         gate(severity="advisory", max_age="30d", where={"n": "${params.n}"}, requires={"cuda": True}),
-        {key: HEAD[key] for key in ("weighbridge", "id", "version")} | {"extends": "b.yaml", "gates": [{"id": "G-1"}]},
+        CHILD | {"gates": [{"id": "G-1"}]},
+        CHILD | {"params": {"policy": "rounded:F16", "budget_ms": {"default": 400}, "warm": False, "n": 3}},
     ],
 )
 def test_what_can_be_written_is_accepted(document: dict[str, Any]) -> None:
@@ -79,6 +83,9 @@ def test_what_can_be_written_is_accepted(document: dict[str, Any]) -> None:
         HEAD | {"subjects": {"Run": {"kind": "run"}}},
         HEAD | {"subjects": {"run": {"kind": "runs"}}},
         HEAD | {"params": {"p": {"type": "number"}}},
+        HEAD | {"params": {"p": 400}},
+        CHILD | {"params": {"p": [400]}},
+        CHILD | {"params": {"p": {"defalt": 400}}},
         {key: HEAD[key] for key in ("weighbridge", "id", "version")},
         gate(kind="wall-time"),
         gate(severty="required"),

@@ -127,12 +127,68 @@ def test_a_first_path_only_spares_a_binding(tmp_path: Path) -> None:
     assert loaded(tmp_path, CHILD + "subjects: {run: {path: runs/a}}\n", base).contract.subjects["run"].path
 
 
-def test_a_parameter_that_loosens_is_told_where_the_limit_is_written(tmp_path: Path) -> None:
+def test_a_parameter_that_loosens_is_told_where_its_value_is_given(tmp_path: Path) -> None:
     child = CHILD + "params: {budget_ms: {default: 600}}\n"
     assert refusal(tmp_path, child) == [
-        ("base.yaml:16:39: loosened G-1: below_ms was 500, is 600\n"
+        ("child.yaml:5:31: loosened G-1: below_ms was 500, is 600\n"
         "  keep the tighter value, or give the reason in relax:")
     ]  # fmt: skip
+
+
+FREE = BASE.replace("default: 500}", "default: 500, free: true}")
+PLAIN = CHILD + "params: {budget_ms: 600}\n"
+
+
+def test_a_plain_value_gives_a_parameter_another_default(tmp_path: Path) -> None:
+    contract = loaded(tmp_path, PLAIN.replace("600", "400")).contract
+    assert (contract.params, contract.overridden) == ({"budget_ms": 400}, ())
+    assert contract.gates[0].limits["below_ms"] == 400.0
+
+
+def test_a_free_parameter_may_be_set_either_way_and_any_other_needs_a_reason(tmp_path: Path) -> None:
+    assert loaded(tmp_path, PLAIN, FREE).contract.gates[0].limits["below_ms"] == 600.0
+    assert refusal(tmp_path, PLAIN) == [f"child.yaml:5:21: loosened G-1: below_ms was 500, is 600{REMEDY}"]
+
+
+def test_a_free_parameter_excuses_no_limit_beside_it(tmp_path: Path) -> None:
+    limit = "gates:\n  - id: G-1\n    with: {below_ms: 700}\n"
+    assert refusal(tmp_path, PLAIN + limit, FREE) == [
+        f"child.yaml:8:22: loosened G-1: below_ms was 600, is 700{REMEDY}",
+    ]
+
+
+def test_only_the_contract_that_declares_a_parameter_makes_it_free(tmp_path: Path) -> None:
+    child = CHILD + "params: {budget_ms: {free: true}}\n"
+    told = "child.yaml:5:28: loosened the parameter budget_ms is free, and was not\n  delete free"
+    assert refusal(tmp_path, child) == [told]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ("{budget: 400}", "5:10: unknown-param 'budget' is no parameter of base.yaml; did you mean 'budget_ms'?"),
+        ("{budget_ms: fast}", "5:21: wrong-type the default of 'budget_ms' is not of the type number"),
+        ("{budget_ms: -1}", "5:21: out-of-bounds -1.0 is not > 0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_where_it_is_given(tmp_path: Path, params: str, message: str) -> None:
+    told = refusal(tmp_path, CHILD + f"params: {params}\n")
+    assert told[0] == f"child.yaml:{message}"
+
+
+def test_a_plain_value_without_a_base_is_told_how_a_parameter_is_declared(tmp_path: Path) -> None:
+    told = refusal(tmp_path, BASE.replace("{type: number, default: 500}", "500"))
+    remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
+    assert f"child.yaml:7:14: wrong-type 500 is not a mapping\n  {remedy}" in told
+
+
+def test_a_shipped_contract_takes_its_policy_in_one_line(tmp_path: Path) -> None:
+    shipped = CHILD.replace("base.yaml", "builtin:model-import")
+    contract = loaded(tmp_path, shipped + "params: {policy: ROUNDED:f16}\n").contract
+    assert (contract.gates[0].limits["policy"], contract.overridden) == ("rounded:F16", ())
+    (told,) = refusal(tmp_path, shipped + "params: {policy: bf16}\n")
+    assert told.startswith("child.yaml:5:18: unknown-choice 'bf16' is not same, lossless, ")
+    assert told.endswith("; did you mean 'rounded:BF16'?")
 
 
 def test_a_reason_excuses_no_further_loosening_down_the_line(tmp_path: Path) -> None:

@@ -111,10 +111,30 @@ def test_a_policy_refuses_what_it_does_not_mean(policy: str, found: Any, code: s
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, code)
 
 
-@pytest.mark.parametrize("policy", ["", "rounded", "rounded:F32", "requant:Q4_K", "quantised:Q9", "Lossless", "same "])
+@pytest.mark.parametrize("policy", ["", "rounded", "rounded:F32", "requant:Q4_K", "quantised:Q9", "same "])
 def test_an_unknown_policy_is_refused(policy: str) -> None:
     with pytest.raises(LimitsError):
         read(KIND.limits, {"policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [("Lossless", "lossless"), ("ROUNDED:f16", "rounded:F16"), ("Quantised:q4_k_m", "quantised:Q4_K_M")],
+)
+def test_a_policy_is_read_in_any_letter_case_and_kept_in_one(written: str, policy: str) -> None:
+    assert read(KIND.limits, {"policy": written}).policy == policy
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [
+        ("bf16", "rounded:BF16"), ("rounded:bfloat16", "rounded:BF16"), ("fp16", "rounded:F16"),
+        ("roundd:F16", "rounded:F16"), ("q8_0", "requant:Q8_0"), ("quantized:Q4-K-M", "quantised:Q4_K_M"),
+    ],
+)  # fmt: skip
+def test_a_policy_in_other_words_is_refused_with_the_one_that_it_means(written: str, policy: str) -> None:
+    with pytest.raises(LimitsError, match=f"quantised:FTYPE; did you mean '{policy}'"):
+        read(KIND.limits, {"policy": written})
 
 
 def test_a_contract_must_name_its_policy() -> None:

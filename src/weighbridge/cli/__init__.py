@@ -17,8 +17,8 @@ from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
 VERBS = (
-    "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
-    "doctor", "demo", "new", "trace",
+    "init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence",
+    "amend", "selftest", "doctor", "demo", "new", "trace",
 )  # fmt: skip
 
 

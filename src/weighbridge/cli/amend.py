@@ -86,7 +86,7 @@ def draft_section(
 @SPEC_FOLDER
 @LEDGER
 def land_section(file: Path, spec: Path, folder: Path, *, run_commands: bool) -> None:
-    """Land the draft FILE: hold all that it says, execute its premises, number it, discharge what it earns.
+    """Land the draft FILE: check all that it says, execute its premises, number it, discharge what it earns.
 
     Exit 0: landed; 1: refused, and nothing was written; 2: invalid; 4: unreadable.
     """

@@ -54,7 +54,6 @@ class Policy:
 @click.command(
     "compare",
     short_help="Compare a checkpoint with its source, or two traces.",
-    epilog="\b\nExample: weighbridge compare model.safetensors model.gguf --policy rounded:F16",
 )
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
@@ -89,6 +88,8 @@ def command(
     may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
+
+    Example: weighbridge compare model.safetensors model.gguf --policy rounded:F16
 
     Two traces are compared point by point, bit for bit.
     Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.
@@ -147,14 +148,15 @@ def _given(text: str) -> Policy:
 
         document = strict_yaml.load(Path(text).read_bytes(), where=text)
         limits = document.data
-        told = f"{limits.get('policy') if isinstance(limits, Mapping) else limits} ({text})"
+        beside = f" ({text})"
     else:
-        limits, told = {"policy": text}, text
+        limits, beside = {"policy": text}, ""
     try:
-        read(Limits, limits)
+        policy = read(Limits, limits).policy
     except LimitsError as error:
         raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
-    return Policy(limits=limits, told=told)
+    assert isinstance(limits, Mapping)
+    return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
 
 
 def _opened(path: str, engine: Engine | None) -> CheckpointView | None:

@@ -45,7 +45,8 @@ def _id(_context: click.Context, _option: click.Parameter, text: str) -> str:
 
 
 IDENTITY = click.option(
-    "--id", "given", default="", metavar="ID12", callback=_id, help="The id that you were told."
+    "--id", "given", default="", metavar="ID12", callback=_id,
+    help="The bundle's id as you were told it, 12 digits or more.",
 )  # fmt: skip
 TOLD = 20
 FORMS = {
@@ -59,7 +60,7 @@ QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage
 @click.group(
     "evidence",
     short_help="Verify, show, sign, pack, merge, export, re-judge evidence.",
-    epilog="\b\nExample: weighbridge evidence verify .weighbridge/bundles/2026-04-26-…",
+    epilog="\b\nExample: weighbridge evidence verify BUNDLE",
 )
 def command() -> None:
     """Verify, show, compare, sign, pack, merge, export or re-judge evidence bundles.
@@ -71,7 +72,6 @@ def command() -> None:
 @command.command(
     "verify",
     short_help="Check that a bundle is unchanged and gives its verdicts.",
-    epilog="\b\nExample: weighbridge evidence verify evidence/bundles/2026-… --require-anchor",
 )
 @BUNDLE
 @IDENTITY
@@ -99,6 +99,8 @@ def verify_bundle(
     as_json: bool,
 ) -> None:
     """Show the outcome of every gate of BUNDLE, and whether the bundle can be trusted.
+
+    Example: weighbridge evidence verify BUNDLE --require-anchor
 
     BUNDLE is a folder, or a zip or tar that holds one. Its integrity, re-derivation, authenticity, freshness and
     coverage are answered apart.
@@ -152,7 +154,7 @@ def _told(answers: Answers, found: Mapping[str, Answer]) -> Iterator[str]:
 @command.command(
     "show",
     short_help="Print what a bundle holds.",
-    epilog="\b\nExample: weighbridge evidence show .weighbridge/bundles/2026-04-26-…",
+    epilog="\b\nExample: weighbridge evidence show BUNDLE",
 )
 @BUNDLE
 @IDENTITY
@@ -188,7 +190,7 @@ def _commit(commit: str, dirty: bool | None) -> str:
 @command.command(
     "diff",
     short_help="Print what differs between two bundles.",
-    epilog="\b\nExample: weighbridge evidence diff bundles/2026-04-26-… bundles/2026-04-27-…",
+    epilog="\b\nExample: weighbridge evidence diff BUNDLE OTHER",
 )
 @click.argument("one", type=click.Path(path_type=Path))
 @click.argument("other", type=click.Path(path_type=Path))
@@ -213,7 +215,7 @@ def diff(one: Path, other: Path, *, as_json: bool) -> None:
 @command.command(
     "pack",
     short_help="Write a bundle into one file.",
-    epilog="\b\nExample: weighbridge evidence pack .weighbridge/bundles/2026-… import.tar",
+    epilog="\b\nExample: weighbridge evidence pack BUNDLE import.tar",
 )
 @BUNDLE
 @click.argument("archive", type=click.Path(path_type=Path))
@@ -252,7 +254,7 @@ def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
 @command.command(
     "sign",
     short_help="Sign a bundle.",
-    epilog="\b\nExample: weighbridge evidence sign .weighbridge/bundles/2026-04-26-… --key ada.key",
+    epilog="\b\nExample: weighbridge evidence sign BUNDLE --key ada.key",
 )
 @BUNDLE
 @IDENTITY
@@ -307,7 +309,7 @@ def export(bundle: Path, *, given: str, form: str, names: tuple[str, ...]) -> No
 @command.command(
     "rejudge",
     short_help="Judge a bundle again from its own bytes.",
-    epilog="\b\nExample: weighbridge evidence rejudge .weighbridge/bundles/2026-04-26-…",
+    epilog="\b\nExample: weighbridge evidence rejudge BUNDLE",
 )
 @BUNDLE
 @IDENTITY

@@ -8,13 +8,17 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards import CodeCard, Meaning, any_gate, gate_words, glossary, verifier_words
+from weighbridge.cards import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
+from weighbridge.clauses.kind import Kind
 from weighbridge.cli.options import WIDEST, columns_of, tell
+from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
+from weighbridge.contract.strict_yaml import Path
+from weighbridge.contract.writing import block
 from weighbridge.errors import UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import BOUNDS, fields
@@ -22,6 +26,7 @@ from weighbridge.model import SubjectKind
 from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import MODULES
 
+SHAPE = {"tokens_per_step": 2048}
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
 
@@ -42,10 +47,13 @@ def command(word: tuple[str, ...]) -> None:
 
 def _wrapped(text: str, start: str = "", indent: str = "") -> list[str]:
     """Return a text as lines of at most a hundred columns, or the terminal's where it has fewer."""
-    width = min(WIDEST, columns_of(sys.stdout) or WIDEST)
     return textwrap.wrap(
-        text, width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, _width(), initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def _width() -> int:
+    return min(WIDEST, columns_of(sys.stdout) or WIDEST)
 
 
 def _item(text: str) -> list[str]:
@@ -124,6 +132,34 @@ def _kind(name: str) -> Iterator[str]:
     yield from dict.fromkeys(f"  {falsifier.name} ({falsifier.code})" for falsifier in kind.falsifiers)
     if not kind.falsifiers or any(item.doc.must for item in fields(kind.limits)):
         yield "  each limit, at the nearest value beyond it"
+    yield "\nto copy into a contract"
+    yield from _gate(kind)
+
+
+def _gate(kind: Kind[Any]) -> Iterator[str]:
+    """Yield a gate of a kind as YAML: its roles, and the limits of its card's examples, each with its meaning."""
+    given = gate_card(kind.name).given
+    judged, wanted = ({key: one for key, one in given.items() if key == name} for name in ("with", "measure"))
+    docs = {item.key: item.doc for item in fields(kind.limits)}
+    gate = {
+        "id": f"GATE-{kind.name.upper()}", "title": gate_words(kind.name).asks, "kind": kind.name,
+        "subjects": {role: role for role in kind.roles}, **wanted,
+        **({"where": SHAPE} if is_timed(kind) else {}), **judged,
+    }  # fmt: skip
+
+    def said(path: Path) -> str:
+        doc = docs.get(str(path[-1])) if path[2:3] == ("with",) else None
+        return f"{doc.text} [{doc.unit}]" if doc and doc.unit else doc.text if doc else ""
+
+    whole = {"subjects": {role: {"kind": str(taken)} for role, taken in kind.roles.items()}, "gates": [gate]}
+    for line in block(whole, said):
+        if len(line) <= _width() and not line.startswith("    title"):
+            yield line
+            continue
+        value, hash_sign, remark = line.partition("  # ")
+        indent = " " * (len(value) - len(value.lstrip()))
+        yield from _wrapped(remark, f"{indent}# ", f"{indent}# ") if hash_sign else ()
+        yield from _wrapped(value, indent=f"{indent}  ") if value.startswith("    title") else (value,)
 
 
 def _keys(keys: type) -> Iterator[str]:

@@ -72,7 +72,10 @@ def check_ledger(folder: Path, base: str | None) -> None:
 @LEDGER
 @click.argument("bundles", nargs=-1, required=True, metavar="ID12...")
 def record_bundles(folder: Path, bundles: tuple[str, ...]) -> None:
-    """Append what bundles beside the ledger earn, the oldest first: merged ones, or a FAIL that was left out."""
+    """Append the status changes that bundles beside the ledger earn, the oldest first.
+
+    For bundles that came from elsewhere, or were sealed without --record; a FAIL counts as much as a PASS.
+    """
     ledger, now = Ledger(folder), dt.datetime.now(dt.UTC)
     causes = causes_of(ledger, ())
     for named in bundles:

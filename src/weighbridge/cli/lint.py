@@ -27,7 +27,8 @@ from weighbridge.storage.local_files import is_folder
 def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     """Check CONTRACTS for mistakes, and report each with its line and column.
 
-    One with the id and version of a contract in the ledger must have its content.
+    A contract that has the id and version of one in the ledger must have its content, too:
+    another content needs another version.
 
     CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below, else those that ship with the tool.
 

@@ -63,6 +63,23 @@ def pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, Path]]:
         yield name, Path(path)
 
 
+def settings(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Return what each `NAME=VALUE` of an option sets.
+
+    Raises:
+        UsageError: `param-form`, where one sets nothing, or a name is set twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError("param-form", f"{text!r} sets nothing", remedy=f"write --{option} NAME=VALUE")
+        if name in found:
+            raise UsageError("param-form", f"the {option} {name!r} is given twice", remedy="keep one of the two")
+        found[name] = value
+    return found
+
+
 # --- Printing ---------------------------------------------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from weighbridge.binding import Bound
-from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, tell
-from weighbridge.contract.load import written_in
+from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
+from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.exit_code import ExitCode, exit_code
@@ -29,11 +29,11 @@ STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
 STDOUT = Path("-")
+VALUES = "value-preservation"  # the kind that takes every policy
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
-EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
 
-@click.command("verify", short_help="Check subjects against contracts; write a bundle.", epilog=EXAMPLE)
+@click.command("verify", short_help="Check subjects against contracts; write a bundle.")
 @click.argument("contracts", nargs=-1)
 @click.option(
     "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
@@ -69,6 +69,8 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 @click.pass_context
 def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: bool, **_asked: object) -> None:
     """Check subjects against CONTRACTS, and write what was found into an evidence bundle.
+
+    Example: weighbridge verify builtin:training-run --subject run=runs/a
 
     CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below.
 
@@ -108,7 +110,7 @@ def _asked_for(context: click.Context) -> Asked:
     return Asked(
         contracts=contracts,
         subjects=given["subjects"],
-        params=_params(given["params"]),
+        params=settings(given["params"], "param"),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
         evidence=evidence or Path(RECORDED if record else STORE),
@@ -118,18 +120,6 @@ def _asked_for(context: click.Context) -> Asked:
         record=record,
         debug=given["debug"],
     )
-
-
-def _params(texts: Sequence[str]) -> dict[str, str]:
-    params: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError("param-form", f"{text!r} sets nothing", remedy="write --param NAME=VALUE")
-        if name in params:
-            raise UsageError("param-form", f"the parameter {name!r} is given twice", remedy="keep one of the two")
-        params[name] = value
-    return params
 
 
 def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
@@ -210,8 +200,24 @@ def _told_one(result: Result, suite: Suite) -> Iterator[str]:
         first, *rest = block(row)
         said = tuple(rest[:-1]) if row.outcome is Outcome.ERROR else ()
         yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+        yield from (f"{INDENT}{click.style(doubt, bold=True)}" for doubt in _doubts(result.loaded, row.finding))
         refused |= {said} if said else set()
     yield ""
+
+
+def _doubts(loaded: LoadedContract, finding: Finding) -> Iterator[str]:
+    """Yield what the person may have meant instead: the sides exchanged, or another policy, with the line to change."""
+    if not finding.verdict.offences:
+        return
+    from weighbridge.report.comparison import EXCHANGE, MEANT, exchanged, policy_meant
+
+    yield from (f"{EXCHANGE}{why}" for why in exchanged(finding.verdict.offences))
+    policy = policy_meant(finding.verdict.offences)
+    at = loaded.limit_at(finding.gate, "policy") if policy else None
+    if at is not None and finding.kind == VALUES and not at.file.startswith(BUILTIN):
+        yield printable(f"{MEANT}write `policy: {policy}` in {at.file}:{at.line}")
+    elif policy:
+        yield f"{MEANT}`weighbridge init --for import --param policy={policy}` writes a contract that says so"
 
 
 def _subject(item: Bound, evaluation: Evaluation) -> str:

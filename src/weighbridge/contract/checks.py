@@ -46,9 +46,21 @@ def structural(layered: Layered, problem: Problem, path: Path = ()) -> Found:
     if problem.code == "unknown-key" and place[-1] in TYPED_STATUS:
         what = f"a status is never written by hand: {place[-1]!r} is computed from the ledger"
         return layered.found(place, "typed-status", what, "delete the key; see `weighbridge status`", at_key=True)
+    if len(place) == 2 and place[0] == "params" and problem.code == "wrong-type":
+        return _no_parameter(layered, str(place[1]), problem)
     unquoted = place == ("version",) and problem.code == "wrong-type"
     remedy = 'quote it, and give three parts: "1.10.0"' if unquoted else ""
     return layered.found(place, problem.code, problem.what, remedy, at_key=problem.at_key)
+
+
+def _no_parameter(layered: Layered, name: str, problem: Problem) -> Found:
+    """Place a plain value that stands where a parameter is declared."""
+    if extends := layered.data.get("extends"):
+        known = [key for key, body in layered.data["params"].items() if isinstance(body, Mapping)]
+        what = f"{show(name)} is no parameter of {extends}{nearest(name, known)}"
+        return layered.found(("params", name), "unknown-param", what, at_key=True)
+    remedy = "declare it: {type: string, default: VALUE}; a plain value is for a contract that extends another one"
+    return layered.found(("params", name), problem.code, problem.what, remedy)
 
 
 # --- Subjects ---------------------------------------------------------------------------------------------------------
@@ -93,11 +105,16 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
     if gate.get("requires") and not executed:
         what = f"{kind.name} judges what is recorded, on any host"
         yield layered.found((*path, "requires"), "requires-on-record", what, "delete requires", at_key=True)
-    timed = any(item.doc.unit in TIMES for item in fields(kind.limits))
-    if timed and not executed and not gate.get("where"):
+    if is_timed(kind) and not gate.get("where"):
         what = "a time is measured on whatever shape the run had"
         remedy = "say the shape that the budget is for, such as where: {tokens_per_step: 2048}"
         yield layered.found(path, "time-without-where", what, remedy, warning=True)
+
+
+def is_timed(kind: Kind[Any]) -> bool:
+    """Return whether a kind judges times of a record, which say nothing without the shape of the run."""
+    executed = any(role in EXECUTED for role in kind.roles.values())
+    return not executed and any(item.doc.unit in TIMES for item in fields(kind.limits))
 
 
 def _roles(
@@ -185,6 +202,15 @@ def _list(data: object, key: str) -> Sequence[Any]:
 
 
 # --- Against the contract that it extends -----------------------------------------------------------------------------
+
+
+def freed(base: Layered, child: Layered) -> Iterator[Found]:
+    """Find the parameters that are free to be chosen in a contract, and are not in the one that it extends."""
+    declared = _mapping(base.data, "params")
+    for name in (name for name, body in _mapping(child.data, "params").items() if body.get("free")):
+        if name in declared and not declared[name].get("free"):
+            what, remedy = f"the parameter {name} is free, and was not", "delete free"
+            yield child.found(("params", name, "free"), "loosened", what, remedy)
 
 
 def loosenings(base: Contract, child: Contract, layered: Layered) -> Iterator[Found]:

@@ -50,6 +50,7 @@ class ParamDocument:
     default: Annotated[Plain, Doc("its value, unless --param gives another")]
     unit: Annotated[str, Doc("unit of its value")] = ""
     doc: Annotated[str, Doc("what it is for")] = ""
+    free: Annotated[bool, Doc("a contract that extends this one may give it any value, without a reason")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +140,10 @@ def contract_schema() -> dict[str, Any]:
     body = limits.schema(ContractDocument)
     properties = body["properties"]
     properties["subjects"]["additionalProperties"] = {"$ref": "#/$defs/subject"}
-    properties["params"]["additionalProperties"] = {"$ref": "#/$defs/param"}
+    properties["params"]["additionalProperties"] = {}
     properties["gates"]["items"] = {"type": "object"}
-    whole = {"required": [*_INHERITED], "properties": {"gates": {"items": {"$ref": "#/$defs/gate"}}}}
-    part = {"properties": {"gates": {"items": {"$ref": "#/$defs/gate-over-another"}}}}
+    whole = {"required": [*_INHERITED], "properties": _of_two("gate", "param")}
+    part = {"properties": _of_two("gate-over-another", "param-over-another")}
     return {
         "$schema": DIALECT,
         "title": f"weighbridge {FORMAT}",
@@ -155,8 +156,16 @@ def contract_schema() -> dict[str, Any]:
     }
 
 
+def _of_two(gate: str, param: str) -> dict[str, Any]:
+    """Return what differs between a contract that extends another one and one that does not."""
+    return {
+        "gates": {"items": {"$ref": f"#/$defs/{gate}"}},
+        "params": {"additionalProperties": {"$ref": f"#/$defs/{param}"}},
+    }
+
+
 def _definitions() -> dict[str, Any]:
-    plain = limits.schema(GateDocument)
+    plain, param = limits.schema(GateDocument), limits.schema(ParamDocument)
     gate = _referable(plain)
     gate["properties"]["id"] = plain["properties"]["id"]
     gate["properties"]["kind"] = {"type": "string", "enum": list(KINDS), "description": "gate kind"}
@@ -167,7 +176,8 @@ def _definitions() -> dict[str, Any]:
         "gate": {**gate, "allOf": branches},
         "gate-over-another": {**gate, "required": list(_MERGED)},
         "subject": _referable(limits.schema(SubjectDocument)),
-        "param": limits.schema(ParamDocument),
+        "param": param,
+        "param-over-another": {"anyOf": [{**param, "required": []}, {"type": ["string", "number", "boolean"]}]},
         "reference": REFERENCE,
         **kinds,
     }

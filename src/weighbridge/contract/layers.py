@@ -118,7 +118,10 @@ def moved(base: Layered, folder: str) -> Layered:
 
 
 def merge(base: Layered, child: Layered) -> Layered:
-    """Lay a contract over the one that it extends: mappings by key, gates by id, all else replaced."""
+    """Lay a contract over the one that it extends: mappings by key, gates by id, all else replaced.
+
+    A plain value for a parameter is its new default.
+    """
     under, over = {key: value for key, value in base.data.items() if key not in OWN}, _Over(base, child)
     if isinstance(under.get("gates"), list):  # the base's own reasons for being loose excuse nothing further down
         under["gates"] = [
@@ -150,6 +153,9 @@ class _Over:
                 merged[key] = self.take(self.child, over[key], (*at_child, key), place)
             elif place == ("gates",):
                 merged[key] = self.gates(under[key], over[key])
+            elif path == ("params",) and isinstance(under[key], dict) and not isinstance(over[key], dict):
+                merged[key] = {**self.take(self.base, under[key], (*at_base, key), place), "default": over[key]}
+                self.written[*place, "default"] = self.child.source((*at_child, key))
             else:
                 merged[key] = self.mapping(under[key], (*at_base, key), over[key], (*at_child, key), place)
         return merged

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from weighbridge.canonical import sha256
 from weighbridge.contract import strict_yaml
-from weighbridge.contract.checks import lint, loosenings, structural
-from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, ParamType
+from weighbridge.contract.checks import freed, lint, loosenings, structural
+from weighbridge.contract.document import ContractDocument, GateDocument
 from weighbridge.contract.layers import (
-    OWN,
     Found,
     Layered,
     first_errors,
@@ -26,11 +24,12 @@ from weighbridge.contract.layers import (
     moved,
     raise_errors,
 )
+from weighbridge.contract.parameters import Parameters, read_parameters, substitute, value_at
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, nearest, plain, read, show
-from weighbridge.model import Contract, Fields, GateDecl, Scalar, SubjectDecl
+from weighbridge.limits import LimitsError, nearest, plain, read
+from weighbridge.model import Contract, Fields, GateDecl, SubjectDecl
 from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
@@ -51,6 +50,11 @@ class LoadedContract:
         """Return where a gate is written: file, line and column."""
         index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
         return self.layered.found(("gates", index), "", "")
+
+    def limit_at(self, gate: str, limit: str) -> Found | None:
+        """Return where the value of a gate's limit is written, be it that of a parameter; None where it is not."""
+        index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
+        return value_at(self.layered, ("gates", index, "with", limit))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +120,30 @@ def locate(name: str) -> Path:
 def _load(name: str, overrides: Mapping[str, str], extending: tuple[Path, ...]) -> LoadedContract:
     file = _read(name, extending)
     loaded = _resolved(file, {})
-    base = file.base.contract if file.base else loaded.contract
-    looser = tuple(loosenings(base, loaded.contract, file.layered))
+    base = _as_chosen(file.base, file.layered) if file.base else loaded.contract
+    placed = substitute(file.layered, read_parameters(file.layered, {})) if file.base else file.layered
+    looser = (
+        *freed(file.base.layered if file.base else file.layered, file.layered),
+        *loosenings(base, loaded.contract, placed),
+    )
     raise_errors(looser)
     loaded = dataclasses.replace(loaded, warnings=tuple(sorted((*loaded.warnings, *looser))))
     if overrides:  # held against the base as it is written: an override is sealed as one, and moves no status
         return dataclasses.replace(_resolved(file, overrides), warnings=loaded.warnings)
     return loaded
+
+
+def _as_chosen(base: LoadedContract, child: Layered) -> Contract:
+    """Return what a contract extends, with the values that it gives to the parameters that are free there."""
+    declared, given = base.layered.data.get("params", {}), child.data.get("params", {})
+    params = {
+        name: {**body, "default": given[name]["default"]} if body.get("free") is True else body
+        for name, body in declared.items()
+    }
+    if params == declared:
+        return base.contract
+    chosen = Layered({**base.layered.data, "params": params}, base.layered.written)
+    return _resolved(_File(path=base.path, source=b"", layered=chosen, base=None, problems=()), {}).contract
 
 
 def _read(name: str, extending: tuple[Path, ...]) -> _File:
@@ -160,123 +181,6 @@ def _extended(child: Layered, name: str, extends: str, extending: tuple[Path, ..
             raise
         raise child.found(("extends",), error.code, f"{extends}: {error.what}", error.remedy).error from None
     return moved(loaded.layered, "" if builtin else posixpath.dirname(extends)), loaded
-
-
-# --- Parameters: `${params.NAME}` is replaced after parsing, so that a value can never become structure ---------------
-
-
-_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
-_VERBATIM: Final = (*OWN, "params")
-NAMES: Final = ("id", "kind")  # what a gate is cannot hang on a parameter
-_TYPES: Final[Mapping[ParamType, tuple[type, ...]]] = {
-    ParamType.NUMBER: (int, float), ParamType.INTEGER: (int,), ParamType.STRING: (str,), ParamType.BOOLEAN: (bool,),
-}  # fmt: skip
-_FORMS: Final = {
-    ParamType.NUMBER: re.compile(r"[-+]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([eE][-+]?[0-9]{1,3})?"),
-    ParamType.INTEGER: re.compile(r"[-+]?[0-9]{1,64}"),
-    ParamType.STRING: re.compile(r".*", re.DOTALL),
-    ParamType.BOOLEAN: re.compile(r"true|false"),
-}
-
-
-@dataclass(slots=True)
-class Parameters:
-    """The values of a contract's parameters, which of them are used, and which references could not be replaced.
-
-    `problems` are those of their declarations, `unresolved` those of the references.
-    """
-
-    values: dict[str, Scalar] = field(default_factory=dict)
-    declared: tuple[str, ...] = ()
-    used: set[str] = field(default_factory=set)
-    broken: list[strict_yaml.Path] = field(default_factory=list)
-    problems: list[Found] = field(default_factory=list)
-    unresolved: list[Found] = field(default_factory=list)
-
-
-def read_parameters(layered: Layered, overrides: Mapping[str, str]) -> Parameters:
-    """Read the declared parameters and lay the overrides of the command line over them."""
-    declared = layered.data.get("params", {})
-    if not isinstance(declared, Mapping):
-        return Parameters()
-    parameters = Parameters(declared=tuple(declared))
-    for name, body in declared.items():
-        try:
-            param = read(ParamDocument, body)
-        except LimitsError:
-            continue  # told when the whole document is read
-        of_type = isinstance(param.default, _TYPES[param.type])
-        if not of_type or isinstance(param.default, bool) != (param.type is ParamType.BOOLEAN):
-            what = f"the default of {name!r} is not of the type {param.type}"
-            parameters.problems.append(layered.found(("params", name, "default"), "wrong-type", what))
-            continue
-        parameters.values[name] = _override(name, param, overrides[name]) if name in overrides else param.default
-    for name in overrides:
-        if name not in declared:
-            what = f"{name!r} is no parameter of this contract{nearest(name, declared)}"
-            raise ContractError("unknown-param", what, where=f"--param {name}={overrides[name]}")
-    return parameters
-
-
-def _override(name: str, param: ParamDocument, text: str) -> Scalar:
-    value: Scalar = text
-    if not _FORMS[param.type].fullmatch(text):
-        value = math.inf
-    elif param.type is ParamType.BOOLEAN:
-        value = text == "true"
-    elif param.type is not ParamType.STRING:
-        value = int(text) if _FORMS[ParamType.INTEGER].fullmatch(text) else float(text)
-    if isinstance(value, float) and not math.isfinite(value):
-        what = f"{text!r} is not of the type {param.type}"
-        raise ContractError("wrong-type", what, where=f"--param {name}", remedy="give another value")
-    return value
-
-
-def substitute(layered: Layered, parameters: Parameters) -> Layered:
-    """Replace every reference outside the contract's own head; a reference that is the whole value keeps its type."""
-
-    def replaced(value: Any, path: strict_yaml.Path) -> Any:
-        if isinstance(value, Mapping):
-            kept = NAMES if len(path) == 2 and path[0] == "gates" else ()
-            return {key: item if key in kept else replaced(item, (*path, key)) for key, item in value.items()}
-        if isinstance(value, list):
-            return [replaced(item, (*path, index)) for index, item in enumerate(value)]
-        if not isinstance(value, str) or "${" not in value:
-            return value
-        return _filled(value, path, layered, parameters)
-
-    data = {key: value if key in _VERBATIM else replaced(value, (key,)) for key, value in layered.data.items()}
-    return Layered(data, layered.written)
-
-
-def _filled(value: str, path: strict_yaml.Path, layered: Layered, parameters: Parameters) -> Scalar:
-    wrong = next((match for match in _REFERENCE.finditer(value) if not _known(match, parameters)), None)
-    if wrong is not None:
-        parameters.broken.append(path)
-        if _name(wrong) not in parameters.declared:  # one that is itself broken is told where it is declared
-            known = [f"params.{each}" for each in parameters.declared]
-            what = f"{show(wrong[0])} refers to no parameter{nearest(wrong[1], known)}"
-            remedy = "write ${params.NAME} for a name under params:"
-            parameters.unresolved.append(layered.found(path, "unresolved", what, remedy))
-        return value
-    whole = _REFERENCE.fullmatch(value)
-    if whole:
-        return parameters.values[_name(whole)]
-    texts = {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in parameters.values.items()}
-    return _REFERENCE.sub(lambda match: texts[_name(match)], value)
-
-
-def _known(match: re.Match[str], parameters: Parameters) -> bool:
-    name = _name(match)
-    parameters.used.add(name)
-    return name in parameters.values
-
-
-def _name(match: re.Match[str]) -> str:
-    """Return the parameter that a reference names, or what stands there instead, which no parameter is called."""
-    inside = match[1]
-    closed = match[0].endswith("}") and inside.startswith("params.")
-    return inside.removeprefix("params.") if closed else match[0]
 
 
 # --- Resolving --------------------------------------------------------------------------------------------------------

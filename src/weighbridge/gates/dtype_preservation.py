@@ -30,7 +30,11 @@ class Limits(Meant):
     policy: Annotated[
         str,
         Doc(
-            "same: the very dtype; lossless: the same or an exact widening", choices=("same", "lossless"), tight="down"
+            "same: the very dtype; lossless: the same or an exact widening",
+            choices=("same", "lossless"),
+            any_case=True,
+            form="same or lossless; the kind value-preservation takes the other policies",
+            tight="down",
         ),
     ] = "same"
 

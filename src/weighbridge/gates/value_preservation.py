@@ -20,7 +20,7 @@ from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
 from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
-from weighbridge.limits import Doc
+from weighbridge.limits import Doc, closest
 from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
@@ -42,15 +42,29 @@ class Class(enum.StrEnum):
 
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
-POLICY = (
-    r"^(same|lossless|rounded:(F16|BF16)"
-    rf"|requant:({'|'.join(REQUANTISED)})|quantised:({'|'.join(sorted(MIXTURES, key=len, reverse=True))}))$"
-)
+POLICIES = (
+    "same", "lossless", "rounded:F16", "rounded:BF16",
+    *(f"requant:{dtype}" for dtype in REQUANTISED), *(f"quantised:{mixture}" for mixture in MIXTURES),
+)  # fmt: skip
+SYNONYMS = {
+    "bfloat16": "bf16", "float16": "f16", "fp16": "f16", "half": "f16", "round": "rounded", "quantized": "quantised",
+    "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
+    "f32": "lossless", "fp32": "lossless", "float32": "lossless",
+}  # fmt: skip
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
     "relative_rmse", "lost_share", "max_error", "max_ulps",
 )  # fmt: skip
+
+
+def meant_policy(text: str) -> str:
+    """Return the policy that a text means in other words, as `bf16` or `rounded:float16` do; "" where none is near."""
+    words = [SYNONYMS.get(word, word) for word in text.casefold().replace("-", "_").split(":")[:2]]
+    folded = {policy.casefold(): policy for policy in POLICIES}
+    ends = {policy.partition(":")[2]: folded[policy] for policy in reversed(folded) if ":" in policy}
+    near = closest(":".join(words), [*folded])
+    return folded.get(":".join(words)) or ends.get(words[-1]) or (folded[near[0]] if near else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +75,9 @@ class Limits(Meant):
         str,
         Doc(
             "what was meant: same, lossless, rounded:F16|BF16, requant:TYPE or quantised:FTYPE",
-            pattern=POLICY,
+            choices=POLICIES,
+            any_case=True,
+            meant=meant_policy,
             form="same, lossless, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE",
         ),
     ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
 
-from weighbridge.gates.value_preservation import KIND, POLICY, RANK, Class, class_of
+from weighbridge.clauses.block_types import TYPICAL_ERROR
+from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
@@ -27,9 +27,13 @@ NOT_COMPARED = "not compared"
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
 TENSORS = KIND.needs["pairs"].quantity
 OBJECTING = (Outcome.FAIL, Outcome.ERROR)
-SWAPPED = "swapped? rounding the import gives the source: the import is the wider one"
-MEANT = "meant? every value is exactly what that conversion gives: --policy {policy}"
-POLICIES = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
+EXCHANGE = "exchange the two? "
+SWAPPED = "rounding the import gives the source: the import is the wider one"
+QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
+GGUF_SOURCE = "the source has the tensor names of a GGUF file, and the import those of what is converted to one"
+GGUF_NAMES = ("blk.", "token_embd.", "output_norm.")
+MEANT = "meant? every value is exactly what that conversion gives: "
+VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
     "shape": "wrong shape",
@@ -77,12 +81,34 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
 
 def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
     """Yield what the person may have meant instead: the sides exchanged, a policy that was not named."""
+    yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
+    if policy := policy_meant(offences):
+        yield f"{MEANT}--policy {policy}"
+
+
+def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
+    """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
         yield SWAPPED
-    verbs = [POLICIES.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
+    lost = {str(one.figures.get("source_dtype")) for one in offences if one.code == "dtype" and _gains(one)}
+    yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
+    alone = {code: [one.place for one in offences if one.code == code] for code in ("missing", "extra")}
+    in_gguf = {code: any(name.startswith(GGUF_NAMES) for name in names) for code, names in alone.items()}
+    if in_gguf["missing"] and alone["extra"] and not in_gguf["extra"]:
+        yield GGUF_SOURCE
+
+
+def _gains(offence: Offence) -> bool:
+    """Return whether a tensor of blocks became one of plain numbers."""
+    source, candidate = (offence.figures.get(f"{side}_dtype") for side in ("source", "candidate"))
+    return source in TYPICAL_ERROR and candidate not in TYPICAL_ERROR
+
+
+def policy_meant(offences: Sequence[Offence]) -> str:
+    """Return the one policy under which every tensor that was refused is exactly what was meant; "" without one."""
+    verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
     policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
-    if len(policies) == 1 and re.fullmatch(POLICY, policy := policies.pop()):
-        yield MEANT.format(policy=policy)
+    return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:

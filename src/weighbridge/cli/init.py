@@ -1,0 +1,264 @@
+"""`weighbridge init`: write a first contract, the job that runs it in CI, and what git must know of evidence."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from weighbridge.cli.options import settings, tell
+from weighbridge.contract.document import KEBAB
+from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
+from weighbridge.contract.writing import flow
+from weighbridge.data import data_path
+from weighbridge.errors import ContractError, UsageError
+from weighbridge.git import answer
+from weighbridge.judging import DEFAULT
+from weighbridge.limits import nearest
+from weighbridge.model import Measurement, SubjectKind
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+
+STARTERS = {"import": "model-import", "run": "training-run", "parity": "forward-parity"}
+PURPOSES = {**{purpose: (purpose,) for purpose in STARTERS}, "project": ("import", "run")}
+PACKAGES = {"parity": "'weighbridge[torch]' transformers"}  # beside the tool itself
+LOOKED_AT = {SubjectKind.MODEL: "hf:path/to/{name}", SubjectKind.RUN: "runs/a"}  # what stands for a subject not named
+HEADROOM = 1.5  # of the time that a good run's step took
+GITLAB = Path(".gitlab-ci.yml")
+CI = {"github": Path(".github", "workflows", "weighbridge.yml"), "gitlab": Path(".gitlab", "weighbridge.yml")}
+INCLUDED = f"include: [{{local: {CI['gitlab']}}}]"
+FOR_GIT = {
+    Path(".gitattributes"): ("evidence/** -text",),  # evidence is digested byte for byte: no line end may change
+    Path(".gitignore"): (".weighbridge/", "evidence/ledger/.lock"),
+}
+CONTRACT = """\
+# `weighbridge show {base}` prints the gates that this contract takes over, and
+# `weighbridge show {path} --resolved` what all of it comes to.
+weighbridge: contract/v0
+id: {id}  # keep it: statuses and evidence are filed under it
+version: 1.0.0  # raise it with every change
+title: {title}
+owner: me  # who answers for it
+extends: {base}
+{params}# To tighten a gate, name its id and the new limit; to add one, copy what `weighbridge explain KIND` ends with:
+# gates: [{{id: {gate}, max_age: 30d}}]
+"""
+
+
+@click.command(
+    "init",
+    short_help="Begin: write a contract and the CI job that runs it.",
+)
+@click.option(
+    "--for", "purpose", type=click.Choice(tuple(PURPOSES)),
+    help="What to check: a converted checkpoint (import), a training run, two ways of running one model (parity), or "
+    "imports and runs together (project).",
+)  # fmt: skip
+@click.option(
+    "--from-run", "run", metavar="RUN",
+    help="A good run: take over its device and its step, and give its median step half as much time again.",
+)  # fmt: skip
+@click.option("--name", help="The contract's id, and the name of its file.  [default: as --for]")
+@click.option(
+    "--subject", "subjects", multiple=True, metavar="NAME=TARGET", help="The path or model to check. Repeatable."
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter, such as policy=rounded:F16. Repeatable.",
+)
+@click.option(
+    "--ci", type=click.Choice((*CI, "none")),
+    help="Whose CI runs it.  [default: gitlab beside a .gitlab-ci.yml, else github]",
+)  # fmt: skip
+def command(
+    purpose: str | None, *, run: str | None, name: str | None, subjects: tuple[str, ...], params: tuple[str, ...],
+    ci: str | None,
+) -> None:  # fmt: skip
+    """Write a first contract, the CI job that runs it, and what git must know.
+
+    Example: weighbridge init --for import --param policy=quantised:Q4_K_M
+
+    On a terminal it asks for what is not given. Nothing is overwritten.
+    """
+    asking = sys.stdin.isatty()
+    parts = PURPOSES[_purpose(purpose, run, asking=asking)]
+    _demand_place(parts, name)
+    of_run = {} if run is None else {"run": run}
+    loaded = {name or part: load_contract(f"{BUILTIN}{STARTERS[part]}") for part in parts}
+    named = _named(loaded.values(), of_run | settings(subjects, "subject"), asking=asking)
+    targets = {name: named.get(name) or usual for name, usual in _usual(loaded.values()).items()}
+    measured = {} if run is None else _measured(run)
+    given = _values(loaded.values(), measured | settings(params, "param"), asking=asking)
+    contracts = {
+        Path("contracts", f"{one}.yaml"): _contract(
+            one, base, {k: v for k, v in given.items() if k in base.contract.params}
+        )
+        for one, base in loaded.items()
+    }
+    verify = _command(contracts, loaded.values(), targets)
+    files = {**contracts, **_for_ci(ci or ("gitlab" if GITLAB.exists() else "github"), verify, parts)}
+    told = [*_write(files), *_append(FOR_GIT)]
+    if unnamed := [target for name, target in targets.items() if name not in named]:
+        told.append(f"change  {', '.join(unnamed)}: put what is to be checked there, in CI and below")
+    tell([*told, f"next: {verify}"], whole=True)
+
+
+def _purpose(purpose: str | None, run: str | None, *, asking: bool) -> str:
+    """Return what is to be checked: as given, as answered, or a run where one is to begin with."""
+    if run is not None and purpose not in (None, "run", "project"):
+        raise UsageError("purpose", f"--from-run is for runs, and --for says {purpose}", remedy="leave one of them out")
+    if purpose is None and run is None and not asking:
+        raise UsageError("purpose", "nothing says what is to be checked", remedy=f"write --for {'|'.join(PURPOSES)}")
+    asked = "run" if run is not None else None
+    return purpose or asked or str(click.prompt("What is to be checked?", type=click.Choice(tuple(PURPOSES))))
+
+
+def _demand_place(parts: Sequence[str], name: str | None) -> None:
+    """Refuse a name of no form, a contract that is there, and a folder where CI would not look."""
+    if name is not None and (len(parts) > 1 or not re.fullmatch(KEBAB, name)):
+        what = f"{name!r} cannot name {'two contracts' if len(parts) > 1 else 'a contract'}"
+        raise UsageError("name-form", what, remedy="leave --name out, or write lower-case words joined by hyphens")
+    for path in (Path("contracts", f"{name or part}.yaml") for part in parts):
+        if path.exists():
+            raise UsageError(
+                "file-exists", "this contract is there already", where=str(path), remedy="write --name NAME"
+            )
+    root = (answer(Path(), "rev-parse", "--show-toplevel") or "").strip()
+    if root and Path(root).resolve() != Path.cwd().resolve():
+        raise UsageError("not-the-root", "this is a folder inside of a repository", remedy=f"type it in {root}")
+
+
+# --- What was said, and what is asked ---------------------------------------------------------------------------------
+
+
+def _usual(bases: Iterable[LoadedContract]) -> dict[str, str]:
+    """Return what stands for each subject until somebody says what it is."""
+    kinds = {name: decl.kind for base in bases for name, decl in base.contract.subjects.items()}
+    return {name: LOOKED_AT.get(kind, "path/to/{name}").format(name=name) for name, kind in kinds.items()}
+
+
+def _named(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, str]:
+    """Return what was given, or answered, for the subjects."""
+    usual = _usual(bases)
+    for name in given.keys() - usual.keys():
+        raise UsageError("unknown-subject", f"there is no subject {name!r} here{nearest(name, usual)}")
+    asked = [name for name in usual if name not in given] if asking else []
+    return {**given, **{name: click.prompt(f"Which one is the {name}?", usual[name]) for name in asked}}
+
+
+def _values(bases: Iterable[LoadedContract], given: Mapping[str, str], *, asking: bool) -> dict[str, object]:
+    """Return the value of each parameter, each tried in the contract that declares it."""
+    bases = tuple(bases)
+    values: dict[str, object] = {}
+    for name in given:
+        known = [known for base in bases for known in base.contract.params]
+        if name not in known:
+            raise UsageError("unknown-param", f"there is no parameter {name!r} here{nearest(name, known)}")
+    for base in bases:
+        for name, usual in base.contract.params.items():
+            doc = base.layered.data["params"][name].get("doc", "")
+            text = given.get(name) or (click.prompt(f"{name}: {doc}", str(usual)) if asking else None)
+            values[name] = usual if text is None else _tried(base, name, text)
+    return values
+
+
+def _measured(run: str) -> dict[str, str]:
+    """Return the parameters under which a run would have passed, each where the run tells it.
+
+    Raises:
+        SubjectError: where the run cannot be read.
+    """
+    from weighbridge.binding import bind
+    from weighbridge.runner import judge, measure, seal
+
+    contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
+    bound = bind(contract, Path(), [f"run={run}"])
+    bound[0].open()
+    found = judge(seal(measure(contract, bound, {gate.id: (DEFAULT,) for gate in contract.gates}), None))
+    facts = found.measured[f"facts.run.{DEFAULT}"]
+    told = {fact.name: str(fact.value) for fact in rows_of(facts, Fact)} if isinstance(facts, Measurement) else {}
+    known = {"device": told.get("requested_device"), "tokens_per_step": told.get("tokens_per_step")}
+    timed = next(one for one in found.findings if one.kind == "wall-time-budget")
+    median = (timed.uncounted or timed.verdict).measured  # what another shape than the contract's took, too
+    if isinstance(median, (int, float)):
+        known["budget_ms"] = str(math.ceil(HEADROOM * median))
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _tried(base: LoadedContract, name: str, text: str) -> object:
+    """Return the value that a text gives a parameter, as the gates read it."""
+    try:
+        chosen = load_contract(f"{BUILTIN}{base.path.stem}", {name: text}).contract
+    except ContractError as error:
+        first = error.problems[0]
+        raise UsageError(first.code, first.what, where=f"--param {name}={text}", remedy=first.remedy) from None
+    read = (value for gate in chosen.gates for value in gate.limits.values() if isinstance(value, str))
+    return next((value for value in read if value.casefold() == text.casefold()), chosen.params[name])
+
+
+# --- What is written --------------------------------------------------------------------------------------------------
+
+
+def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> str:
+    """Return the text of a contract over a starter contract."""
+    declared = base.layered.data.get("params", {})
+    lines = [f"  {key}: {flow(value)}  # {declared[key].get('doc', '')}" for key, value in params.items()]
+    return CONTRACT.format(
+        base=f"{BUILTIN}{base.path.stem}", path=f"contracts/{name}.yaml", id=name, title=flow(base.contract.title),
+        params="".join(f"{line}\n" for line in ["params:", *lines] if lines),
+        gate=base.contract.gates[0].id,
+    )  # fmt: skip
+
+
+def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:
+    """Return the command that verifies the contracts; a host without CUDA is expected to lack it."""
+    words = ["weighbridge", "verify", *map(str, contracts)]
+    words += [word for name, target in targets.items() for word in ("--subject", f"{name}={target}")]
+    lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
+    return shlex.join([*words, *(word for gate in lacking for word in ("--expect-blocked", gate))])
+
+
+def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:
+    """Return the files that make CI run a command."""
+    if ci == "none":
+        return {}
+    text = (data_path("templates") / "ci" / f"{ci}.yml").read_text("utf-8").replace("WEIGHBRIDGE_VERIFY", verify)
+    packages = next((PACKAGES[part] for part in parts if part in PACKAGES), "weighbridge")
+    written = {CI[ci]: text.replace("WEIGHBRIDGE_PACKAGES", packages)}
+    return written | ({GITLAB: f"{INCLUDED}\n"} if ci == "gitlab" else {})
+
+
+def _write(files: Mapping[Path, str]) -> Iterator[str]:
+    """Write the files that are not there, and yield what became of each."""
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            if path != GITLAB:
+                yield f"kept    {path}: let it run the command below, too"
+            elif str(CI["gitlab"]) not in path.read_text("utf-8", errors="replace"):
+                yield f"kept    {path}: add `{INCLUDED}` to it"
+        else:
+            yield f"written {path}"
+
+
+def _append(files: Mapping[Path, Sequence[str]]) -> Iterator[str]:
+    """Append to files the lines that they lack, and yield which."""
+    for path, wanted in files.items():
+        text = path.read_text("utf-8", errors="surrogateescape") if path.exists() else ""
+        lacking = [line for line in wanted if line not in text.splitlines()]
+        if lacking:
+            begin = "" if not text or text.endswith("\n") else "\n"
+            with path.open("a", encoding="utf-8") as file:
+                file.write(begin + "".join(f"{line}\n" for line in lacking))
+            yield f"added   {', '.join(lacking)} to {path}"

@@ -1,0 +1,66 @@
+"""`weighbridge show`: print a starter contract as it ships, or what any contract comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from weighbridge.cli.options import tell
+from weighbridge.contract import strict_yaml
+from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate
+from weighbridge.contract.parameters import read_parameters, substitute
+from weighbridge.contract.writing import block
+from weighbridge.errors import ContractError
+from weighbridge.storage.local_files import read_regular_file
+
+LEFT_OUT = ("extends", "params")  # what is resolved stands on its own
+DEFAULT = "default"
+
+
+@click.command(
+    "show",
+    short_help="Print a contract, as it ships or as it comes out.",
+    epilog="\b\nExample: weighbridge show builtin:model-import\n"
+    "Example: weighbridge show contracts/import.yaml --resolved",
+)
+@click.argument("contract", required=False)
+@click.option("--resolved", is_flag=True, help="Fill in extends, params and defaults; say where each value is written.")
+def command(contract: str | None, *, resolved: bool) -> None:
+    """Print CONTRACT, a file or builtin:NAME, to read or to copy.
+
+    Without CONTRACT, list those that ship with the tool.
+    """
+    if contract is None:
+        tell(f"{BUILTIN}{name:<22} {load_contract(f'{BUILTIN}{name}').contract.title}" for name in builtin_names())
+    elif resolved:
+        tell(_resolved(contract), whole=True)
+    else:
+        text = read_regular_file(locate(contract), strict_yaml.MAX_BYTES, ContractError)
+        tell(text.decode("utf-8", errors="replace").splitlines(), whole=True)
+
+
+def _resolved(name: str) -> Iterator[str]:
+    """Yield a contract with all that it takes over, as YAML that stands on its own, each value with its place."""
+    loaded = load_contract(name)
+    layered = substitute(loaded.layered, read_parameters(loaded.layered, {}))
+    filled = {key: value for key, value in layered.data.items() if key not in LEFT_OUT}
+    filled["gates"] = [
+        {**gate, **_with_defaults(gate, limits=decl.limits, measure=decl.measure)}
+        for gate, decl in zip(filled.get("gates", ()), loaded.contract.gates, strict=True)
+    ]
+
+    def written(path: strict_yaml.Path) -> str:
+        if len(path) > 3 and path[3] not in layered.data["gates"][path[1]].get(path[2], {}):
+            return DEFAULT
+        at = layered.found(path, "", "")
+        return f"{at.file}:{at.line}"
+
+    return block(filled, written)
+
+
+def _with_defaults(gate: dict[str, Any], *, limits: Any, measure: Any) -> dict[str, Any]:
+    """Return what a gate judges by and has measured, with the defaults after what is written."""
+    whole = {"with": limits, "measure": measure}
+    return {key: {**gate.get(key, {}), **values} for key, values in whole.items() if values}

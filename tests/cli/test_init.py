@@ -1,0 +1,178 @@
+"""init begins: a contract that lints clean, CI that runs it, evidence that git leaves alone; nothing is overwritten."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+from tests.cli.conftest import Cli
+
+from weighbridge.contract.load import load_contract
+from weighbridge.data import data_path
+
+CONVERTED = Path(__file__).parent / "llama-by-the-converter"
+GITHUB, GITLAB = Path(".github/workflows/weighbridge.yml"), Path(".gitlab/weighbridge.yml")
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+
+def next_command(printed: list[str]) -> list[str]:
+    (line,) = [line for line in printed if line.startswith("next: weighbridge ")]
+    return shlex.split(line)[2:]
+
+
+@pytest.mark.parametrize(
+    ("purpose", "gates"), [("import", {"import": 2}), ("run", {"run": 4}), ("parity", {"parity": 2}),
+                           ("project", {"import": 2, "run": 4})]
+)  # fmt: skip
+@pytest.mark.usefixtures("workplace")
+def test_every_purpose_gives_contracts_that_lint_clean_and_ci_that_verifies_them(
+    cli: Cli, purpose: str, gates: dict[str, int]
+) -> None:
+    ended = cli("init", "--for", purpose)
+    assert (ended.code, ended.err) == (0, "")
+    linted = cli("lint")
+    assert (linted.err, linted.out) == ("", f"{len(gates)} of {len(gates)} contracts are usable\n")
+    assert {name: len(load_contract(f"contracts/{name}.yaml").contract.gates) for name in gates} == gates
+    steps = yaml.safe_load(GITHUB.read_text())["jobs"]["gates"]["steps"]
+    (ran,) = [step["run"] for step in steps if "verify" in step.get("run", "")]
+    assert shlex.split(ran)[1:] == next_command(ended.lines)
+
+
+def test_two_commands_lead_from_a_conversion_to_a_gate_that_is_right(cli: Cli, workplace: Path) -> None:
+    shutil.copytree(CONVERTED, workplace, dirs_exist_ok=True)
+    begun = cli("init", "--for", "import", "--subject", "source=hf", "--subject", "import=model.gguf")
+    verified = cli(*next_command(begun.lines))
+    assert (verified.code, verified.err) == (0, "")
+    assert "2 passed of 2 -> exit 0 (passed)" in verified.lines
+
+
+def test_a_conversion_that_was_not_meant_fails_with_the_line_that_would_mean_it(cli: Cli, workplace: Path) -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    save_file({"a": values}, workplace / "a.safetensors")
+    save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
+    begun = cli("init", "--for", "import", "--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    verify = (*next_command(begun.lines), "--gate", "GATE-MODEL-001")
+    failed = cli(*verify)
+    told = "    meant? every value is exactly what that conversion gives: write `policy: rounded:F16` in {}:10"
+    contract = workplace / "contracts" / "import.yaml"
+    assert (failed.code, told.format("contracts/import.yaml") in failed.lines) == (1, True)
+    lines = contract.read_text().splitlines()
+    lines[9] = "  policy: rounded:F16"
+    contract.write_text("\n".join(lines))
+    assert cli(*verify).code == 0
+
+
+def test_a_shipped_contract_that_fails_so_says_how_to_write_one(cli: Cli, workplace: Path) -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    save_file({"a": values}, workplace / "a.safetensors")
+    save_file({"a": values.astype(np.float16)}, workplace / "b.safetensors")
+    pair = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
+    told = "`weighbridge init --for import --param policy=rounded:F16` writes a contract that says so"
+    for name in ("model-import", "checkpoint-import"):
+        assert told in cli("verify", f"builtin:{name}", *pair).out
+
+
+def test_a_policy_is_a_committed_line_in_the_letters_that_are_kept(cli: Cli, workplace: Path) -> None:
+    assert cli("init", "--for", "import", "--param", "policy=ROUNDED:f16").code == 0
+    text = (workplace / "contracts" / "import.yaml").read_text()
+    assert "\n  policy: rounded:F16  # what the conversion was meant to do: " in text
+    assert load_contract("contracts/import.yaml").contract.overridden == ()
+
+
+def test_a_contract_is_never_overwritten_and_other_files_only_grow(cli: Cli, workplace: Path) -> None:
+    GITHUB.parent.mkdir(parents=True)
+    GITHUB.write_text("mine\n")
+    (workplace / ".gitignore").write_text("build/\n.weighbridge/")
+    first = cli("init", "--for", "run")
+    assert f"kept    {GITHUB}: let it run the command below, too" in first.lines
+    assert GITHUB.read_text() == "mine\n"
+    assert (workplace / ".gitignore").read_text() == "build/\n.weighbridge/\nevidence/ledger/.lock\n"
+    assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
+    before = sorted(path for path in workplace.rglob("*") if path.is_file())
+    again = cli("init", "--for", "run", "--param", "device=cuda")
+    told = "contracts/run.yaml: file-exists this contract is there already\n  write --name NAME\n"
+    assert (again.code, again.err) == (2, told)
+    assert sorted(path for path in workplace.rglob("*") if path.is_file()) == before
+    assert cli("init", "--for", "run", "--name", "nightly").code == 0
+    assert (workplace / ".gitattributes").read_text() == "evidence/** -text\n"
+
+
+def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
+    (workplace / ".gitlab-ci.yml").write_text("test: {script: [make]}\n")
+    told = cli("init", "--for", "run").lines
+    assert f"kept    .gitlab-ci.yml: add `include: [{{local: {GITLAB}}}]` to it" in told
+    assert yaml.safe_load(GITLAB.read_text())["weighbridge"]["script"][-1].startswith("weighbridge verify ")
+    assert not GITHUB.exists()
+    assert cli("init", "--for", "import", "--ci", "none").code == 0
+    assert sorted(path.name for path in workplace.iterdir()) == [
+        ".gitattributes", ".gitignore", ".gitlab", ".gitlab-ci.yml", "contracts"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("", "purpose nothing says what is to be checked\n  write --for import|run|parity|project\n"),
+        ("--for run --subject rum=a", "unknown-subject there is no subject 'rum' here; did you mean 'run'?\n"),
+        ("--for run --param devic=cpu", "unknown-param there is no parameter 'devic' here; did you mean 'device'?\n"),
+        ("--for run --name Run", "name-form 'Run' cannot name a contract\n  leave --name out, or write lower-case "
+         "words joined by hyphens\n"),
+        ("--for import --param policy=bf16", "--param policy=bf16: unknown-choice 'bf16' is not same, lossless, "
+         "rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE; did you mean 'rounded:BF16'?\n"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: str, told: str) -> None:
+    ended = cli("init", *asked.split())
+    assert (ended.code, ended.err) == (2, told)
+    assert list(workplace.iterdir()) == []
+
+
+def test_inside_of_a_repository_it_is_sent_to_the_root(
+    cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(("git", "init", "-q"), check=True)
+    (workplace / "deep").mkdir()
+    monkeypatch.chdir(workplace / "deep")
+    ended = cli("init", "--for", "run")
+    assert (ended.code, ended.err.splitlines()[-1]) == (2, f"  type it in {workplace.resolve()}")
+    assert list((workplace / "deep").iterdir()) == []
+
+
+def test_a_good_run_gives_the_parameters_under_which_it_passes(cli: Cli, workplace: Path) -> None:
+    run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
+    begun = cli("init", "--from-run", run, "--param", "device=cpu")
+    params = load_contract(workplace / "contracts" / "run.yaml").contract.params
+    assert params == {"device": "cpu", "budget_ms": 152, "tokens_per_step": 512}
+    timed = cli(*next_command(begun.lines), "--gate", "GATE-RUN-004")
+    assert (timed.code, "median" in timed.out) == (0, True)
+    assert load_contract("builtin:training-run").contract.params["tokens_per_step"] == 1024
+
+
+@pytest.mark.parametrize(("asked", "code"), [("--for import --from-run x", 2), ("--from-run nothing", 4)])
+def test_a_run_that_says_nothing_is_refused(cli: Cli, workplace: Path, asked: str, code: int) -> None:
+    assert cli("init", *asked.split()).code == code
+    assert list(workplace.iterdir()) == []
+
+
+def test_on_a_terminal_it_asks(workplace: Path) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, b"import\nhf\nmodel.gguf\nrounded:F16\n")
+    argv = (sys.executable, "-m", "weighbridge", "init", "--ci", "none")
+    ended = subprocess.run(argv, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert next_command(ended.stdout.splitlines())[2:] == ["--subject", "source=hf", "--subject", "import=model.gguf"]
+    assert load_contract(workplace / "contracts" / "import.yaml").contract.params == {"policy": "rounded:F16"}
