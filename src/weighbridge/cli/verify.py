@@ -1,10 +1,11 @@
-"""`weighbridge verify`: check subjects against contracts, seal the evidence, show which statuses would move."""
+"""`weighbridge verify`: check subjects against contracts, seal the evidence, record which statuses move."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,18 +16,21 @@ from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
-from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
+from weighbridge.project import LOCAL, local
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
 
-STORE = ".weighbridge"
+if TYPE_CHECKING:
+    from weighbridge.ledger.record import Move
+
 RECORDED = "evidence"
 LEDGER = "ledger"
 FORMATS = ("junit",)
+NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
@@ -47,8 +51,9 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
-    help=f"The folder for bundles.  [default: {STORE}, or {RECORDED} with --record]",
+    help=f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]",
 )
+@click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
 @click.option(
     "--attach", "attached", multiple=True, metavar="ROLE=FILE",
@@ -83,7 +88,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if as_json:
         from weighbridge.report.machine import contract_report
 
-        evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
+        evaluation = [(one.evaluation, str(one.bundle.path) if one.bundle else "") for one in results]
         print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
     else:
         tell(told(results, findings, asked, code))
@@ -97,19 +102,29 @@ def _asked_for(context: click.Context) -> Asked:
     contracts = given["contracts"] or written_in()
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
+    if given["no_evidence"]:
+        _refuse_to_keep(given)
     return Asked(
         contracts=contracts,
         subjects=given["subjects"],
         params=_params(given["params"]),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
-        evidence=evidence or Path(RECORDED if record else STORE),
+        evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
         ledger=(evidence or Path(RECORDED)) / LEDGER,
         attached=tuple(pairs(given["attached"], "attach")),
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
     )
+
+
+def _refuse_to_keep(given: Mapping[str, object]) -> None:
+    """Refuse what needs a bundle to stand in, where none is kept."""
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    if needs:
+        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
+        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
 
 
 def _params(texts: Sequence[str]) -> dict[str, str]:
@@ -143,21 +158,21 @@ def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, c
         yield from _told_one(result)
     yield tally(findings, code)
     for result in results:
-        yield printable(f"evidence: {result.bundle.path}")
-        yield from _moved(result.moves, recorded=asked.record)
+        yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
+        yield from _moved(result.moves)
 
 
-def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
+def _moved(moves: Sequence[Move]) -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
     alike: dict[str, list[str]] = {}
     for move in moves:
         if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
             continue
         before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
-        moved, change = ("moved" if recorded else "would move"), f"{before} -> {after}"
+        moved, change = "moved", f"{before} -> {after}"
         why = f" ({move.says})" if move.code else ""
         if move.before == move.after:
-            moved, change = ("not moved" if recorded else "would not move"), f"{move.code}: stays at {after}"
+            moved, change = "not moved", f"{move.code}: stays at {after}"
             why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
         instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
         alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")

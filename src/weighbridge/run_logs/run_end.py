@@ -6,10 +6,9 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from weighbridge.model import Fields
-from weighbridge.pseudonym import default_key_file, pseudonym
+from weighbridge.pseudonym import key_file, pseudonym
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
 # What reports call it (`status`, `state`), in lower case.
@@ -67,8 +66,8 @@ def _process(pid: object, host: object) -> str:
 
 
 def _this_host() -> str:
-    key = default_key_file(Path.cwd(), os.environ)
+    key = key_file(os.environ)
     try:
-        return pseudonym("host", socket.gethostname(), key) if key.exists() else ""
+        return pseudonym("host", socket.gethostname(), key) if key and key.exists() else ""
     except (OSError, ValueError):
         return ""
