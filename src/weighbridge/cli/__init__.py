@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -16,6 +17,7 @@ from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
+COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
     "doctor", "demo", "new", "trace",
@@ -40,7 +42,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
-        if args[0] not in VERBS and not args[0].startswith("-"):
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from weighbridge.limits import nearest
 
             what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
@@ -75,6 +77,10 @@ def main() -> None:
     gc.set_threshold(100_000)  # what starting up makes stays: looking through it again and again is a twentieth of it
     fit_encoding()
     signal.signal(signal.SIGTERM, _interrupt)
+    if COMPLETING in os.environ:
+        from weighbridge.cli.completion import register
+
+        register()
     try:
         code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:

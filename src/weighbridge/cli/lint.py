@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli.completion import contracts as complete
 from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
@@ -21,7 +22,7 @@ from weighbridge.storage.local_files import is_folder
     short_help="Check contracts for mistakes.",
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
-@click.argument("contracts", nargs=-1)
+@click.argument("contracts", nargs=-1, shell_complete=complete)
 @LEDGER
 @as_json
 def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weighbridge.binding import Bound
+from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
 from weighbridge.contract.load import written_in
 from weighbridge.errors import UsageError
@@ -36,7 +37,7 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 
 
 @click.command("verify", short_help="Check subjects against contracts; write a bundle.", epilog=EXAMPLE)
-@click.argument("contracts", nargs=-1)
+@click.argument("contracts", nargs=-1, shell_complete=contracts)
 @click.option(
     "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
     help="The path, URL, command or factory to check. Repeatable.",
@@ -44,10 +45,14 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 @click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter. No status changes then."
 )
-@click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Check only gates whose id matches. Repeatable.")
 @click.option(
-    "--expect-blocked", multiple=True, metavar="GATE-ID", help="Accept that this host lacks what the gate requires."
-)
+    "--gate", "gates", multiple=True, metavar="GLOB", shell_complete=gates,
+    help="Check only gates whose id matches. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates,
+    help="Accept that this host lacks what the gate requires.",
+)  # fmt: skip
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
