@@ -25,7 +25,8 @@ def offered(line: str, shell: str = "zsh") -> list[str]:
     words = line.split(" ")
     asked = {"_WEIGHBRIDGE_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     program = "import sys; sys.argv[0] = 'weighbridge'; from weighbridge.cli import main; main()"
-    ended = subprocess.run((sys.executable, "-c", program), env={**os.environ, **asked}, capture_output=True, text=True)
+    where = {**os.environ, **asked}
+    ended = subprocess.run((sys.executable, "-c", program), check=False, env=where, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     told = ended.stdout.splitlines()
     if shell == "zsh":  # a type, a word, a help

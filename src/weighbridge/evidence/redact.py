@@ -141,7 +141,7 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     """
     home = home or Path.home()
     host, user = socket.gethostname(), ""
-    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+    with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]
