@@ -14,7 +14,6 @@ import click
 from weighbridge import __version__
 from weighbridge.cli.options import colourless, fit_encoding, leave_unread, tell
 from weighbridge.errors import UsageError, WeighbridgeError
-from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
@@ -82,13 +81,13 @@ def main() -> None:
 
         register()
     try:
-        code = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
+        code: int = group.main(prog_name="weighbridge", standalone_mode=False, color=False if colourless() else None)
     except click.exceptions.Abort:
         tell(["interrupted: unfinished work was discarded"], err=True)
-        code = ExitCode.INTERRUPTED
+        code = _exit_code("INTERRUPTED")
     except click.ClickException as error:
         error.show()
-        code = ExitCode.INVALID
+        code = _exit_code("INVALID")
     except WeighbridgeError as error:
         tell(str(error).splitlines(), err=True)
         code = error.exit_code
@@ -111,4 +110,10 @@ def _fault(error: Exception) -> int:
     if isinstance(error, OSError) and error.strerror:
         what = f"system: {error.filename or 'standard output'}: {error.strerror}"
     tell([printable(what), "  run again with --debug for the traceback"], err=True)
-    return ExitCode.ERROR
+    return _exit_code("ERROR")
+
+
+def _exit_code(name: str) -> int:
+    from weighbridge.exit_code import ExitCode  # the findings that it counts are a third of starting up
+
+    return ExitCode[name]

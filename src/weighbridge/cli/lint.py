@@ -43,7 +43,8 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         except ContractError as error:
             problems += error.problems
     known = _recorded(folder) if is_folder(folder) else {}
-    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), known)]
+    compared = loaded if known or len(loaded) > 1 else ()
+    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in compared), known)]
     warnings = [warning for one in loaded for warning in one.warnings]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
