@@ -31,6 +31,12 @@ settings.register_profile("quick", settings.get_profile("weighbridge"), max_exam
 settings.load_profile("weighbridge")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the pseudonym key of the person who tests out of the tests, and theirs out of the person's home."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run the test in an empty folder of its own."""

@@ -46,7 +46,7 @@ FLOORS = (
     {"quantities", "clauses", "gates"},
     {"contract", "data", LOCAL_FILES},
     {"judging"},
-    {"evidence", "pseudonym"},
+    {"evidence", "pseudonym", "project"},
     {"ledger", "spec"},
 )
 

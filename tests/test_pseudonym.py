@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.pseudonym import default_key_file, pseudonym
+from weighbridge.pseudonym import key_file, pseudonym
 
 
 def test_one_value_has_one_word_and_another_has_another(tmp_path: Path) -> None:
@@ -30,10 +30,21 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, text: str) -> None:
         pseudonym("host", "alpha", tmp_path / "key")
 
 
-def test_the_key_is_the_projects_where_it_has_a_folder_for_it_and_the_persons_else(tmp_path: Path) -> None:
-    assert default_key_file(tmp_path, {"HOME": "/home/someone"}) == Path(
-        "/home/someone/.local/state/weighbridge/pseudonym.key"
-    )
-    assert default_key_file(tmp_path, {"XDG_STATE_HOME": "/state"}) == Path("/state/weighbridge/pseudonym.key")
-    (tmp_path / ".weighbridge").mkdir()
-    assert default_key_file(tmp_path, {}) == tmp_path / ".weighbridge" / "pseudonym.key"
+@pytest.mark.parametrize(
+    ("platform", "environment", "state"),
+    [
+        ("linux", {"HOME": "/home/ada"}, "/home/ada/.local/state"),
+        ("linux", {"HOME": "/home/ada", "XDG_STATE_HOME": "/state"}, "/state"),
+        ("linux", {"HOME": "/home/ada", "XDG_STATE_HOME": "state"}, "/home/ada/.local/state"),
+        ("darwin", {"HOME": "/Users/ada"}, "/Users/ada/Library/Application Support"),
+        ("win32", {"HOME": "/c/ada", "LOCALAPPDATA": "/c/ada/AppData/Local"}, "/c/ada/AppData/Local"),
+    ],
+)
+def test_the_key_is_in_the_persons_state_folder_of_each_platform(
+    platform: str, environment: dict[str, str], state: str
+) -> None:
+    assert key_file(environment, platform) == Path(state) / "weighbridge" / "pseudonym.key"
+
+
+def test_who_has_no_home_has_no_file_for_a_key() -> None:
+    assert key_file({}, "linux") is key_file({"XDG_STATE_HOME": "state"}, "linux") is key_file({}, "win32") is None

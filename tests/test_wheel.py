@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import shlex
 import shutil
@@ -101,6 +102,20 @@ def test_the_wheel_holds_the_package_its_data_and_its_licence_and_nothing_else(w
     assert "weighbridge/py.typed" in package
 
 
+def test_the_wheel_says_what_it_is_and_no_address_that_nobody_vouches_for(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        told = email.message_from_bytes(archive.read(f"weighbridge-{__version__}.dist-info/METADATA"))
+    assert (told["Name"], told["License-Expression"], told["Requires-Python"]) == (
+        "weighbridge",
+        "Apache-2.0",
+        ">=3.11",
+    )
+    assert {"gguf", "pytorch", "safetensors"} <= set(told["Keywords"].split(","))
+    assert "Framework :: Pytest" in told.get_all("Classifier", [])
+    assert told.get_all("Project-URL", []) == []
+    assert str(told.get_payload()).startswith("# weighbridge: ")
+
+
 def test_the_wheel_holds_one_card_and_one_module_for_every_gate_kind_and_quantity(wheel: Path) -> None:
     def stems(prefix: str, suffix: str) -> set[str]:
         return {Path(n).stem for n in names(wheel) if n.startswith(prefix) and n.count("/") == prefix.count("/")
@@ -163,6 +178,13 @@ def test_installed_alone_its_demo_says_what_is_missing(installed: Path) -> None:
     refused = run(installed, "demo")
     assert refused.returncode == 2
     assert b"pip install 'weighbridge[torch]'" in refused.stderr
+
+
+def test_installed_alone_its_doctor_says_what_each_extra_lacks(installed: Path) -> None:
+    told = run(installed, "doctor").stdout.decode()
+    assert "extra sign         lacks securesystemslib: signed evidence; pip install 'weighbridge[sign]'\n" in told
+    assert "extra torch        lacks nvidia-ml-py, safetensors, torch: recorder, forward parity, demo; " in told
+    assert "torch is not installed" in told
 
 
 def test_installed_alone_a_key_needs_the_extra(installed: Path) -> None:

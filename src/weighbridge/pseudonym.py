@@ -5,27 +5,30 @@ A pseudonym is an HMAC under a key that stays on the machine; the key is made on
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from weighbridge.storage.local_files import exists
 
 DIGITS = 12
 KEY_BYTES = 32
 KEY_NAME = "pseudonym.key"
-LOCAL = ".weighbridge"
 
 
-def pseudonym(kind: str, value: str, key_file: Path) -> str:
+def pseudonym(kind: str, value: str, file: Path) -> str:
     """Return a value as `KIND-<12 hexadecimal digits>`, creating the key where there is none.
 
     Raises:
         OSError: if the key can be neither read nor made.
         ValueError: if the key file holds no key.
     """
-    return keyed(kind, value, read_key(key_file))
+    return keyed(kind, value, read_key(file))
 
 
 def keyed(kind: str, value: str, key: bytes) -> str:
@@ -33,28 +36,36 @@ def keyed(kind: str, value: str, key: bytes) -> str:
     return f"{kind}-{hmac.new(key, f'{kind}:{value}'.encode(), hashlib.sha256).hexdigest()[:DIGITS]}"
 
 
-def default_key_file(folder: Path, environment: Mapping[str, str]) -> Path:
-    """Return where the key is: in the project's `.weighbridge/` where it has one, else in the person's state folder."""
-    local = folder / LOCAL
-    if local.is_dir():
-        return local / KEY_NAME
-    state = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "/nonexistent")) / ".local" / "state")
-    return Path(state) / "weighbridge" / KEY_NAME
+def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Path | None:
+    """Return where the person's key is: in the state folder of the platform, never in a tree; None without one."""
+    home = environment.get("HOME", "")
+    folders = {
+        "win32": environment.get("LOCALAPPDATA", ""),
+        "darwin": home and f"{home}/Library/Application Support",
+    }
+    states = environment.get("XDG_STATE_HOME", ""), folders.get(platform, home and f"{home}/.local/state")
+    return next((Path(state) / "weighbridge" / KEY_NAME for state in states if Path(state).is_absolute()), None)
 
 
-def read_key(key_file: Path) -> bytes:
+def read_key(file: Path) -> bytes:
     """Read the key, creating it where there is none.
 
     Raises:
         OSError: if the key can be neither read nor made.
         ValueError: if the key file holds no key.
     """
-    if not key_file.exists():
-        _make(key_file)
-    key = bytes.fromhex(key_file.read_text("ascii").strip())
+    if not exists(file):
+        _make(file)
+    key = bytes.fromhex(file.read_text("ascii").strip())
     if not key:
-        raise ValueError(f"{key_file} holds no key")
+        raise ValueError(f"{file} holds no key")
     return key
+
+
+@functools.cache
+def passing_key() -> bytes:
+    """Return a key that ends with this process, for one that can keep none: nobody else ever has its pseudonyms."""
+    return secrets.token_bytes(KEY_BYTES)
 
 
 def _make(key_file: Path) -> None:

@@ -180,7 +180,7 @@ class ContractFile(pytest.File):
     def evaluation(self) -> Evaluation:
         """Return what the selected gates of the contract came to, measured once."""
         if self._evaluation is None:
-            from weighbridge.evidence.redact import project_key, redactor_here
+            from weighbridge.evidence.redact import own_key, redactor_here
             from weighbridge.runner import judge, measure, seal
             from weighbridge.verification import keep
 
@@ -188,7 +188,7 @@ class ContractFile(pytest.File):
             contract, folder = self.loaded.contract, self.config.getoption("--gate-evidence")
             on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in contract.gates}
             named = (str(self.path), *sys.argv, *(item.target for item in self._bound))
-            redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named) if folder else None
+            redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
             self._evaluation = judge(seal(measure(contract, self._bound, on), redactor))
             if redactor:
                 words = ("pytest", *self.config.invocation_params.args)

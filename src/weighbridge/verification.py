@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
@@ -21,18 +22,19 @@ from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError, UsageError
-from weighbridge.evidence.bundle import Bundle, Draft
+from weighbridge.evidence.bundle import BUNDLES, Bundle, Draft
 from weighbridge.evidence.bundle import seal as write_bundle
-from weighbridge.evidence.disk import digest_regular
-from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
+from weighbridge.evidence.disk import digest_regular, disk_error
+from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
-from weighbridge.ledger.causes import BUNDLES, recorded_contracts
-from weighbridge.ledger.record import Move, propose, record
-from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
 from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
+from weighbridge.project import LOCAL, make_local
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
+
+if TYPE_CHECKING:
+    from weighbridge.ledger.record import Move
 
 MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
@@ -41,7 +43,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the person at the keyboard asked for."""
+    """What the person at the keyboard asked for; without a folder for `evidence`, nothing is kept."""
 
     contracts: tuple[str, ...]
     subjects: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class Asked:
     expect_blocked: frozenset[str] = frozenset()
     attached: tuple[tuple[str, Path], ...] = ()
     inputs: tuple[tuple[str, Path], ...] = ()
-    evidence: Path
+    evidence: Path | None
     ledger: Path
     record: bool = False
     debug: bool = False
@@ -58,12 +60,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contract came to, and where its evidence is."""
+    """What one contract came to, where its evidence is, and what was recorded of it."""
 
     loaded: LoadedContract
     evaluation: Evaluation
-    bundle: Bundle
-    moves: tuple[Move, ...]
+    bundle: Bundle | None
+    moves: tuple[Move, ...] = ()
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
@@ -75,12 +77,12 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     """
     loaded = load_all(asked.contracts, asked.params)
     if asked.record:
-        _demand_own_version(loaded, Ledger(asked.ledger))
+        _demand_own_version(loaded, asked.ledger)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
     targets = (item.target for items in bound for item in items)
     named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
-    redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
+    redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
     texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
     companions = tuple(_companions(asked, texts, redactor))
     results = []
@@ -91,16 +93,24 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         sealed = seal(session, redactor)
         progress("judging")
         evaluation = judge(sealed)
-        progress("sealing")
-        attached = {role: data.decode(errors="replace") for role, data in texts.items()}
-        bundle = keep(
-            evaluation, one.source, redactor, asked.evidence, _command_line(), logs=attached, companions=companions
-        )
-        move = record if asked.record else propose
-        digest = digests(one.contract).whole
-        moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
+        bundle = None
+        if asked.evidence is not None:
+            progress("sealing")
+            logs = {role: data.decode(errors="replace") for role, data in texts.items()}
+            bundle = keep(
+                evaluation, one.source, redactor, asked.evidence, _command_line(), logs=logs, companions=companions
+            )
+        moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
         results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
     return tuple(results)
+
+
+def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, ledger: Path) -> tuple[Move, ...]:
+    from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
+    from weighbridge.ledger.store import Ledger
+
+    digest = digests(loaded.contract).whole
+    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digest)
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
@@ -121,10 +131,13 @@ def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedCon
     return tuple(loaded)
 
 
-def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Ledger) -> None:
+def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
     """Refuse to record under an id and version that the ledger knows with another content."""
+    from weighbridge.ledger.causes import recorded_contracts
+    from weighbridge.ledger.store import Ledger
+
     written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)
-    found = tuple(problem.error for problem in reused(written, recorded_contracts(ledger)))
+    found = tuple(problem.error for problem in reused(written, recorded_contracts(Ledger(ledger))))
     if found:
         raise collected(found)
 
@@ -212,6 +225,11 @@ def keep(
         logs=logs,
         companions=companions,
     )
+    if folder.name == LOCAL:
+        try:
+            make_local(folder)
+        except OSError as problem:
+            raise disk_error(problem, "the bundle", folder) from None
     return write_bundle(draft, folder / BUNDLES, redactor)
 
 

@@ -17,6 +17,7 @@ SPECIMENS = data_path("verifiers") / "specimens"
 SUBVERBS = (
     "status why", "ledger check", "ledger record", "ledger reconcile", "ledger retire",
     "evidence verify", "evidence show", "evidence rejudge", "evidence diff", "evidence pack", "evidence merge",
+    "evidence prune",
     "amend draft", "amend land", "amend check", "amend render", "new kind", "new verifier",
     "trace capture", "trace check", "trace pack",
 )  # fmt: skip

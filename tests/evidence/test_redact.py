@@ -20,7 +20,7 @@ from weighbridge.evidence.redact import (
     ADDRESS,
     Redactor,
     host_pseudonym,
-    project_key,
+    own_key,
     redact_json,
     redact_measured,
     redactor_here,
@@ -249,19 +249,30 @@ def test_a_name_written_in_json_s_own_escapes_is_still_found() -> None:
 # --- Pseudonyms -------------------------------------------------------------------------------------------------------
 
 
-def test_the_project_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    key = project_key(tmp_path)
-    path = tmp_path / ".weighbridge" / "pseudonym.key"
+@pytest.fixture
+def key_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "weighbridge" / "pseudonym.key"
+
+
+def test_the_key_is_made_once_in_the_state_folder_and_readable_by_its_owner_alone(key_in: Path) -> None:
+    key = own_key()
     assert len(key) == 32
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert project_key(tmp_path) == key
+    assert stat.S_IMODE(key_in.stat().st_mode) == 0o600
+    assert own_key() == key
 
 
-def test_a_spoiled_project_key_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    project_key(tmp_path)
-    (tmp_path / ".weighbridge" / "pseudonym.key").write_text("not hexadecimal")
+def test_a_spoiled_key_is_an_error_with_a_remedy(key_in: Path) -> None:
+    own_key()
+    key_in.write_text("not hexadecimal")
     with pytest.raises(BundleError, match="pseudonym-key is not a readable file of hexadecimal digits"):
-        project_key(tmp_path)
+        own_key()
+
+
+def test_where_no_key_can_be_kept_one_lasts_as_long_as_the_process(key_in: Path) -> None:
+    key_in.parent.write_text("a file where the folder would be")
+    key = own_key()
+    assert (len(key), own_key(), key_in.parent.read_text()) == (32, key, "a file where the folder would be")
 
 
 def test_a_pseudonym_is_the_same_under_one_key_and_another_under_another() -> None:

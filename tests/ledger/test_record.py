@@ -19,7 +19,7 @@ from weighbridge.ledger.audit import check
 from weighbridge.ledger.causes import is_live
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
 from weighbridge.ledger.overview import discharged, overview
-from weighbridge.ledger.record import discharge, propose, reconcile, retire
+from weighbridge.ledger.record import discharge, reconcile, retire
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Origin, Status, Unmeasured
 
@@ -33,15 +33,6 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def status(ledger: Ledger) -> Status | None:
     return fold(ledger.read(PLACE)).status
-
-
-def test_proposing_writes_nothing_and_says_what_recording_then_does(tmp_path: Path, ledger: Ledger) -> None:
-    bundle = sealed(tmp_path)
-    (proposed,) = propose(bundle, ledger, now=NOW, contract_digest=DIGEST)
-    assert not ledger.root.exists()
-    (done,) = recorded(ledger, bundle)
-    assert dataclasses.replace(done, entries=()) == proposed
-    assert (proposed.before, proposed.after, proposed.moved) == (None, ACTIVE, True)
 
 
 def test_the_first_record_declares_then_moves(tmp_path: Path, ledger: Ledger) -> None:

@@ -17,7 +17,7 @@ from tests.verifiers.logs_of_others import trainer_state, weighed
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError, SubjectError
 from weighbridge.model import Finding, Outcome, SubjectKind
-from weighbridge.pseudonym import default_key_file, pseudonym
+from weighbridge.pseudonym import key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary
@@ -219,7 +219,9 @@ def test_a_process_that_told_no_end_is_looked_for_on_its_own_host(
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    here = pseudonym("host", socket.gethostname(), default_key_file(tmp_path, os.environ))
+    key = key_file(os.environ)
+    assert key is not None
+    here = pseudonym("host", socket.gethostname(), key)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     found = [run_end({"pid": pid, "host": host}, (), 5).ended for pid, host in (

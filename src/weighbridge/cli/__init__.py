@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -13,9 +14,9 @@ import click
 from weighbridge import __version__
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
 from weighbridge.errors import ContractError, UsageError, WeighbridgeError
-from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
 
+COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     "init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence",
     "amend", "selftest", "doctor", "demo", "new", "trace",
@@ -40,7 +41,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
-        if args[0] not in VERBS and not args[0].startswith("-"):
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             from weighbridge.limits import nearest
 
             what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
@@ -75,14 +76,18 @@ def main() -> None:
     gc.set_threshold(100_000)  # what starting up makes stays: looking through it again and again is a twentieth of it
     fit_encoding()
     signal.signal(signal.SIGTERM, _interrupt)
+    if COMPLETING in os.environ:
+        from weighbridge.cli.completion import register
+
+        register()
     try:
-        code = group.main(prog_name="weighbridge", standalone_mode=False, color=coloured())
+        code: int = group.main(prog_name="weighbridge", standalone_mode=False, color=coloured())
     except click.exceptions.Abort:
         tell(["interrupted: unfinished work was discarded"], err=True)
-        code = ExitCode.INTERRUPTED
+        code = _exit_code("INTERRUPTED")
     except click.ClickException as error:
         error.show()
-        code = ExitCode.INVALID
+        code = _exit_code("INVALID")
     except WeighbridgeError as error:
         tell(str(error).splitlines(), err=True)
         if in_github_actions():
@@ -115,4 +120,10 @@ def _fault(error: Exception) -> int:
     if isinstance(error, OSError) and error.strerror:
         what = f"system: {error.filename or 'standard output'}: {error.strerror}"
     tell([printable(what), "  run again with --debug for the traceback"], err=True)
-    return ExitCode.ERROR
+    return _exit_code("ERROR")
+
+
+def _exit_code(name: str) -> int:
+    from weighbridge.exit_code import ExitCode  # the findings that it counts are a third of starting up
+
+    return ExitCode[name]

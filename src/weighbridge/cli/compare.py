@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.cli.completion import policies
 from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.exit_code import ExitCode, exit_code
@@ -58,7 +59,7 @@ class Policy:
 @click.argument("source")
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
-    "--policy", metavar="POLICY",
+    "--policy", metavar="POLICY", shell_complete=policies,
     help="What the import should be: same, lossless, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE, or a "
     "YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE]",
 )  # fmt: skip

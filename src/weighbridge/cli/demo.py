@@ -12,6 +12,7 @@ import click
 from weighbridge.cli import options
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
+from weighbridge.project import local, make_local
 
 
 @click.command(
@@ -30,7 +31,9 @@ def command(folder: Path | None) -> None:
         raise UsageError("no-torch", what, remedy="pip install 'weighbridge[torch]'")
     from weighbridge.demo import tell
 
-    folder = folder or Path(".weighbridge") / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
+    if folder is None:
+        make_local(local())
+    folder = folder or local() / f"demo-{dt.datetime.now():%Y%m%d-%H%M%S}"  # noqa: DTZ005 -- a folder's name for the person who waits
     try:
         folder.mkdir(parents=True)
     except FileExistsError:

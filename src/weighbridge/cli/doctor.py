@@ -1,9 +1,14 @@
-"""`weighbridge doctor`: show what this installation and this host can measure."""
+"""`weighbridge doctor`: show what this installation and this host can measure, and what each part lacks."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import platform
+import re
 import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import click
 
@@ -13,39 +18,124 @@ from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.data import FOLDERS, data_path
 from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
+from weighbridge.printable import printable
+from weighbridge.project import local
+from weighbridge.pseudonym import key_file
+from weighbridge.storage.local_files import exists
 from weighbridge.verification import version_of
 from weighbridge.verifiers import VERIFIERS
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
+EXTRAS = {
+    "torch": "recorder, forward parity, demo",
+    "remote": "checkpoints by URL",
+    "cluster": "comparing on Dask or Ray",
+    "sign": "signed evidence",
+    "onnxruntime": "forward parity of an ONNX file",
+}
+COMPLETIONS = {
+    "bash": (".bashrc", 'eval "$(_WEIGHBRIDGE_COMPLETE=bash_source weighbridge)"'),
+    "zsh": (".zshrc", 'eval "$(_WEIGHBRIDGE_COMPLETE=zsh_source weighbridge)"'),
+    "fish": (".config/fish/config.fish", "_WEIGHBRIDGE_COMPLETE=fish_source weighbridge | source"),
+}
 
 
 @click.command(
     "doctor",
-    short_help="Show versions, folders and whether CUDA is available.",
+    short_help="Show versions, extras, folders, the key and CUDA, and what is missing.",
     epilog="\b\nExample: weighbridge doctor --json",
 )
 @as_json
 def command(as_json: bool) -> None:
-    """Show versions, the folders of shipped cards and contracts, and whether CUDA is available."""
+    """Show versions, extras, the folders that are read and written, the key, CUDA, and what each lacks."""
     found = facts()
     if as_json:
         print_json(found)
         return
-    tell(fill("{name:<14} {value}", {"name": name, "value": value}) for name, value in found.items())
+    tell(fill("{name:<18} {value}", {"name": name, "value": told}) for name, told in _lines(found))
+
+
+def _lines(found: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """Yield one line a fact, the extras and folders each on its own."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            for key, one in value.items():
+                yield f"{name.removesuffix('s')} {key}", _told(key, one["lacks"]) if isinstance(one, dict) else one
+        else:
+            yield name, printable(value) if isinstance(value, str) else value
 
 
 def facts() -> dict[str, Json]:
-    """Return versions, folders, and the measured facts of this host."""
+    """Return versions, extras, folders, and the measured facts of this host."""
     host = VERIFIERS["host", ()].measure((), {})
     measured = host.value if isinstance(host, Measurement) else None
     found: dict[str, Json] = plain(measured.value) if isinstance(measured, Record) else {"cuda": "unknown"}
     versions = {name: version_of(name) or "not installed" for name in PACKAGES}
-    folders = {name: str(data_path(name)) for name in FOLDERS}
+    shipped = {name: str(data_path(name)) for name in FOLDERS}
+    evidence = Path("evidence")
+    written = {"store": local(), "evidence": evidence, "ledger": evidence / "ledger"}
     return {
         "weighbridge": __version__,
         "python": platform.python_version(),
         "platform": sys.platform,
         **versions,
-        **folders,
+        "extras": {name: {"gives": gives, "lacks": _lacks(name)} for name, gives in EXTRAS.items()},
+        **shipped,
+        "folders": {name: _folder(path) for name, path in written.items()},
+        "key": _key(),
+        "completion": _completion(),
         **found,
     }
+
+
+def _lacks(extra: str) -> list[str] | None:
+    """Return the packages of an extra that are missing; None where weighbridge is not installed as a package."""
+    try:
+        required = importlib.metadata.requires("weighbridge") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    mine = [one for one in required if re.search(rf"extra == ['\"]{extra}['\"]", one)]
+    packages = [found[0] for one in mine if (found := re.match(r"[\w.-]+", one))]
+    return [package for package in packages if not version_of(package)]
+
+
+def _told(extra: str, lacks: list[str] | None) -> str:
+    if lacks is None:
+        return f"unknown, for weighbridge is not installed as a package: {EXTRAS[extra]}"
+    if lacks:
+        return f"lacks {', '.join(lacks)}: {EXTRAS[extra]}; pip install 'weighbridge[{extra}]'"
+    return f"installed: {EXTRAS[extra]}"
+
+
+def _folder(path: Path) -> str:
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if exists(one))
+    if not os.access(there, os.W_OK):
+        return f"{path}: cannot be written; give another with --evidence"
+    return f"{path}: writable" if exists(path) else f"{path}: not there yet, can be made"
+
+
+def _key() -> str:
+    """Return where the key of pseudonyms is, and whether it is kept."""
+    file = key_file(os.environ)
+    if file is None:
+        return "none can be kept, for there is no home folder: pseudonyms hold for one run; set XDG_STATE_HOME"
+    if exists(file):
+        held = "held" if os.access(file, os.R_OK) else "cannot be read; make it readable by you, or remove it"
+        return f"{file}: {held}"
+    there = next(one for one in file.parents if exists(one))
+    made = (
+        "made with the first evidence" if os.access(there, os.W_OK) else "cannot be made: pseudonyms hold for one run"
+    )
+    return f"{file}: {made}"
+
+
+def _completion() -> str:
+    """Return whether the shell completes words of this tool, as far as the file that it starts with tells."""
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in COMPLETIONS:
+        return f"bash, zsh and fish complete words of this tool; {shell or 'the shell'} is not known"
+    file, line = COMPLETIONS[shell]
+    place = Path(os.environ.get("HOME", "")) / file
+    text = place.read_text("utf-8", errors="replace") if place.is_file() else ""
+    on = "_WEIGHBRIDGE_COMPLETE" in text
+    return f"on in {shell}" if on else f"off in {shell}; add to ~/{file}: {line}"

@@ -1,4 +1,4 @@
-"""`weighbridge evidence`: verify bundles, show, compare, pack, merge, sign and export them, judge them again."""
+"""`weighbridge evidence`: verify bundles, show, compare, pack, merge, sign, export and prune them, judge them again."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from weighbridge.cli.options import as_json, pairs, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import UsageError
-from weighbridge.evidence import signatures, statement
+from weighbridge.evidence import prune, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
-from weighbridge.evidence.bundle import decode, files_of, folder_name, unseal, whole
+from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
@@ -28,6 +28,7 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.limits import show as shown
 from weighbridge.model import Outcome
 from weighbridge.printable import printable
+from weighbridge.project import local, root
 from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
@@ -59,11 +60,11 @@ QUESTIONS = ("integrity", "rederivation", "authenticity", "freshness", "coverage
 
 @click.group(
     "evidence",
-    short_help="Verify, show, sign, pack, merge, export, re-judge evidence.",
+    short_help="Verify, show, sign, pack, merge, export, prune evidence.",
     epilog="\b\nExample: weighbridge evidence verify BUNDLE",
 )
 def command() -> None:
-    """Verify, show, compare, sign, pack, merge, export or re-judge evidence bundles.
+    """Verify, show, compare, sign, pack, merge, export, prune or re-judge evidence bundles.
 
     Every change after sealing is detected. That the measurement was honest is not proved.
     """
@@ -249,6 +250,39 @@ def merge_evidence(sources: tuple[Path, ...], into: Path) -> None:
     signed = f", {merged.signatures} signatures new" if merged.signatures else ""
     there = f"{len(merged.bundles)} bundles new, {merged.present} there already"
     tell([f"{there}; {merged.entries} ledger entries new{signed}"])
+
+
+@command.command(
+    "prune",
+    short_help="Remove old bundles that nothing cites.",
+    epilog="\b\nExample: weighbridge evidence prune --older-than 30 --keep-last 20 --dry-run",
+)
+@click.option("--older-than", "days", type=click.IntRange(min=0), metavar="DAYS", help="Only bundles of so many days.")
+@click.option("--keep-last", "last", type=click.IntRange(min=0), metavar="N", help="Never the newest N bundles.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; say what would be.")
+def prune_bundles(days: int | None, last: int | None, *, dry_run: bool) -> None:
+    """Remove bundles from the project's .weighbridge/, where nobody commits them; evidence/ is never touched.
+
+    One that the ledger or a Markdown file of the project names is kept, whatever its age.
+    """
+    if days is None and last is None:
+        remedy = "give --older-than DAYS, --keep-last N, or both"
+        raise UsageError("prune-what", "nothing says which bundles are to go", remedy=remedy)
+    here, store = root(Path()), local()
+    cited = prune.cited_in(here)
+    for ledger in (Ledger(folder / "ledger") for folder in (here / "evidence", store) if is_folder(folder / "ledger")):
+        cited |= dict.fromkeys(ledger.causes(), "the ledger")
+    bundles = prune.stored(store / BUNDLES, cited)
+    before = None if days is None else dt.datetime.now(dt.UTC).date() - dt.timedelta(days=days)
+    old = tuple(prune.dispensable(bundles, before=before, last=last or 0))
+    going = [one for one in old if not one.cited_by]
+    for one in going:
+        if not dry_run:
+            prune.remove(one)
+        tell([printable(f"{'would remove' if dry_run else 'removed'} {one.path}: {one.size} bytes")])
+    tell(printable(f"kept {one.path}: named in {one.cited_by}") for one in old if one.cited_by)
+    done, size = "would be removed" if dry_run else "removed", sum(one.size for one in going)
+    tell([printable(f"{len(going)} of {len(bundles)} bundles in {store / BUNDLES} {done}, {size} bytes")])
 
 
 @command.command(

@@ -14,6 +14,7 @@ import click
 
 from weighbridge.cards import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
 from weighbridge.clauses.kind import Kind
+from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
@@ -35,7 +36,7 @@ Telling: TypeAlias = Callable[[], Iterator[str]]
     short_help="Explain a gate kind, a code or any word in the output.",
     epilog="\b\nExample: weighbridge explain dtype-preservation\nExample: weighbridge explain no-pid",
 )
-@click.argument("word", nargs=-1)
+@click.argument("word", nargs=-1, shell_complete=complete)
 def command(word: tuple[str, ...]) -> None:
     """Explain WORD: a gate kind, quantity, contract, code or any other word in the output.
 

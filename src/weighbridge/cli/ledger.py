@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
@@ -25,7 +26,7 @@ from weighbridge.ledger.store import Ledger
 from weighbridge.printable import printable
 from weighbridge.storage.local_files import is_folder
 
-PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]")
+PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)
 
 
 @click.group(

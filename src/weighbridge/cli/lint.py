@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli.completion import contracts as complete
 from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
 from weighbridge.contract.resolved import digests
@@ -21,7 +22,7 @@ from weighbridge.storage.local_files import is_folder
     short_help="Check contracts for mistakes.",
     epilog="\b\nExample: weighbridge lint contracts/*.yaml",
 )
-@click.argument("contracts", nargs=-1)
+@click.argument("contracts", nargs=-1, shell_complete=complete)
 @LEDGER
 @as_json
 def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
@@ -43,7 +44,8 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         except ContractError as error:
             problems += error.problems
     known = _recorded(folder) if is_folder(folder) else {}
-    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in loaded), known)]
+    compared = loaded if known or len(loaded) > 1 else ()
+    problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in compared), known)]
     warnings = [warning for one in loaded for warning in one.warnings]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]

@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from weighbridge.canonical import dumps
 from weighbridge.errors import UsageError
-from weighbridge.model import Json
 from weighbridge.printable import bare, bare_json
+
+if TYPE_CHECKING:
+    from weighbridge.model import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,6 +101,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
+    from weighbridge.canonical import dumps
+
     tell([dumps(bare_json(value)).decode().rstrip("\n")], whole=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from weighbridge.card_checks import Check, selftest
+from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import as_json, print_json, progress, tell
 from weighbridge.errors import UsageError
 from weighbridge.exit_code import ExitCode
@@ -20,7 +21,7 @@ from weighbridge.printable import printable
     short_help="Check that this installation works.",
     epilog="\b\nExample: weighbridge selftest\nExample: weighbridge selftest loss-spike step_columns",
 )
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=complete)
 @click.option(
     "--cards", type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Use the cards in gates/ and verifiers/ of this folder, not the shipped ones.",

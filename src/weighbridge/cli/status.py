@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, contracts_here, load_contract
 from weighbridge.errors import UsageError
@@ -135,7 +136,7 @@ def _instance(one: Instance) -> dict[str, Json]:
 @command.command(
     "why", short_help="Show how a gate came to its status.", epilog="\b\nExample: weighbridge status why GATE-RUN-004"
 )
-@click.argument("gate")
+@click.argument("gate", shell_complete=recorded_gates)
 @click.pass_obj
 def why(found: tuple[Ledger, dt.datetime, Sequence[Gate]], gate: str) -> None:
     """Show every status change of GATE, oldest first, with its evidence, and what the gate needs next."""

@@ -1,40 +1,45 @@
-"""`weighbridge verify`: check subjects against contracts, seal the evidence, show which statuses would move."""
+"""`weighbridge verify`: check subjects against contracts, seal the evidence, record which statuses move."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from weighbridge.binding import Bound
+from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
 from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
-from weighbridge.ledger.record import Move
 from weighbridge.limits import nearest
-from weighbridge.model import Outcome
+from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
+from weighbridge.project import LOCAL, local
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
 from weighbridge.report.formats import FORMS, rendered
 from weighbridge.report.rows import Report, Suite, report_of
 from weighbridge.runner import Evaluation
 from weighbridge.verification import Asked, Result, verify
 
-STORE = ".weighbridge"
+if TYPE_CHECKING:
+    from weighbridge.ledger.record import Move
+
 RECORDED = "evidence"
 LEDGER = "ledger"
 STDOUT = Path("-")
 VALUES = "value-preservation"  # the kind that takes every policy
+NAMED = {"attach": "attached", "input": "inputs"}  # options whose values are called otherwise
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 
 
 @click.command("verify", short_help="Check subjects against contracts; write a bundle.")
-@click.argument("contracts", nargs=-1)
+@click.argument("contracts", nargs=-1, shell_complete=contracts)
 @click.option(
     "--subject", "subjects", multiple=True, metavar="NAME[@INSTANCE]=TARGET",
     help="The path, URL, command or factory to check. Repeatable.",
@@ -42,15 +47,20 @@ QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 @click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter. No status changes then."
 )
-@click.option("--gate", "gates", multiple=True, metavar="GLOB", help="Check only gates whose id matches. Repeatable.")
 @click.option(
-    "--expect-blocked", multiple=True, metavar="GATE-ID", help="Accept that this host lacks what the gate requires."
-)
+    "--gate", "gates", multiple=True, metavar="GLOB", shell_complete=gates,
+    help="Check only gates whose id matches. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates,
+    help="Accept that this host lacks what the gate requires.",
+)  # fmt: skip
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
-    help=f"The folder for bundles.  [default: {STORE}, or {RECORDED} with --record]",
+    help=f"The folder for bundles.  [default: the project's {LOCAL}, or {RECORDED} with --record]",
 )
+@click.option("--no-evidence", is_flag=True, help="Judge only: keep no bundle.")
 @click.option("--record", is_flag=True, help="Append status changes to the ledger.")
 @click.option(
     "--attach", "attached", multiple=True, metavar="ROLE=FILE",
@@ -107,19 +117,29 @@ def _asked_for(context: click.Context) -> Asked:
     contracts = given["contracts"] or written_in()
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
+    if given["no_evidence"]:
+        _refuse_to_keep(given)
     return Asked(
         contracts=contracts,
         subjects=given["subjects"],
         params=settings(given["params"], "param"),
         gates=given["gates"],
         expect_blocked=frozenset(given["expect_blocked"]),
-        evidence=evidence or Path(RECORDED if record else STORE),
+        evidence=None if given["no_evidence"] else evidence or (Path(RECORDED) if record else local()),
         ledger=(evidence or Path(RECORDED)) / LEDGER,
         attached=tuple(pairs(given["attached"], "attach")),
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
     )
+
+
+def _refuse_to_keep(given: Mapping[str, object]) -> None:
+    """Refuse what needs a bundle to stand in, where none is kept."""
+    needs = [name for name in ("record", "attach", "input", "evidence") if given[NAMED.get(name, name)]]
+    if needs:
+        what = f"--{needs[0]} needs the bundle that --no-evidence does not keep"
+        raise UsageError("not-kept", what, remedy=f"leave out --no-evidence, or --{needs[0]}")
 
 
 def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
@@ -165,21 +185,21 @@ def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[st
         yield from _told_one(result, suite)
     yield report.tally
     for result in results:
-        yield printable(f"evidence: {result.bundle.path}")
-        yield from _moved(result.moves, recorded=asked.record)
+        yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
+        yield from _moved(result.moves)
 
 
-def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
+def _moved(moves: Sequence[Move]) -> Iterator[str]:
     """Yield which statuses move, and which do not though there is a verdict, those that do alike in one line."""
     alike: dict[str, list[str]] = {}
     for move in moves:
         if move.before == move.after and (move.code.startswith(QUIET) or move.moved):
             continue
         before, after = (STATUS_WORDS[status] if status else "none" for status in (move.before, move.after))
-        moved, change = ("moved" if recorded else "would move"), f"{before} -> {after}"
+        moved, change = "moved", f"{before} -> {after}"
         why = f" ({move.says})" if move.code else ""
         if move.before == move.after:
-            moved, change = ("not moved" if recorded else "would not move"), f"{move.code}: stays at {after}"
+            moved, change = "not moved", f"{move.code}: stays at {after}"
             why = f" ({move.says}{f'; {move.remedy}' if move.remedy else ''})"
         instance = "" if move.place.instance == DEFAULT else f"[{move.place.instance}]"
         alike.setdefault(f"{moved}: {change}{why}", []).append(f"{move.place.gate}{instance}")

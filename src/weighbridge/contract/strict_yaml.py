@@ -31,7 +31,8 @@ Path: TypeAlias = tuple[str | int, ...]
 Position: TypeAlias = tuple[int, int]  # line and column, from 1
 
 # Line ends other than LF and CRLF are refused with the control characters, so that lines count as editors count them.
-_REFUSED = re.compile(
+_REFUSED_IN_ASCII = re.compile("\r(?!\n)|[^\n\r\x20-\x7e]")
+_REFUSED = (  # compiled where it is needed: that takes as long as reading a contract
     "\r(?!\n)|[^\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -117,7 +118,7 @@ def _decoded(text: str | bytes, where: str) -> str:
             what = f"byte 0x{problem.object[start]:02x} at offset {start} is not UTF-8"
             at = _end_of(problem.object[:start].decode("utf-8", errors="replace"), where)
             raise ContractError("yaml-encoding", what, where=at, remedy="save the file as UTF-8 text") from None
-    refused = _REFUSED.search(text)
+    refused = _REFUSED_IN_ASCII.search(text) if text.isascii() else re.search(_REFUSED, text)
     if refused is None:
         return text
     named = {

@@ -34,6 +34,7 @@ from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, T
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
 from weighbridge.storage.local_files import exists, is_file, is_folder
 
+BUNDLES = "bundles"  # the folder of bundles, in a store
 FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
 LOG_TAIL = 256 << 10

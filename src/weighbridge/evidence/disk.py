@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -18,10 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.errors import BundleError
+from weighbridge.storage.local_files import OWN, READ
 
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Windows opens no folder and knows no flag that refuses a link: there, a link is asked about before.
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK | OWN
+OLD_FILE = READ | NO_LINK
+FOLDER = READ | os.O_DIRECTORY if hasattr(os, "O_DIRECTORY") else None
 CHUNK = 1 << 20
 MAX_DEPTH = 3
 STAGE = ".stage-"
@@ -49,7 +56,9 @@ def write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make what was created, linked or renamed in a folder durable."""
+    """Make what was created, linked or renamed in a folder durable, where the system lets a folder be opened."""
+    if FOLDER is None:
+        return
     handle = os.open(path, FOLDER)
     try:
         os.fsync(handle)
@@ -81,7 +90,13 @@ def write_folder(into: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 @contextlib.contextmanager
 def _writing_into(folder: Path) -> Iterator[None]:
-    """Hold a folder as one of its writers; whoever finds no other there removes what dead ones left."""
+    """Hold a folder as one of its writers; whoever finds no other there removes what dead ones left.
+
+    Without locks on folders nobody can tell whether another writes, so nothing is removed.
+    """
+    if fcntl is None or FOLDER is None:
+        yield
+        return
     handle = os.open(folder, FOLDER)
     try:
         with contextlib.suppress(OSError):  # another writes, or the disk knows no locks: then nothing is removed
@@ -129,7 +144,7 @@ def link_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     draft = path.with_name(f"{LINK}{secrets.token_hex(8)}")
     try:
         write_new(draft, data, mode)
-        os.link(draft, path, follow_symlinks=False)
+        os.link(draft, path)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
@@ -163,6 +178,8 @@ def read_regular(path: Path, shown: str, limit: int) -> bytes:
         BundleError: `not-regular`, `too-large`, `missing-file`, `unreadable` or `changed-while-read`.
     """
     try:
+        if not NO_LINK and path.is_symlink():
+            raise BundleError("not-regular", "is a symbolic link", where=shown)
         handle = os.open(path, OLD_FILE)
     except FileNotFoundError:
         raise BundleError("missing-file", "is missing", where=shown) from None
@@ -195,7 +212,7 @@ def digest_regular(path: Path) -> str:
         BundleError: `not-regular`, `unreadable` or `changed-while-read`.
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with os.fdopen(os.open(path, READ), "rb") as file:
             before = os.fstat(file.fileno())
             if not stat.S_ISREG(before.st_mode):
                 raise BundleError("not-regular", "is not a regular file", where=str(path))

@@ -22,8 +22,8 @@ from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.secret_rules import RULES, Rule
 from weighbridge.model import CanaryResult, Measured
 from weighbridge.printable import bare
-from weighbridge.pseudonym import KEY_NAME, LOCAL, keyed, read_key
-from weighbridge.storage.local_files import local_path
+from weighbridge.pseudonym import key_file, keyed, passing_key, read_key
+from weighbridge.storage.local_files import exists, local_path
 
 
 def found(text: str) -> Iterator[Rule]:
@@ -51,7 +51,6 @@ def withheld(text: str, key: bytes) -> str:
 # --- Redaction --------------------------------------------------------------------------------------------------------
 
 
-KEY_FILE = Path(LOCAL) / KEY_NAME
 # Names that machines share or that contracts use as words: replacing them hides nobody and garbles text.
 SHARED_NAMES = frozenset((
     "admin", "azureuser", "build", "candidate", "checkpoint", "cuda", "data", "default", "docker", "guest", "home",
@@ -114,21 +113,24 @@ class Hit:
     path: str
 
 
-def project_key(root: Path) -> bytes:
-    """Read the project's pseudonym key, made on demand, readable by its owner alone.
+def own_key() -> bytes:
+    """Read the person's pseudonym key, made on demand for its owner alone; a passing one where none can be kept.
 
     Raises:
-        BundleError: `pseudonym-key`, where it can be neither read nor made.
+        BundleError: `pseudonym-key`, where there is one that cannot be read, or holds no key.
     """
+    file = key_file(os.environ)
+    if file is None:
+        return passing_key()
     try:
-        return read_key(root / KEY_FILE)
+        return read_key(file)
     except OSError as problem:
-        what = f"can be neither read nor made: {os.strerror(problem.errno or 0)}"
-        remedy = "run where a folder .weighbridge/ can be made, or make this one readable"
-        raise BundleError("pseudonym-key", what, where=str(KEY_FILE), remedy=remedy) from None
+        if not exists(file):
+            return passing_key()
+        what, remedy = f"cannot be read: {os.strerror(problem.errno or 0)}", "make it readable by you, or remove it"
     except ValueError:
-        what = "is not a readable file of hexadecimal digits"
-        raise BundleError("pseudonym-key", what, where=str(KEY_FILE), remedy="remove it") from None
+        what, remedy = "is not a readable file of hexadecimal digits", "remove it"
+    raise BundleError("pseudonym-key", what, where=str(file), remedy=remedy)
 
 
 def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Iterable[str] = ()) -> Redactor:
@@ -139,7 +141,7 @@ def redactor_here(key: bytes, *, run: Path, home: Path | None = None, named: Ite
     """
     home = home or Path.home()
     host, user = socket.gethostname(), ""
-    with contextlib.suppress(OSError, KeyError):  # a container's user may have no name
+    with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         user = getpass.getuser()
     names = {host: "host", host.partition(".")[0]: "host", user: "user"}
     telling = [word for word in names if len(word) >= SHORTEST_NAME and not word.isdigit()]

@@ -19,11 +19,16 @@ _START, _END = r"(?<![A-Za-z0-9_-])", r"(?![A-Za-z0-9_-])"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: the pattern runs only where one of the lower-case `hints` stands in the text."""
+    """A rule: its pattern is compiled and runs only where one of the lower-case `hints` stands in the text."""
 
     name: str
     hints: tuple[str, ...]
-    pattern: re.Pattern[str]
+    form: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the pattern of its form, which `re` keeps."""
+        return re.compile(self.form)
 
 
 # Service, the prefixes of its tokens, and what follows them.
@@ -113,6 +118,6 @@ def _token(prefixes: tuple[str, ...], rest: str) -> str:
 
 
 RULES = tuple(
-    Rule(name, hints, re.compile(pattern))
-    for name, hints, pattern in (*((name, hints, _token(hints, rest)) for name, hints, rest in _TOKENS), *_FORMS)
+    Rule(name, hints, form)
+    for name, hints, form in (*((name, hints, _token(hints, rest)) for name, hints, rest in _TOKENS), *_FORMS)
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import statistics
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,8 @@ class SpikesFault:
         self, evidence: Evidence, _held: Any, limits: Any, value: int, _places: Sequence[str]
     ) -> Iterator[Injected]:
         """Yield the column with spikes after a flat stretch, at its beginning, at its end and out of noise."""
+        from statistics import median
+
         series = series_of(evidence, run_columns.SAMPLES)
         first, low = sum(step < limits.warmup_steps for step in series.step) + limits.window, min(series.value)
         if first + value > len(series.step):
@@ -42,8 +43,8 @@ class SpikesFault:
         def spike(values: array[float], some: range) -> None:
             for index in some:
                 before = values[index - limits.window : index]
-                usual = statistics.median(before)
-                spread = limits.k * DEVIATION * statistics.median(abs(one - usual) for one in before)
+                usual = median(before)
+                spread = limits.k * DEVIATION * median(abs(one - usual) for one in before)
                 values[index] = math.nextafter(usual + max(spread, limits.min_rise * abs(usual)), math.inf)
 
         def at_the_beginning(_steps: array[int], values: array[float]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import math
 import operator
-import statistics
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,10 +36,12 @@ from weighbridge.limits import Doc
 from weighbridge.model import Fields, Outcome
 from weighbridge.quantities.runs import StepColumn
 
-# For the fault: computed by the standard library, not by what judges.
-REFERENCE: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "median": statistics.median, "mean": statistics.fmean, "max": max,
-}  # fmt: skip
+
+def _reference(which: str, values: Sequence[float]) -> float:
+    """Return a statistic for the fault: computed by the standard library, not by what judges."""
+    import statistics  # half as long as reading a contract, and only a trial needs it
+
+    return {"median": statistics.median, "mean": statistics.fmean, "max": max}[which](values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class OverFault:
                 for doubling in range(20):  # rounding needs two or three
                     for index in some:
                         values[index] = high
-                    if REFERENCE[which]([values[index] for index in at]) >= value:
+                    if _reference(which, [values[index] for index in at]) >= value:
                         return
                     high += abs(high) * 2.0 ** (doubling - 53)
 

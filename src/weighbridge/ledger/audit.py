@@ -10,9 +10,9 @@ from pathlib import Path
 
 from weighbridge.canonical import sha256
 from weighbridge.errors import BundleError, UsageError, WeighbridgeError
-from weighbridge.evidence.bundle import ID_SHOWN
+from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
 from weighbridge.git import ask
-from weighbridge.ledger.causes import BUNDLES, Shown, causes_of
+from weighbridge.ledger.causes import Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 
 FROZEN = "frozen"

@@ -18,7 +18,7 @@ from weighbridge.canonical import sha256
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import LedgerError, WeighbridgeError
 from weighbridge.evidence import manifest, statement
-from weighbridge.evidence.bundle import FOLDER, ID_SHOWN, Bundle, decode, open_bundle
+from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
 from weighbridge.evidence.review import Held, other_versions, rederivation
@@ -29,7 +29,6 @@ from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
 from weighbridge.storage.local_files import is_file
 
-BUNDLES = "bundles"
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")
 RESTORE = "restore it from the history of the repository"

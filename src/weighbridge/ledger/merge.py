@@ -9,10 +9,9 @@ from pathlib import Path, PurePath
 from weighbridge.errors import BundleError, LedgerError
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
-from weighbridge.evidence.bundle import files_of, folder_name
+from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name
 from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, sound
-from weighbridge.ledger.causes import BUNDLES
 from weighbridge.ledger.fold import Step
 from weighbridge.ledger.store import NAME, Ledger
 from weighbridge.printable import quoted

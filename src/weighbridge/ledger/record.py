@@ -1,4 +1,4 @@
-"""Bundles recorded in the ledger: what would move, what moves, and the entries that need a person's reason."""
+"""Bundles recorded in the ledger: what moves, and the entries that need a person's reason."""
 
 from __future__ import annotations
 
@@ -35,17 +35,10 @@ class Move:
         return self.code == ""
 
 
-def propose(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
-    """Return what recording a bundle would move, without writing.
-
-    `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
-    """
-    places = ((place_of(bundle, finding), bundle_evidence(bundle, finding)) for finding in bundle.findings)
-    return tuple(_move(place, fold(ledger.read(place)), seen, now, contract_digest) for place, seen in places)
-
-
 def record(bundle: Bundle, ledger: Ledger, *, now: datetime, contract_digest: str) -> tuple[Move, ...]:
     """Append what a bundle earns; recording it again appends nothing. A gate's first record declares it.
+
+    `contract_digest` is that of the contract as it stands now (`resolved.digests(...).whole`).
 
     Raises:
         LedgerError: `not-rederivable`, where the bundle's verdicts do not follow from its measurements here.

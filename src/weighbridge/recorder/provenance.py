@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from weighbridge import __version__, git
-from weighbridge.pseudonym import default_key_file, pseudonym
+from weighbridge.pseudonym import key_file, pseudonym
 
 GIT_SECONDS = 5.0
 
@@ -33,7 +33,8 @@ def provenance() -> dict[str, Any]:
 def host() -> str:
     """Return this host's pseudonym, or "" where no key can be kept."""
     with contextlib.suppress(OSError, ValueError):
-        return pseudonym("host", socket.gethostname(), default_key_file(Path.cwd(), os.environ))
+        key = key_file(os.environ)
+        return pseudonym("host", socket.gethostname(), key) if key else ""
     return ""
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from weighbridge.storage.local_files import OWN
+
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"
 MAX_WAITING = 10_000  # rows kept while the disk takes none
@@ -28,7 +30,7 @@ class RowLog:
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | OWN
         self._descriptor = os.open(path, flags, 0o644)
         self._waiting: list[str] = []
         self._whole = 0  # bytes of whole lines

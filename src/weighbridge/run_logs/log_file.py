@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weighbridge.errors import SubjectError
+from weighbridge.storage.local_files import READ
 
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20
@@ -32,7 +33,7 @@ class Batch:
 def open_regular(path: Path) -> BinaryIO:
     """Open a file, and wait for no writer; refuse with `not-found`, `not-readable` or `not-a-file`."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, READ)
     except FileNotFoundError:
         remedy = "check the path that the subject is bound to"
         raise SubjectError("not-found", "there is no such file", where=str(path), remedy=remedy) from None

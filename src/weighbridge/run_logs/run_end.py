@@ -6,10 +6,9 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from weighbridge.model import Fields
-from weighbridge.pseudonym import default_key_file, pseudonym
+from weighbridge.pseudonym import key_file, pseudonym
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
 # What reports call it (`status`, `state`), in lower case.
@@ -57,6 +56,8 @@ def _process(pid: object, host: object) -> str:
     """Return what a process that told no end has come to; of one on another host nothing is known."""
     if type(pid) is not int or pid <= 0 or not host or host != _this_host():
         return UNKNOWN
+    if os.name == "nt":  # there, signal 0 is Ctrl-C to the whole console
+        return UNKNOWN
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -67,8 +68,8 @@ def _process(pid: object, host: object) -> str:
 
 
 def _this_host() -> str:
-    key = default_key_file(Path.cwd(), os.environ)
+    key = key_file(os.environ)
     try:
-        return pseudonym("host", socket.gethostname(), key) if key.exists() else ""
+        return pseudonym("host", socket.gethostname(), key) if key and key.exists() else ""
     except (OSError, ValueError):
         return ""

@@ -19,11 +19,12 @@ from urllib.parse import quote, unquote
 from weighbridge.canonical import loads
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence import manifest
-from weighbridge.evidence.bundle import Bundle, unseal
+from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
+from weighbridge.project import local
 from weighbridge.storage.local_files import is_folder
 
-STORES = (Path("evidence/bundles"), Path(".weighbridge/bundles"))
+KEPT = Path("evidence") / BUNDLES
 SHORTEST = 6
 SIGNIFICANT = 6
 WIDEST = 200  # characters in which a value stands before its citation
@@ -146,9 +147,13 @@ def agrees(text: str, value: object) -> bool:
 # --- Bundles by name --------------------------------------------------------------------------------------------------
 
 
+def _stores() -> tuple[Path, ...]:
+    return KEPT, local() / BUNDLES
+
+
 def stored() -> Iterator[Path]:
     """Yield the folder of every bundle that is kept here."""
-    for store in STORES:
+    for store in _stores():
         yield from sorted(store.iterdir()) if store.is_dir() else ()
 
 
@@ -164,7 +169,7 @@ def find(bundle: str) -> Path:
     found = [path for path in known if path.name.rpartition("-")[2].startswith(bundle[:12])]
     if len({path.name for path in found}) == 1:
         return found[0]
-    where = ", ".join(map(str, STORES))
+    where = ", ".join(map(str, _stores()))
     if not found:
         remedy = "name its folder, or at least 6 digits of its id"
         raise UsageError("unknown-bundle", f"no bundle {bundle!r}", where=where, remedy=remedy)

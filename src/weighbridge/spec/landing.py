@@ -23,8 +23,9 @@ from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
 from weighbridge.model import Contract, Outcome
+from weighbridge.project import LOCAL
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written
-from weighbridge.spec.citations import STORES
+from weighbridge.spec.citations import KEPT
 from weighbridge.spec.claims import look
 from weighbridge.spec.drafting import AUTHOR, Cited, cited
 from weighbridge.spec.hypotheses import contradicted
@@ -89,8 +90,8 @@ def _judged(
         bundles = []
         problems.append(found(where, problem.code, problem.what, problem.remedy))
     for bundle in bundles:
-        if STORES[1].parts[0] in bundle.path.parts:
-            remedy = f"move it into {STORES[0]}, or make it with verify --record"
+        if LOCAL in bundle.path.parts:
+            remedy = f"move it into {KEPT}, or make it with verify --record"
             what = f"bundle {bundle.id[:12]} is in a folder that git ignores"
             problems.append(found(where, "evidence-not-kept", what, remedy))
     places = tuple(sorted(map(str, earned(mine, before, here.now))))

@@ -85,7 +85,9 @@ def _printed(argv: tuple[str, ...]) -> str:
         try:
             code = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # it has not been waited for, so the group is still its own
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)  # it has not been waited for, so the group is still its own
+            process.kill()
             process.wait()
             return f"nothing within {SECONDS} s"
         out.seek(0)

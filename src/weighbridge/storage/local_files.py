@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import stat
 from pathlib import Path
@@ -17,6 +19,10 @@ KINDS: Final = {
     stat.S_IFBLK: "a block device",
     stat.S_IFSOCK: "a socket",
 }
+# Windows has none of the first three; there, without the last, what looks like a line end is changed.
+_FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+READ: Final = functools.reduce(operator.or_, (getattr(os, flag, 0) for flag in _FLAGS), os.O_RDONLY)
+OWN: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)  # of a file that is written
 LOCAL_SCHEMES = frozenset({"file", "local"})
 
 
@@ -46,7 +52,7 @@ def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> 
     try:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode):
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            descriptor = os.open(path, READ)
             with os.fdopen(descriptor, "rb") as file:
                 mode = os.fstat(descriptor).st_mode  # it may have been replaced since
                 data = file.read(limit + 1) if stat.S_ISREG(mode) else b""

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.errors import SubjectError
-from weighbridge.storage.local_files import KINDS, is_file, is_folder, lexists, local_path
+from weighbridge.storage.local_files import KINDS, READ, is_file, is_folder, lexists, local_path
 from weighbridge.storage.readable import WINDOW, Place
 
+CAN_ADVISE = hasattr(mmap, "MADV_DONTNEED")  # Windows gives pages back when it wants to
 FAULT_AROUND = 1 << 20  # the kernel maps up to this much around a touched page (large folios); give all of it back
 
 
@@ -31,7 +32,7 @@ class MappedFile:
         self.name = name or os.fspath(path)
         try:
             # Without O_NONBLOCK, opening a FIFO waits for a writer that may never come.
-            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            self._fd = os.open(path, READ)
         except (OSError, ValueError) as problem:
             raise _unreadable(problem, self.name) from None
         found = os.fstat(self._fd)
@@ -50,7 +51,8 @@ class MappedFile:
             raise _unreadable(problem, self.name) from None
         except ValueError:  # the file is shorter by now
             raise _changed(self.name) from None
-        self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
+        if CAN_ADVISE:
+            self._map.madvise(mmap.MADV_SEQUENTIAL)  # read ahead, and keep no record of what was used
         self._view = memoryview(self._map)
 
     @property
@@ -78,7 +80,7 @@ class MappedFile:
         """Drop the pages of these bytes from this process; looking again brings them back."""
         first = start // FAULT_AROUND * FAULT_AROUND
         last = min(-(-stop // FAULT_AROUND) * FAULT_AROUND, self.size)
-        if last > first:
+        if last > first and CAN_ADVISE:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[memoryview]:

@@ -22,7 +22,7 @@ from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import CommandOutcome, Leftover
-from weighbridge.verifiers.descendants import adopted, end_all_but
+from weighbridge.verifiers.descendants import adopted, can_adopt, end_all_but
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
@@ -61,6 +61,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     Raises:
         SubjectError: if the command cannot be started.
     """
+    if not can_adopt():
+        why = "what a command leaves running can only be found on Linux"
+        return Unmeasured(code="needs-linux", why=why, remedy="run this gate on Linux; the others need no command")
     view: CommandView = views[0]
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()

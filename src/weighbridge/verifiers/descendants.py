@@ -13,10 +13,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from weighbridge.storage.local_files import is_file
+
 ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 GRACE_S = 1.0  # how long what ends by itself may take
 PAUSE_S = 0.01
+PROC = Path("/proc")
 ROUNDS = 100  # of ending what is there: each may have started more
+
+
+def can_adopt() -> bool:
+    """Return whether this system lets what a command left running be found: Linux does."""
+    return is_file(PROC / "self" / "stat")
 
 
 @contextlib.contextmanager
@@ -33,7 +41,7 @@ def adopted() -> Iterator[set[int]]:
 def descendants() -> set[int]:
     """Return all processes that descend from this one and have not ended."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
+    for entry in PROC.iterdir():
         with contextlib.suppress(OSError, ValueError):
             pid = int(entry.name)
             state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
