@@ -94,7 +94,7 @@ def _writing_into(folder: Path) -> Iterator[None]:
 
     Without locks on folders nobody can tell whether another writes, so nothing is removed.
     """
-    if fcntl is None or FOLDER is None:
+    if FOLDER is None:  # where fcntl is lacking, too
         yield
         return
     handle = os.open(folder, FOLDER)

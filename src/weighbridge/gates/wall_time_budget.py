@@ -41,7 +41,9 @@ def _reference(which: str, values: Sequence[float]) -> float:
     """Return a statistic for the fault: computed by the standard library, not by what judges."""
     import statistics  # half as long as reading a contract, and only a trial needs it
 
-    return {"median": statistics.median, "mean": statistics.fmean, "max": max}[which](values)
+    if which == "max":
+        return max(values)
+    return statistics.median(values) if which == "median" else statistics.fmean(values)
 
 
 @dataclass(frozen=True, slots=True)
