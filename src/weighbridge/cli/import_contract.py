@@ -45,7 +45,8 @@ def command(file: Path, out: Path | None) -> None:
     text = draft.text()
     read_contract(text.encode(), str(out or "the draft"), {})
     told = [f"{one.where}: does not map: {one.what}" for one in problems]
-    told += [f"{document.at(one.path)}: {'maps' if one.maps else 'does not map'}: {one.what}" for one in draft.lines]
+    does = {True: "maps", False: "does not map"}
+    told += [f"{document.at(one.path, at_key=True)}: {does[one.maps]}: {one.what}" for one in draft.lines]
     if out is None:
         tell([text.rstrip("\n")], whole=True)
     else:

@@ -152,11 +152,14 @@ def _add(draft: Draft, path: Path, item: object) -> None:
         return
     read = dict(_commands(item))
     key, found = next(((key, one) for key, one in read.items() if isinstance(one, Promise)), ("", None))
-    if found is None or name.casefold() in (gate["id"].casefold() for gate in draft.gates):
-        why = "a gate of this id is there already" if found else "it names no command and no test; its rule is prose"
-        draft.lines.append(
-            Line(path, False, f"{name}: {'; '.join(f'{key}: {one}' for key, one in read.items()) or why}")
-        )
+    if found is None:
+        reasons = [f"{one}: {why}" for one, why in read.items()] or [
+            "it names no command and no test; its rule is prose"
+        ]
+        draft.lines.append(Line(path, False, f"{name}: {'; '.join(reasons)}"))
+        return
+    if name.casefold() in (gate["id"].casefold() for gate in draft.gates):
+        draft.lines.append(Line(path, False, f"{name}: a gate of this id is there already"))
         return
     role = "report" if found.kind == "test-report" else "command"
     used, words = _words(item)
