@@ -33,5 +33,5 @@ def test_limits_that_no_command_could_meet_or_any_would_are_told() -> None:
 
 
 def test_the_arguments_of_the_cases_are_what_is_measured_and_no_other_limit_is() -> None:
-    limits = {"within_s": 2, "cases": [{"args": ["a"], "exit": 3}, {"args": []}]}
+    limits: dict[str, Any] = {"within_s": 2, "cases": [{"args": ["a"], "exit": 3}, {"args": []}]}
     assert KIND.needs["runs"].of_limits(limits) == {"cases": [["a"], []]}

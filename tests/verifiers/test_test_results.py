@@ -15,9 +15,10 @@ from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.reports import ReportedTest, Result
+from weighbridge.run_logs.junit_xml import MAX_DEPTH
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.test_results import VERIFIER
-from weighbridge.views.report import MAX_DEPTH, ReportView, open_report
+from weighbridge.views.report import ReportView, open_report
 
 REPORTS = data_path("verifiers") / "specimens" / "reports"
 RUN = """
@@ -63,12 +64,12 @@ def test_a_test_that_pytest_counts_twice_is_told() -> None:
 
 
 def test_a_suite_of_which_nothing_is_left_is_held_against_all_others() -> None:
-    text = '<testsuites><testsuite name="a" tests="5"/><testsuite><testcase name="t"/></testsuite></testsuites>'
-    cut = text.replace('"a" tests="5"/>', '"a" tests="5"><testsuite/></testsuite>')
-    for one in (text, cut):
-        view = ReportView(one.replace("<testsuites>", '<testsuites tests="6">').encode(), "r")
+    empty, other = '<testsuite name="a" tests="5"/>', '<testsuite><testcase name="t"/></testsuite>'
+    again = '\n<?xml version="1.0"?><testsuite name="a" tests="5"/>'
+    for inside, after in ((empty + other, ""), (other + empty, ""), (other, again)):
+        view = ReportView(f"<testsuites>{inside}</testsuites>{after}".encode(), "r")
         (row,) = rows_of(VERIFIER.measure((view,), {}), ReportedTest)
-        assert row.contradicted_by == ("suite '' says that 6 tests ran, 1 in it did",)
+        assert row.contradicted_by == ("suite 'a' says that 5 tests ran, 0 in it did",)
 
 
 DEEP = b"<testsuite>" * (MAX_DEPTH + 1)
@@ -102,7 +103,7 @@ def test_a_url_and_what_is_no_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_more_tests_than_are_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weighbridge.views.report.MAX_TESTS", 3)
+    monkeypatch.setattr("weighbridge.run_logs.junit_xml.MAX_TESTS", 3)
     with pytest.raises(SubjectError, match="holds more than 3 tests"):
         VERIFIER.measure((open_report(str(REPORTS / "ctest.xml")),), {})
 

@@ -31,6 +31,7 @@ def command(file: Path, out: Path | None) -> None:
     from weighbridge.contract import strict_yaml
     from weighbridge.contract.foreign import drafted
     from weighbridge.contract.load import read_contract
+    from weighbridge.evidence.disk import write_new
     from weighbridge.storage.local_files import lexists, read_regular_file
 
     if out is not None and lexists(out):
@@ -50,7 +51,7 @@ def command(file: Path, out: Path | None) -> None:
     if out is None:
         tell([text.rstrip("\n")], whole=True)
     else:
-        out.write_text(text, "utf-8")
+        write_new(out, text.encode())
     tell(told, err=out is None)
     mapped = sum(one.maps for one in draft.lines)
     left = len(told) - mapped
