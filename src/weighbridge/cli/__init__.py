@@ -19,7 +19,7 @@ from weighbridge.printable import printable
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
     "init", "verify", "compare", "inspect", "lint", "show", "explain", "schema", "status", "ledger", "evidence",
-    "amend", "selftest", "doctor", "demo", "new", "trace",
+    "amend", "selftest", "doctor", "demo", "new", "trace", "import-contract",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class Verbs(click.Group):
         """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(

@@ -14,6 +14,7 @@ from weighbridge.on_demand import OnDemand
 _MODULES = {
     "byte-identity": "byte_identity",
     "checkpoint-integrity": "checkpoint_integrity",
+    "command-succeeds": "command_succeeds",
     "config-agreement": "config_agreement",
     "corpus-wrap-around": "corpus_wrap_around",
     "device-refusal": "device_refusal",
@@ -25,6 +26,7 @@ _MODULES = {
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
+    "test-report": "test_report",
     "value-preservation": "value_preservation",
     "wall-time-budget": "wall_time_budget",
 }

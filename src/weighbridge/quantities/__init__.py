@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping
 
 from weighbridge.quantities.base import Quantity
 
-FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands")  # imported until a name is found
+FILES = (
+    "facts",
+    "hosts",
+    "tensors",
+    "checkpoints",
+    "runs",
+    "forward",
+    "commands",
+    "reports",
+)  # imported until a name is found
 
 
 class _Quantities(Mapping[str, Quantity]):

@@ -1,0 +1,53 @@
+"""A report of tests as a subject: the bytes that a test runner wrote, and where they are from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weighbridge.canonical import sha256
+from weighbridge.errors import SubjectError
+from weighbridge.model import Origin
+from weighbridge.storage.local_files import local_path, read_regular_file
+
+MAX_BYTES: Final = 64 << 20
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """The bytes of a report, and the path that they were read from."""
+
+    data: bytes
+    path: str
+
+    @property
+    def origin(self) -> Origin:
+        """Return FIXTURE: a report does not say of which program, commit and host it is."""
+        return Origin.FIXTURE
+
+    def digest(self) -> Mapping[str, str]:
+        """Return the SHA-256 of the file."""
+        return {Path(self.path).name: sha256(self.data)}
+
+    def overlaid(self, data: bytes) -> ReportView:
+        """Return a view of other bytes."""
+        return dataclasses.replace(self, data=data)
+
+
+def open_report(target: str) -> ReportView:
+    """Read the bytes of a report.
+
+    Raises:
+        SubjectError: where it is no regular file here, is larger than 64 MiB, or is UTF-16.
+    """
+    path = local_path(target)
+    if path is None:
+        raise SubjectError("report-elsewhere", "is a URL", where=target, remedy="fetch it, and bind its path")
+    view = ReportView(read_regular_file(path, MAX_BYTES, SubjectError), str(path))
+    if view.data.startswith(UTF_16):
+        raise SubjectError("report-encoding", "is UTF-16", where=view.path, remedy="write it as UTF-8")
+    return view
