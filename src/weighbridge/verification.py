@@ -209,6 +209,7 @@ def keep(
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment=environment(),
+        plugins=evaluation.plugins,
         logs=logs,
         companions=companions,
     )

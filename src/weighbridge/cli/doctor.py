@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
 
 import click
 
 from weighbridge import __version__
+from weighbridge.card_checks import plugin_checks
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.data import FOLDERS, data_path
@@ -48,4 +50,12 @@ def facts() -> dict[str, Json]:
         **versions,
         **folders,
         **found,
+        **dict(_plugins()),
     }
+
+
+def _plugins() -> Iterator[tuple[str, str]]:
+    """Yield what other packages bring, with the package and its version, or what is wrong with it."""
+    for check in plugin_checks():
+        name, _, package = check.name.rpartition(": ")
+        yield name, "; ".join(check.wrong) or package

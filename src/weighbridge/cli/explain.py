@@ -7,7 +7,9 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -15,12 +17,13 @@ import click
 from weighbridge.cards import CodeCard, Meaning, any_gate, gate_words, glossary, verifier_words
 from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
-from weighbridge.errors import UsageError
+from weighbridge.data import data_path
+from weighbridge.errors import PluginError, UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import BOUNDS, fields
 from weighbridge.model import SubjectKind
 from weighbridge.report import ENOUGH, hints
-from weighbridge.verifiers import MODULES
+from weighbridge.verifiers import BROUGHT, MODULES
 
 Telling: TypeAlias = Callable[[], Iterator[str]]
 
@@ -76,7 +79,10 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
     for (quantity, kinds), module in MODULES.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, module)
+        path = data_path("verifiers") / f"{module}.yaml"
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, path)
+    for quantity in BROUGHT:
+        yield "quantity", quantity, partial(_brought, quantity)
     for name in builtin_names():
         yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
@@ -84,9 +90,10 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
             yield group, word, partial(_meaning, f"{word} ({group})", meaning)
     for code, card in any_gate().items():
         yield "code of any gate", code, partial(_code, "any gate", card)
-    for kind in KINDS.values():
-        for code, outcome in kind.codes.items():
-            yield f"code of {kind.name}", code, partial(_code_of, kind.name, code, outcome)
+    for name in KINDS:
+        with suppress(PluginError):  # told where the kind itself is asked for, and by doctor
+            for code, outcome in KINDS[name].codes.items():
+                yield f"code of {name}", code, partial(_code_of, name, code, outcome)
 
 
 def _listed() -> Iterator[str]:
@@ -97,9 +104,16 @@ def _listed() -> Iterator[str]:
         yield click.style(group, bold=True)
         if group == "gate kind":
             for name in words:
-                yield from _item(f"{name:<24} {gate_words(name).asks}")
+                yield from _item(f"{name:<24} {_asks(name)}")
         else:
             yield from _wrapped(", ".join(dict.fromkeys(words)), "  ", "  ")
+
+
+def _asks(kind: str) -> str:
+    try:
+        return gate_words(kind).asks
+    except PluginError as error:
+        return f"{error.code}: {error.what}"
 
 
 # --- One word ---------------------------------------------------------------------------------------------------------
@@ -137,8 +151,12 @@ def _keys(keys: type) -> Iterator[str]:
         yield from _item(text)
 
 
-def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
-    card = verifier_words(module)
+def _brought(name: str) -> Iterator[str]:
+    return _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
+
+
+def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
+    card = verifier_words(path)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     for pitfall in card.pitfalls:

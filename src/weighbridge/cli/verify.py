@@ -16,9 +16,9 @@ from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
-from weighbridge.model import Finding, Outcome
+from weighbridge.model import Finding, Json, Outcome
 from weighbridge.printable import printable
-from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, tally
+from weighbridge.report import BROUGHT, FORMATS, INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
@@ -26,7 +26,6 @@ from weighbridge.verification import Asked, Result, verify
 STORE = ".weighbridge"
 RECORDED = "evidence"
 LEDGER = "ledger"
-FORMATS = ("junit",)
 QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
 EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=runs/a"
 
@@ -78,13 +77,10 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     code = exit_code(findings, asked.expect_blocked)
     if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
         code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
-    for path in files:
-        _write_junit(path, results, asked.expect_blocked)
+    for form, path in files:
+        _write_report(form, path, results, asked.expect_blocked, code)
     if as_json:
-        from weighbridge.report.machine import contract_report
-
-        evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
-        print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
+        print_json(_rows(results, code))
     else:
         tell(told(results, findings, asked, code))
     sys.exit(code)
@@ -124,14 +120,14 @@ def _params(texts: Sequence[str]) -> dict[str, str]:
     return params
 
 
-def _report_file(text: str) -> Path:
+def _report_file(text: str) -> tuple[str, Path]:
     form, colon, path = text.partition(":")
-    if form not in FORMATS or not colon or not path:
-        remedy = f"write one of {', '.join(FORMATS)}, then :FILE"
+    if not colon or not path or not (form in FORMATS or form in BROUGHT):
+        remedy = f"write one of {', '.join((*FORMATS, *BROUGHT))}, then :FILE"
         raise UsageError("report-form", f"{text!r} names no report", remedy=remedy)
     if not is_folder(Path(path).parent):
         raise UsageError("report-form", "the folder of the report is not there", where=path, remedy="make it first")
-    return Path(path)
+    return form, Path(path)
 
 
 # --- Telling ----------------------------------------------------------------------------------------------------------
@@ -190,13 +186,24 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
 
 
-def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
-    from weighbridge.report.machine import junit
+def _rows(results: Sequence[Result], code: ExitCode) -> list[Json]:
+    """Return what every contract came to, as `--json` prints it and as a report format of another package gets it."""
+    from weighbridge.report.machine import contract_report
+
+    evaluations = [(one.evaluation, str(one.bundle.path)) for one in results]
+    return [contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluations]
+
+
+def _write_report(
+    form: str, path: Path, results: Sequence[Result], expect_blocked: frozenset[str], code: ExitCode
+) -> None:
+    from weighbridge.report.machine import brought, junit
 
     suites = [
         (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results
     ]
+    data = junit(suites, expect_blocked) if form == "junit" else brought(form, _rows(results, code))
     try:
-        path.write_bytes(junit(suites, expect_blocked))
+        path.write_bytes(data)
     except OSError as problem:
         raise disk_error(problem, "the report", path) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from weighbridge.model import (
     Contract,
     Faulted,
     Finding,
+    Json,
     Measured,
     Measurement,
     Outcome,
@@ -29,6 +30,7 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.plugins import Brought
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
@@ -36,6 +38,8 @@ from weighbridge.quantities.facts import Fact
 if TYPE_CHECKING:
     from weighbridge.cards import CodeCard
 
+FORMATS = ("junit",)
+BROUGHT: Brought[Callable[[Sequence[Json]], bytes]] = Brought("reporters", Callable, FORMATS)
 TOLD = 8
 MECHANISMS_TOLD = 3
 ENOUGH = "would pass with"

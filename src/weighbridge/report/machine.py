@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
+from weighbridge.errors import PluginError
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.exit_code import ExitCode, expected
 from weighbridge.model import Contract, Finding, Json, Measured, Outcome
-from weighbridge.report import UNCOUNTED, finding_text, gate_name
+from weighbridge.report import BROUGHT, UNCOUNTED, finding_text, gate_name
 
 SCHEMA = "weighbridge.report/v0"
 
@@ -44,6 +45,24 @@ def contract_report(
         "bundle": bundle,
         "findings": [finding_json(finding, measured) for finding in findings],
     }
+
+
+def brought(form: str, rows: Sequence[Json]) -> bytes:
+    """Return a report in a format that another package brings; `rows` are those that `contract_report` gives.
+
+    Raises:
+        PluginError: `plugin-broken`, where it writes none.
+    """
+    try:
+        data = BROUGHT[form](rows)
+    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+        why = f"raised {type(error).__name__}: {error}"
+    else:
+        if isinstance(data, bytes):
+            return data
+        why = f"returned a {type(data).__name__}, not bytes"
+    remedy = "tell whoever wrote it; the evidence is sealed, and `evidence show` tells it"
+    raise PluginError("plugin-broken", f"the report format {form!r} {why}", remedy=remedy)
 
 
 # --- JUnit XML --------------------------------------------------------------------------------------------------------
