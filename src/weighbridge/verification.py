@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from weighbridge import __version__, git
+from weighbridge import git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import LoadedContract, load_contract, reused
@@ -26,6 +26,7 @@ from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
+from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.causes import BUNDLES, recorded_contracts
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
@@ -33,6 +34,7 @@ from weighbridge.limits import nearest
 from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
+from weighbridge.version import __version__
 
 MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
@@ -53,6 +55,7 @@ class Asked:
     evidence: Path
     ledger: Path
     record: bool = False
+    command: tuple[str, ...] = ()  # without it, what was typed
     debug: bool = False
 
 
@@ -79,7 +82,8 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
     targets = (item.target for items in bound for item in items)
-    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
+    command = asked.command or _command_line()
+    named = (*command, *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
     texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
     companions = tuple(_companions(asked, texts, redactor))
@@ -93,14 +97,19 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         evaluation = judge(sealed)
         progress("sealing")
         attached = {role: data.decode(errors="replace") for role, data in texts.items()}
-        bundle = keep(
-            evaluation, one.source, redactor, asked.evidence, _command_line(), logs=attached, companions=companions
-        )
+        bundle = keep(evaluation, one.source, redactor, asked.evidence, command, logs=attached, companions=companions)
         move = record if asked.record else propose
         digest = digests(one.contract).whole
         moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
         results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
     return tuple(results)
+
+
+def code_of(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
+    """Fold the results into one code; a contract without a gate has shown nothing, whatever passed beside it."""
+    code = exit_code((finding for result in results for finding in result.evaluation.findings), expect_blocked)
+    empty = any(not result.evaluation.contract.gates for result in results)
+    return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
 
 
 def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import click
 
-from weighbridge import __version__
 from weighbridge.cli.options import colourless, fit_encoding, leave_unread, tell
 from weighbridge.errors import UsageError, WeighbridgeError
 from weighbridge.exit_code import ExitCode
 from weighbridge.printable import printable
+from weighbridge.version import __version__
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",

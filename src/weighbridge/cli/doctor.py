@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import click
 
-from weighbridge import __version__
 from weighbridge.card_checks import plugin_checks
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json, tell
@@ -17,6 +16,7 @@ from weighbridge.limits import plain
 from weighbridge.model import Json, Measurement, Record
 from weighbridge.verification import version_of
 from weighbridge.verifiers import VERIFIERS
+from weighbridge.version import __version__
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
 

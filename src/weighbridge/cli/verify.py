@@ -13,7 +13,7 @@ from weighbridge.cli.options import as_json, debug, pairs, print_json, progress,
 from weighbridge.contract.load import written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
-from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.exit_code import ExitCode
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Json, Outcome
@@ -21,7 +21,7 @@ from weighbridge.printable import printable
 from weighbridge.report import BROUGHT, FORMATS, INDENT, STATUS_WORDS, block, heading, run_told, tally
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
-from weighbridge.verification import Asked, Result, verify
+from weighbridge.verification import Asked, Result, code_of, verify
 
 STORE = ".weighbridge"
 RECORDED = "evidence"
@@ -74,9 +74,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     with progress() as show:
         results = verify(asked, show)
     findings = [finding for result in results for finding in result.evaluation.findings]
-    code = exit_code(findings, asked.expect_blocked)
-    if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
-        code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
+    code = code_of(results, asked.expect_blocked)
     for form, path in files:
         _write_report(form, path, results, asked.expect_blocked, code)
     if as_json:
