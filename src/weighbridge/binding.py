@@ -59,6 +59,10 @@ class Bound:
                 from weighbridge.views.command import open_command
 
                 return open_command(self.target)
+            case SubjectKind.REPORT:
+                from weighbridge.views.report import open_report
+
+                return open_report(self.target)
             case SubjectKind.MODEL:
                 from weighbridge.views.model_view import open_model
 

@@ -187,6 +187,23 @@ def wrong(what: str, at: Pointer) -> BundleError:
     return BundleError("structure", f"{pointer or 'the root'}: {what}")
 
 
+def at_pointer(value: Any, pointer: str) -> Any:
+    """Return what a JSON pointer names in a value.
+
+    Raises:
+        KeyError: there is nothing.
+    """
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise KeyError(pointer)
+    return value
+
+
 def json_value(data: object) -> Json:
     """Return a value that is plain JSON, so that what is sealed is what was measured.
 

@@ -39,6 +39,7 @@ class SubjectKind(enum.StrEnum):
     TRACE = "trace"
     MODEL = "model"
     COMMAND = "command"
+    REPORT = "report"
 
 
 EXECUTED = (SubjectKind.COMMAND, SubjectKind.MODEL)  # only what the person at the keyboard names

@@ -14,9 +14,9 @@ import pytest
 from weighbridge.errors import SubjectError
 from weighbridge.model import Measurement, Record
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.commands import CommandOutcome, Leftover
+from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers.command_outcome import TAIL, VERIFIER, left_behind
+from weighbridge.verifiers.command_outcome import VERIFIER, left_behind
 from weighbridge.views.command import CommandView
 
 REFUSES = """
@@ -119,7 +119,7 @@ def gone(pid: int) -> bool:
 
 def test_only_the_end_of_a_flood_of_output_is_kept() -> None:
     seen = python("import sys; sys.stdout.write('x' * 300_000 + 'END'); sys.stderr.write('y' * 300_000 + 'END')")
-    assert len(seen.stdout) == len(seen.stderr) == TAIL
+    assert len(seen.stdout) == len(seen.stderr) == KEPT
     assert seen.stdout.endswith("xEND")
     assert (seen.stdout_bytes, seen.stderr_bytes) == (300_003, 300_003)
 

@@ -30,7 +30,8 @@ Evidence: TypeAlias = Mapping[str, Measurement]  # by the name of the need
 class Need:
     """A quantity that a kind judges, of which roles; `options` are the keys of `measure:` that its verifier takes.
 
-    `of_rows` is false where no row of a run's log is read for it, only events.
+    `of_rows` is false where no row of a run's log is read for it, only events. `of_limits` returns what else the
+    verifier takes, of the limits: what is judged of each of several runs says which runs there must be.
     """
 
     quantity: str
@@ -38,6 +39,7 @@ class Need:
     options: tuple[str, ...] = ()
     optional: bool = False
     of_rows: bool = True
+    of_limits: Callable[[Fields], Fields] = lambda _limits: EMPTY
 
 
 @dataclass(frozen=True, slots=True)

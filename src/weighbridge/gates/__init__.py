@@ -15,6 +15,7 @@ from weighbridge.plugins import Brought
 _MODULES = {
     "byte-identity": "byte_identity",
     "checkpoint-integrity": "checkpoint_integrity",
+    "command-succeeds": "command_succeeds",
     "config-agreement": "config_agreement",
     "corpus-wrap-around": "corpus_wrap_around",
     "device-refusal": "device_refusal",
@@ -26,6 +27,7 @@ _MODULES = {
     "step-metrics": "step_metrics",
     "tensor-coverage": "tensor_coverage",
     "tensor-statistics": "tensor_statistics",
+    "test-report": "test_report",
     "value-preservation": "value_preservation",
     "wall-time-budget": "wall_time_budget",
 }

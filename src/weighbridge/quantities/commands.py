@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from weighbridge.limits import Doc
-from weighbridge.quantities.base import record
+from weighbridge.quantities.base import record, rows
+
+KEPT = 1 << 16  # bytes kept of the end of each stream
+AS_BOUND = "as bound"
+
+
+def case_of(arguments: Sequence[str]) -> str:
+    """Return the name of a run with further arguments: these as a shell takes them."""
+    return shlex.join(arguments) or AS_BOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +29,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutcome:
-    """How a command ended, what it said, and what it left; accelerators were hidden from it."""
+    """How a command ended, what it said, and what it left."""
 
     exit_code: Annotated[
         int | None, Doc("exit code, negative for the signal that killed it; null where it was stopped", typical=3)
@@ -46,4 +56,11 @@ class CommandOutcome:
     ]
 
 
-QUANTITIES = (record("command_outcome", CommandOutcome),)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun(CommandOutcome):
+    """One run of a command: the arguments that followed those that were bound, and how it ended."""
+
+    case: Annotated[str, Doc("the arguments as a shell takes them; `as bound` where there were none")]
+
+
+QUANTITIES = (record("command_outcome", CommandOutcome), rows("command_runs", CommandRun, key="case"))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weighbridge.canonical import loads
+from weighbridge.canonical import at_pointer, loads
 from weighbridge.errors import BundleError, UsageError
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle, unseal
@@ -110,16 +110,10 @@ def resolve(bundle: Bundle, citation: Citation) -> Any:
     if not manifest.NAME.fullmatch(citation.file):
         raise BundleError("bad-pointer", f"{citation.file!r} is no name for a file of a bundle", where=str(bundle.path))
     data = read_regular(bundle.path / citation.file, citation.file, manifest.MAX_FILE)
-    value = loads(data, where=citation.file)
-    for step in (citation.pointer or "").split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, Mapping) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            raise BundleError("bad-pointer", f"has nothing at {citation.pointer}", where=citation.file)
-    return value
+    try:
+        return at_pointer(loads(data, where=citation.file), citation.pointer or "")
+    except KeyError:
+        raise BundleError("bad-pointer", f"has nothing at {citation.pointer}", where=citation.file) from None
 
 
 def computed(formula: str) -> tuple[float, str] | None:

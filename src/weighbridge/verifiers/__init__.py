@@ -18,6 +18,7 @@ Key = tuple[str, tuple[SubjectKind, ...]]
 _CHECKPOINT, _RUN = (SubjectKind.CHECKPOINT,), (SubjectKind.RUN,)
 MODULES: Mapping[Key, str] = {
     ("command_outcome", (SubjectKind.COMMAND,)): "command_outcome",
+    ("command_runs", (SubjectKind.COMMAND,)): "command_runs",
     ("corpus_epochs", _RUN): "corpus_epochs",
     ("corpus_progress", _RUN): "corpus_progress",
     ("device_evidence", _RUN): "device_evidence",
@@ -33,6 +34,7 @@ MODULES: Mapping[Key, str] = {
     ("tensor_health", _CHECKPOINT): "tensor_health",
     ("tensor_moments", _CHECKPOINT): "tensor_moments",
     ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
+    ("test_results", (SubjectKind.REPORT,)): "test_results",
 }
 BROUGHT: Brought[Verifier] = Brought("verifiers", Verifier, {name for name, _ in MODULES}, named="quantity")
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -21,12 +21,11 @@ from typing import IO, Any
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, Record, SubjectKind, Unmeasured
 from weighbridge.quantities.base import record_of
-from weighbridge.quantities.commands import CommandOutcome, Leftover
+from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
 from weighbridge.verifiers.descendants import adopted, end_all_but
 from weighbridge.verifiers.verifier import Canary, Verifier, Views
 from weighbridge.views.command import CommandView
 
-TAIL = 1 << 16  # bytes kept of each stream
 MAX_LEFT = 1000
 MAX_DEPTH = 16
 SHALLOW = 2  # how deep runs are looked for where the person stands and at home, which may hold anything
@@ -41,10 +40,13 @@ KNOWN = """
 import pathlib, sys, time
 for run, file in ("known", "run.json"), ("steps", "steps.jsonl"):
     (pathlib.Path("runs") / run).mkdir(parents=True); (pathlib.Path("runs") / run / file).touch()
-print("weighbridge canary says", flush=True); print("weighbridge canary complains", file=sys.stderr, flush=True)
+print("weighbridge canary says", *sys.argv[1:], flush=True)
+print("weighbridge canary complains", file=sys.stderr, flush=True)
 time.sleep(0.05)
 sys.exit(7)
 """
+KNOWN_COMMAND = (sys.executable, "-I", "-S", "-c", KNOWN)
+CANARY = "a command with a known end"
 SLEPT = 0.05
 KNOWN_LEFT = [
     ("runs/known", RUN),
@@ -65,11 +67,9 @@ def measure(views: Views, options: Fields) -> Measurement | Unmeasured:
     timeout_s = float(str(options.get("timeout_s", TIMEOUT_S)))
     given: Any = options.get("run_roots") or ()
     roots = {str(root): MAX_DEPTH for root in given} | {".": SHALLOW, "~": SHALLOW}
-    with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
-        outcome = _run(view, Path(sandbox), timeout_s, roots)
     return Measurement(
         quantity="command_outcome",
-        value=Record(outcome),
+        value=Record(run(view, timeout_s, roots)),
         by="subprocess",
         at="exit of the command",
         examined=1,
@@ -87,16 +87,30 @@ class _Tail:
 
     def drain(self) -> None:
         with contextlib.suppress(OSError, ValueError), self.stream:
-            while chunk := self.stream.read1(TAIL):  # type: ignore[attr-defined]  # a buffered pipe has read1
+            while chunk := self.stream.read1(KEPT):  # type: ignore[attr-defined]  # a buffered pipe has read1
                 self.read += len(chunk)
                 self.kept += chunk
-                del self.kept[:-TAIL]
+                del self.kept[:-KEPT]
 
     def text(self) -> str:
         return bytes(self.kept).decode("utf-8", "replace")
 
 
-def _run(view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str, int]) -> CommandOutcome:
+def run(
+    view: CommandView, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str] = HIDDEN
+) -> CommandOutcome:
+    """Run a command once in a fresh folder, and return how it ended; `hidden` are variables that hide accelerators.
+
+    Raises:
+        SubjectError: if it cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="weighbridge-", ignore_cleanup_errors=True) as sandbox:
+        return _run(view, Path(sandbox), timeout_s, roots, hidden)
+
+
+def _run(
+    view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str, int], hidden: Mapping[str, str]
+) -> CommandOutcome:
     work, scratch = sandbox / "work", sandbox / "tmp"
     work.mkdir()
     scratch.mkdir()
@@ -106,7 +120,7 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str,
     with adopted() as others:
         try:
             with _uninterrupted():
-                process = _start(argv, work, environment(os.environ, view, scratch))
+                process = _start(argv, work, environment({**os.environ, **hidden}, view, scratch))
                 tails = [_Tail(stream) for stream in (process.stdout, process.stderr) if stream is not None]
                 threads = [threading.Thread(target=tail.drain, daemon=True) for tail in tails]
                 for thread in threads:
@@ -135,7 +149,7 @@ def _run(view: CommandView, sandbox: Path, timeout_s: float, roots: Mapping[str,
         stderr_bytes=tails[1].read,
         left=tuple(left[:MAX_LEFT]),
         left_total=len(left),
-        hidden=tuple(sorted(HIDDEN)),
+        hidden=tuple(sorted(hidden)),
         outlived=outlived,
         watched=tuple(roots),
     )
@@ -182,8 +196,8 @@ def _start(argv: tuple[str, ...], work: Path, env: Mapping[str, str]) -> subproc
 
 
 def environment(inherited: Mapping[str, str], view: CommandView, scratch: Path) -> dict[str, str]:
-    """Make the environment of the command: accelerators hidden, a scratch folder of its own, `-m` modules found."""
-    env = {**inherited, **HIDDEN, "TMPDIR": str(scratch)}
+    """Make the environment of the command: a scratch folder of its own, `-m` modules found."""
+    env = {**inherited, "TMPDIR": str(scratch)}
     if "-m" in view.argv:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (inherited.get("PYTHONPATH", ""), str(view.base))))
     return env
@@ -276,17 +290,20 @@ def extent(_views: Views, _options: Fields) -> int:
 
 def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary:
     """Run a command with a known end by the same instrument: exit code 7, two words, a run directory, a short sleep."""
-    known = views[0].overlaid((sys.executable, "-I", "-S", "-c", KNOWN))
 
     def seen(again: Measurement | Unmeasured) -> bool:
         found = record_of(again, CommandOutcome) if isinstance(again, Measurement) else None
-        if found is None or found.wall_seconds < SLEPT:
-            return False
-        ended = (found.exit_code, found.timed_out, found.stdout, found.stderr)
-        said = ("weighbridge canary says\n", "weighbridge canary complains\n")
-        return ended == (7, False, *said) and [(item.path, item.what) for item in found.left] == KNOWN_LEFT
+        return found is not None and ended_as_known(found)
 
-    return Canary(name="a command with a known end", place="command", views=(known,), seen=seen)
+    return Canary(name=CANARY, place="command", views=(views[0].overlaid(KNOWN_COMMAND),), seen=seen)
+
+
+def ended_as_known(found: CommandOutcome, arguments: Sequence[str] = ()) -> bool:
+    """Return whether a command is measured as the known one ends, which says the arguments that it was given."""
+    ended = (found.exit_code, found.timed_out, found.stdout, found.stderr)
+    said = (" ".join(["weighbridge canary says", *arguments]) + "\n", "weighbridge canary complains\n")
+    left = [(item.path, item.what) for item in found.left]
+    return ended == (7, False, *said) and left == KNOWN_LEFT and found.wall_seconds >= SLEPT
 
 
 VERIFIER = Verifier(

@@ -1,0 +1,141 @@
+"""test-report: did the named tests run, and did each of them pass?
+
+What another test runner showed, in the report that it wrote. A test that did not run has shown nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
+from weighbridge.clauses.faults import Injected, in_rows
+from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, codes, rows_of, with_rows
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, Outcome, SubjectKind
+from weighbridge.quantities.reports import ReportedTest, Result
+
+TESTS = "tests"
+BROKEN = (Result.FAILED, Result.ERROR)
+
+
+def _anywhere(globs: Sequence[str]) -> tuple[str, ...]:
+    """Return globs that name a test by its whole name, or by its end after `::`."""
+    return tuple(part for glob in globs for part in (glob, f"*::{glob}"))
+
+
+def _named(evidence: Evidence, globs: Sequence[str]) -> list[ReportedTest]:
+    rows = rows_of(evidence, TESTS, ReportedTest)
+    return [row for row in rows if any(fnmatchcase(row.name, glob) for glob in _anywhere(globs))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fewer:
+    """Keep only so many of the named tests."""
+
+    def inject(
+        self, evidence: Evidence, held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        named = _named(evidence, held.tests)
+        kept = [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in named[int(value) :]]
+        yield Injected("fewer tests", "too-few-tests", with_rows(evidence, TESTS, kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Which tests must have passed, and how many of them there must be."""
+
+    tests: Annotated[
+        tuple[str, ...],
+        Doc(
+            "globs of tests that must have passed, by `classname::name` or its end after `::`", min_items=1, tight="up"
+        ),
+    ] = ("*",)
+    at_least: Annotated[
+        int,
+        Doc("tests of these names", ge=1, tight="up", must="at least", fault=_Fewer(), comes_to="BLOCKED"),
+    ] = 1
+
+
+def clauses(limits: Limits) -> Sequence[Clause]:
+    """Return that no named test failed, that there are enough, and that each ran and is counted right."""
+
+    def each(code: str, results: Sequence[Result], outcome: Outcome) -> Each[ReportedTest]:
+        def broken(row: ReportedTest) -> Fields | None:
+            return {"result": row.result, "message": row.message or "no message"} if row.result in results else None
+
+        names = _anywhere(limits.tests)
+        return Each(code=code, need=TESTS, row=ReportedTest, names=names, broken=broken, outcome=outcome)
+
+    def enough(evidence: Evidence) -> tuple[float, Fields]:
+        found = len(_named(evidence, limits.tests))
+        all_of_them = len(rows_of(evidence, TESTS, ReportedTest))
+        return found, {"named": found, "all": all_of_them, "needed": limits.at_least, "globs": limits.tests}
+
+    def missing(evidence: Evidence) -> Fields | None:
+        idle = [glob for glob in limits.tests if not _named(evidence, [glob])]
+        return {"idle": idle, "all": len(rows_of(evidence, TESTS, ReportedTest))} if idle else None
+
+    def contradicted(row: ReportedTest) -> Fields | None:
+        return {"doubts": row.contradicted_by} if row.contradicted_by else None
+
+    return (
+        each("failed", BROKEN, Outcome.FAIL),
+        Whole(
+            code="too-few-tests", place=lambda _: "report", read=enough, must="at least", bound=limits.at_least,
+            outcome=Outcome.BLOCKED,
+        ),
+        Requires(code="missing", lacking=missing),
+        each("skipped", [Result.SKIPPED], Outcome.BLOCKED),
+        Each(
+            code="contradicted", need=TESTS, row=ReportedTest, names=_anywhere(limits.tests), broken=contradicted,
+            outcome=Outcome.BLOCKED,
+        ),
+    )  # fmt: skip
+
+
+def _figures(evidence: Evidence, limits: Limits) -> Fields:
+    return {"globs": limits.tests, "all": len(rows_of(evidence, TESTS, ReportedTest))}
+
+
+def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Take away all that one glob names, that of the first place where it can be, while enough others are named."""
+    mine = sorted(limits.tests, key=lambda glob: not any(fnmatchcase(one, glob) for one in places[:1]))
+    for glob in mine:
+        gone = _named(evidence, [glob])
+        left = with_rows(evidence, TESTS, [row for row in rows_of(evidence, TESTS, ReportedTest) if row not in gone])
+        if len(_named(left, limits.tests)) >= limits.at_least:
+            return Damage(left, frozenset())
+    return NotApplicable("no glob can be spared")
+
+
+def _of_the_named(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: object) -> Falsifier[Limits]:
+    """Return the falsifier that changes the named tests among those that a trial asks for."""
+
+    def at(evidence: Evidence, limits: Limits, places: Sequence[str]) -> Collection[str]:
+        return {row.name for row in _named(evidence, limits.tests)}.intersection(places)
+
+    def change(row: ReportedTest, _limits: Limits) -> ReportedTest:
+        return replace(row, **changed)  # type: ignore[arg-type]
+
+    return in_rows(name, code, TESTS, ReportedTest, change, why="no named test there", outcome=outcome, at=at)
+
+
+KIND = Kind(
+    name="test-report",
+    version=1,
+    roles={"report": SubjectKind.REPORT},
+    needs={TESTS: Need("test_results", of=("report",))},
+    limits=Limits,
+    codes=codes("failed", blocked=("too-few-tests", "missing", "skipped", "contradicted")),
+    judge=ClauseJudge(clauses, figures=_figures),
+    falsifiers=(
+        _of_the_named("a test fails", "failed", result=Result.FAILED),
+        _of_the_named("a test breaks", "failed", result=Result.ERROR),
+        _of_the_named("a test is skipped", "skipped", Outcome.BLOCKED, result=Result.SKIPPED),
+        _of_the_named("a count that differs", "contradicted", Outcome.BLOCKED, contradicted_by=("it says otherwise",)),
+        Falsifier("a glob that names nothing", "missing", _without_a_glob, Outcome.BLOCKED),
+    ),
+)
