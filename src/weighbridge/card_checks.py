@@ -5,22 +5,25 @@ Uses the same judging and the same trials as a real evaluation; nothing is simul
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weighbridge import gates, quantities, verifiers
 from weighbridge.binding import Bound
 from weighbridge.cards import GateCard, Specimen, VerifierCard, read_card, render
 from weighbridge.clauses.faults import bounding, nudged
 from weighbridge.clauses.kind import Kind
 from weighbridge.data import data_path
-from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.errors import PluginError, SubjectError, WeighbridgeError
 from weighbridge.examples import Example, examples
+from weighbridge.formats import detect
 from weighbridge.gates import KINDS
 from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, plain
+from weighbridge.limits import LimitsError, nearest, plain
 from weighbridge.model import (
     Json,
     Measurement,
@@ -33,9 +36,12 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
+from weighbridge.plugins import WORDS, Brought, entry_points, package
+from weighbridge.report import formats as reports
 from weighbridge.runner import lay_canary
-from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers import MODULES, VERIFIERS
 from weighbridge.verifiers.verifier import Verifier
+from weighbridge.views import run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +55,57 @@ class Check:
 
 def selftest(cards: Path | None = None, names: Collection[str] = ()) -> Iterator[Check]:
     """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named."""
-    gates = data_path("gates") if cards is None else cards / "gates"
-    verifiers = data_path("verifiers") if cards is None else cards / "verifiers"
+    root = (data_path("gates"), data_path("verifiers")) if cards is None else (cards / "gates", cards / "verifiers")
+    of_gates, of_verifiers = (sorted(folder.glob("*.yaml")) for folder in root)
     if cards is None and not names:
-        yield _same("every gate kind has its card", {path.stem for path in gates.glob("*.yaml")}, set(KINDS))
-        measured = {read_card(VerifierCard, path).quantity for path in verifiers.glob("*.yaml")}
-        yield _same("every quantity has its card", measured, {quantity for quantity, _ in VERIFIERS})
-    paths = [*sorted(gates.glob("*.yaml")), *sorted(verifiers.glob("*.yaml"))]
+        yield _same("every gate kind has its card", {path.stem for path in of_gates}, set(gates.OWN))
+        measured = {read_card(VerifierCard, path).quantity for path in of_verifiers}
+        yield _same("every quantity has its card", measured, {quantity for quantity, _ in MODULES})
+    if cards is None:
+        yield from (check for check in plugin_checks() if not names or check.wrong)
+        of_gates += _brought(gates.BROUGHT)
+        of_verifiers += _brought(verifiers.BROUGHT)
     for name in names:
-        if name not in {path.stem for path in paths}:
+        if name not in {path.stem for path in (*of_gates, *of_verifiers)}:
             yield Check(name=name, wrong=(f"there is no card {name}.yaml in gates/ or verifiers/",))
-    for path in paths:
-        if names and path.stem not in names:
-            continue
-        if path.parent == gates:
-            yield from check_gate_card(read_card(GateCard, path))
-        else:
-            yield from check_verifier_card(read_card(VerifierCard, path), verifiers / "specimens")
+    for path in (path for path in of_gates if not names or path.stem in names):
+        yield from check_gate_card(read_card(GateCard, path))
+    for path in (path for path in of_verifiers if not names or path.stem in names):
+        yield from check_verifier_card(read_card(VerifierCard, path), path.parent / "specimens")
+
+
+def _brought(table: Brought[Any]) -> Iterator[Path]:
+    """Yield the cards that lie beside what other packages bring; a package without them is told by `plugin_checks`."""
+    for name in table:
+        with contextlib.suppress(PluginError):
+            yield table.beside(name, f"{name}.yaml")
+
+
+def plugin_checks() -> Iterator[Check]:
+    """Yield for everything that other packages bring whether it can be used, under the package that it is from."""
+    tables: dict[str, Brought[Any]] = {
+        table.group: table
+        for table in (
+            gates.BROUGHT,
+            quantities.BROUGHT,
+            verifiers.BROUGHT,
+            detect.BROUGHT,
+            run.BROUGHT,
+            reports.BROUGHT,
+        )
+    }
+    for (group, name), found in entry_points().items():
+        word, wrong = WORDS.get(group, group), ""
+        try:
+            if group not in tables:
+                wrong = f"there is no group weighbridge.{group}{nearest(group, tables)}"
+            elif tables[group][name] is not None and group in ("kinds", "verifiers"):
+                tables[group].beside(name, f"{name}.yaml")
+            if group == "verifiers" and name not in quantities.QUANTITIES:
+                wrong = f"no package brings the quantity {name!r}: list its dataclass under weighbridge.quantities"
+        except PluginError as error:
+            wrong = f"{error.code}: {error.what}"
+        yield Check(name=f"{word} {name}: {package(found[0])}", wrong=(wrong,) if wrong else ())
 
 
 def _same(name: str, cards: set[str], table: set[str]) -> Check:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+from weighbridge import gates
 from weighbridge.contract import strict_yaml
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
@@ -101,15 +102,27 @@ class Meaning:
 
 @functools.cache
 def gate_card(kind: str) -> GateCard:
-    """Read the card of a gate kind."""
-    return read_card(GateCard, data_path("gates") / f"{kind}.yaml")
+    """Read the card of a gate kind; a KeyError where there is no such kind here."""
+    return read_card(GateCard, gate_path(kind))
 
 
 @functools.cache
 def gate_words(kind: str) -> GateWords:
-    """Return what messages need of a card: all but its examples, which come last and are most of it."""
-    path = data_path("gates") / f"{kind}.yaml"
+    """Return what messages need of a card: all but its examples, which come last and are most of it.
+
+    Of a kind that is not here, whose verdicts can still be shown, it has no words.
+    """
+    try:
+        path = gate_path(kind)
+    except KeyError:
+        return GateWords(card="gate/v1", kind=kind, asks="", why="", roles={}, passes="pass", codes={})
     return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
+
+
+def gate_path(kind: str) -> Path:
+    """Return the card of a gate kind: a shipped one, or beside the module that another package brings."""
+    name = f"{kind}.yaml"
+    return gates.BROUGHT.beside(kind, name) if kind not in gates.OWN else data_path("gates") / name
 
 
 @functools.cache
@@ -132,9 +145,8 @@ def _words(name: str) -> Any:
     return strict_yaml.load(path.read_bytes(), where=str(path)).data
 
 
-def verifier_words(module: str) -> VerifierWords:
-    """Read the card of a verifier's module, all but its specimens, which come last."""
-    path = data_path("verifiers") / f"{module}.yaml"
+def verifier_words(path: Path) -> VerifierWords:
+    """Read the card of a verifier, all but its specimens, which come last."""
     return _read(VerifierWords, path.read_bytes().partition(SPECIMENS)[0], path)
 
 

@@ -53,6 +53,10 @@ class SubjectError(WeighbridgeError):
     """A subject that cannot be read: missing, malformed, or hostile. `where` ends in the byte offset where known."""
 
 
+class PluginError(WeighbridgeError):
+    """Something of another package that cannot be used: two of one name, not importable, or of another shape."""
+
+
 class EngineError(WeighbridgeError):
     """An engine that cannot be reached."""
 

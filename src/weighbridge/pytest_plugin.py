@@ -5,9 +5,7 @@ Loaded by every pytest on the machine, so it imports nothing of ours until a fil
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -19,12 +17,12 @@ from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebac
 if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
+    from weighbridge.pytest_marker import MarkedTests
     from weighbridge.runner import Evaluation
 
 MENTIONS = re.compile(rb"weigh|contract|\\")  # a key can be written with escapes
 OUTCOME = "weighbridge"
-OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence)\b")
-GATES = "weighbridge-gates"
+GATES, MARKED = "weighbridge-gates", "weighbridge-marked-tests"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks of gates: `-m required`, `-m advisory`."""
     config.addinivalue_line("markers", "required: a gate of a contract that must pass")
     config.addinivalue_line("markers", "advisory: a gate of a contract that may fail")
+    config.addinivalue_line("markers", "gate(id, contract): discharge a gate of a contract at the algorithm level")
     config.pluginmanager.register(Gates(config), GATES)
 
 
@@ -67,6 +66,31 @@ def _means_a_contract(data: bytes) -> bool:
     return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Take a test that is marked with a gate."""
+    for mark in item.iter_markers("gate"):
+        marked_tests(item.config).add(item, mark)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker of pytest-xdist ran of the marked tests."""
+    output = getattr(node, "workeroutput", {})
+    if "weighbridge-gates-of-tests" in output:
+        marked_tests(node.config).merge(output["weighbridge-gates-of-tests"])
+
+
+def marked_tests(config: pytest.Config) -> MarkedTests:
+    """Return the marked tests of a session, whose hooks are in place from the first one on."""
+    from weighbridge.pytest_marker import MarkedTests
+
+    found = config.pluginmanager.get_plugin(MARKED)
+    if not isinstance(found, MarkedTests):
+        found = MarkedTests(config, gates_of(config).outcomes)
+        config.pluginmanager.register(found, MARKED)
+    return found
+
+
 def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
     """Show a blocked gate as BLOCKED; it is counted as failed."""
     outcome = dict(getattr(report, "user_properties", ())).get(OUTCOME)
@@ -88,6 +112,18 @@ class Gates:
     def nothing_shown(self) -> bool:
         """Return whether gates ran and none passed."""
         return bool(self.outcomes) and not self.outcomes["PASS"]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out the gates that marked tests discharge: they are judged when those have run."""
+        if not config.pluginmanager.has_plugin(MARKED):
+            return
+        tests = marked_tests(config).tests
+        marked = {((config.rootpath / name).resolve(), gate) for name, gates in tests.items() for gate in gates}
+        idle = [one for one in items if isinstance(one, GateItem) and (one.path.resolve(), one.key[0]) in marked]
+        if idle:
+            items[:] = [item for item in items if item not in idle]
+            config.hook.pytest_deselected(items=idle)
 
     def pytest_collection_finish(self) -> None:
         """Refuse what no collected contract knows, as `weighbridge verify` does: nothing would look at it."""
@@ -117,7 +153,7 @@ class Gates:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End with 5 where nothing was shown, whatever passed beside the gates."""
-        if exitstatus == pytest.ExitCode.OK and self.nothing_shown:
+        if exitstatus == session.exitstatus == pytest.ExitCode.OK and self.nothing_shown:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -163,6 +199,8 @@ class ContractFile(pytest.File):
             contract = self.loaded.contract
             self._bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
         except WeighbridgeError as error:
+            from weighbridge.pytest_evaluation import under_pytest
+
             raise self.CollectError(under_pytest(str(error))) from None
         if not contract.gates:
             raise self.CollectError(f"{self.path}: it declares no gate, so it can show nothing")
@@ -180,19 +218,12 @@ class ContractFile(pytest.File):
     def evaluation(self) -> Evaluation:
         """Return what the selected gates of the contract came to, measured once."""
         if self._evaluation is None:
-            from weighbridge.evidence.redact import own_key, redactor_here
-            from weighbridge.runner import judge, measure, seal
-            from weighbridge.verification import keep
+            from weighbridge.pytest_evaluation import evaluate
 
             selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
-            contract, folder = self.loaded.contract, self.config.getoption("--gate-evidence")
-            on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in contract.gates}
-            named = (str(self.path), *sys.argv, *(item.target for item in self._bound))
-            redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
-            self._evaluation = judge(seal(measure(contract, self._bound, on), redactor))
-            if redactor:
-                words = ("pytest", *self.config.invocation_params.args)
-                keep(self._evaluation, self.loaded.source, redactor, folder, words)
+            gates = self.loaded.contract.gates
+            on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in gates}
+            self._evaluation = evaluate(self.config, self.loaded, self._bound, on)
         return self._evaluation
 
 
@@ -207,11 +238,9 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
-        import click
-
         from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
-        from weighbridge.report import Row, block, finding_text
+        from weighbridge.pytest_evaluation import told
 
         if refused := gates_of(self.config).refused:
             raise NotPassedError(refused)
@@ -224,9 +253,7 @@ class GateItem(pytest.Item):
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
-        title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
-        row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured))
-        text = under_pytest(click.unstyle("\n".join(block(row))), (one.target for one in evaluation.bound))
+        text = told(finding, evaluation)
         if expected(finding, excused):
             pytest.skip(f"expected: {text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
@@ -250,13 +277,6 @@ class GateItem(pytest.Item):
         """Return the gate's line, counted from 0; None where it is written in what the contract extends."""
         at = self.parent.loaded.gate_at(self.key[0])
         return at.line - 1 if at.file == str(self.path) else None
-
-
-def under_pytest(text: str, targets: Iterable[str] = ()) -> str:
-    """Return a message with the options as they are called here, and without absolute paths: it goes into reports."""
-    for target in filter(os.path.isabs, targets):
-        text = text.replace(target, os.path.relpath(target))
-    return OPTION.sub(r"--gate-\1", text).replace(f"{Path.cwd()}{os.sep}", "")
 
 
 class NotPassedError(Exception):

@@ -11,14 +11,15 @@ import datetime as dt
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from weighbridge import plugins
 from weighbridge.binding import Bound, find, origin, refuse
 from weighbridge.canonical import dumps, loads
-from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.errors import PluginError, SubjectError, WeighbridgeError
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.judging import NOT_HERE, Request, all_requests, host_request, judge_contract, lacking_here
 from weighbridge.model import (
@@ -61,6 +62,7 @@ class Sealed:
     starts: Mapping[tuple[str, str], str]
     programs: Mapping[tuple[str, str], tuple[str, bool | None]]
     seconds: Mapping[tuple[str, str], float]
+    plugins: tuple[plugins.Plugin, ...]
     started: dt.datetime
 
 
@@ -189,7 +191,7 @@ class Session:
                 return self._measured(item, bound)
         except SubjectError as error:
             return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, PluginError):
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
             if self.debug:
@@ -309,8 +311,22 @@ def seal(session: Session, redactor: Redactor | None) -> Sealed:
         programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
         sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
         seconds=session.seconds,
+        plugins=tuple(_plugins(session)) if redactor else (),
         started=session.started,
     )
+
+
+def _plugins(session: Session) -> Iterator[plugins.Plugin]:
+    """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
+    gates = [gate for gate in session.contract.gates if session.on[gate.id]]
+    yield from plugins.used("kinds", [gate.kind for gate in gates])
+    measured = [item.quantity for gate in gates for one in session.on[gate.id] for item in all_requests(gate, one)]
+    yield from plugins.used("quantities", measured)
+    yield from plugins.used("verifiers", measured)
+    forms = [view.format.removesuffix("-sharded") for view in session.views.values() if hasattr(view, "format")]
+    yield from plugins.used("checkpoints", [part for form in forms for part in form.split("+")])
+    runs = [one.target for one in session.bound if one.kind is SubjectKind.RUN]
+    yield from plugins.used("run_logs", [target.rpartition(".")[2] for target in runs])
 
 
 def judge(sealed: Sealed) -> Evaluation:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from weighbridge import __version__, git
+from weighbridge import git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import LoadedContract, load_contract, reused
@@ -27,11 +27,13 @@ from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
+from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.limits import nearest
 from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.project import LOCAL, make_local
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
+from weighbridge.version import __version__
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
@@ -55,6 +57,7 @@ class Asked:
     evidence: Path | None
     ledger: Path
     record: bool = False
+    command: tuple[str, ...] = ()  # without it, what was typed
     debug: bool = False
 
 
@@ -81,7 +84,8 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
     targets = (item.target for items in bound for item in items)
-    named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
+    command = asked.command or _command_line()
+    named = (*command, *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
     texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
     companions = tuple(_companions(asked, texts, redactor))
@@ -97,12 +101,17 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         if asked.evidence is not None:
             progress("sealing")
             logs = {role: data.decode(errors="replace") for role, data in texts.items()}
-            bundle = keep(
-                evaluation, one.source, redactor, asked.evidence, _command_line(), logs=logs, companions=companions
-            )
+            bundle = keep(evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions)
         moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
         results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
     return tuple(results)
+
+
+def code_of(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
+    """Fold the results into one code; a contract without a gate has shown nothing, whatever passed beside it."""
+    code = exit_code((finding for result in results for finding in result.evaluation.findings), expect_blocked)
+    empty = any(not result.evaluation.contract.gates for result in results)
+    return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
 
 
 def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, ledger: Path) -> tuple[Move, ...]:
@@ -222,6 +231,7 @@ def keep(
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
         environment=environment(),
+        plugins=evaluation.plugins,
         logs=logs,
         companions=companions,
     )

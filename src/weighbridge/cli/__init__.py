@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import click
 
-from weighbridge import __version__
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
 from weighbridge.errors import ContractError, UsageError, WeighbridgeError
 from weighbridge.printable import printable
+from weighbridge.version import __version__
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from weighbridge import __version__
+from weighbridge.card_checks import plugin_checks
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json, tell
 from weighbridge.data import FOLDERS, data_path
@@ -24,6 +24,7 @@ from weighbridge.pseudonym import key_file
 from weighbridge.storage.local_files import exists
 from weighbridge.verification import version_of
 from weighbridge.verifiers import VERIFIERS
+from weighbridge.version import __version__
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
 EXTRAS = {
@@ -85,6 +86,7 @@ def facts() -> dict[str, Json]:
         "key": _key(),
         "completion": _completion(),
         **found,
+        **dict(_plugins()),
     }
 
 
@@ -139,3 +141,10 @@ def _completion() -> str:
     text = place.read_text("utf-8", errors="replace") if place.is_file() else ""
     on = "_WEIGHBRIDGE_COMPLETE" in text
     return f"on in {shell}" if on else f"off in {shell}; add to ~/{file}: {line}"
+
+
+def _plugins() -> Iterator[tuple[str, str]]:
+    """Yield what other packages bring, with the package and its version, or what is wrong with it."""
+    for check in plugin_checks():
+        name, _, package = check.name.rpartition(": ")
+        yield name, "; ".join(check.wrong) or package

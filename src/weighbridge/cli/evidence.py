@@ -21,7 +21,18 @@ from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, 
 from weighbridge.evidence.codec import finding_to_json
 from weighbridge.evidence.difference import differences
 from weighbridge.evidence.disk import disk_error, link_new
-from weighbridge.evidence.review import Against, Answer, Answers, Held, other_versions, rejudge, sound, subject, verify
+from weighbridge.evidence.review import (
+    Against,
+    Answer,
+    Answers,
+    Held,
+    brought_otherwise,
+    other_versions,
+    rejudge,
+    sound,
+    subject,
+    verify,
+)
 from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
@@ -181,6 +192,7 @@ def show(bundle: Path, *, given: str) -> None:
     digested += [(one.role, one.name, one.sha256, " attached" if one.sealed else "") for one in stated.companions]
     tell(printable(f"sha256 {digest}  {name} {file}{rest}") for name, file, digest, rest in digested)
     tell((f"tool   {tool.digest or 'unknown'}", printable(f"environment: {environment}")))
+    tell(printable(f"plug-in: {one} of {one.of}") for one in sealed.plugins)
 
 
 def _commit(commit: str, dirty: bool | None) -> str:
@@ -356,7 +368,8 @@ def rejudge_bundle(bundle: Path, *, given: str, printed: bool) -> None:
     sealed = unseal(bundle, given)
     others = other_versions(sealed)
     if others:
-        tell([f"not re-derivable here: judged by {', '.join(others)}"], err=True)
+        why = "; ".join(brought_otherwise(sealed)) or f"judged by {', '.join(others)}"
+        tell([f"not re-derivable here: {why}"], err=True)
         sys.exit(ExitCode.BLOCKED)
     again = rejudge(sealed)
     if printed:

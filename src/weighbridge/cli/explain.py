@@ -7,7 +7,9 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
@@ -18,15 +20,15 @@ from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
-from weighbridge.contract.strict_yaml import Path
 from weighbridge.contract.writing import block
-from weighbridge.errors import UsageError
+from weighbridge.data import data_path
+from weighbridge.errors import PluginError, UsageError
 from weighbridge.gates import KINDS
 from weighbridge.limits import BOUNDS, fields, plain
 from weighbridge.model import SubjectKind
 from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints
-from weighbridge.verifiers import MODULES
+from weighbridge.verifiers import BROUGHT, MODULES
 
 SHAPE = {"tokens_per_step": 2048}
 Telling: TypeAlias = Callable[[], Iterator[str]]
@@ -86,7 +88,10 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
     for name in KINDS:
         yield "gate kind", name, partial(_kind, name)
     for (quantity, kinds), module in MODULES.items():
-        yield "quantity", quantity, partial(_quantity, quantity, kinds, module)
+        path = data_path("verifiers") / f"{module}.yaml"
+        yield "quantity", quantity, partial(_quantity, quantity, kinds, path)
+    for quantity in BROUGHT:
+        yield "quantity", quantity, partial(_brought, quantity)
     for name in builtin_names():
         yield "contract", f"{BUILTIN}{name}", partial(_contract, f"{BUILTIN}{name}")
     for group, words in (*glossary("terms").items(), *glossary("codes").items()):
@@ -94,9 +99,10 @@ def _index() -> Iterator[tuple[str, str, Telling]]:
             yield group, word, partial(_meaning, f"{word} ({group})", meaning)
     for code, card in any_gate().items():
         yield "code of any gate", code, partial(_code, "any gate", card)
-    for kind in KINDS.values():
-        for code, outcome in kind.codes.items():
-            yield f"code of {kind.name}", code, partial(_code_of, kind.name, code, outcome)
+    for name in KINDS:
+        with suppress(PluginError):  # told where the kind itself is asked for, and by doctor
+            for code, outcome in KINDS[name].codes.items():
+                yield f"code of {name}", code, partial(_code_of, name, code, outcome)
 
 
 def _listed() -> Iterator[str]:
@@ -107,9 +113,16 @@ def _listed() -> Iterator[str]:
         yield click.style(group, bold=True)
         if group == "gate kind":
             for name in words:
-                yield from _item(f"{name:<24} {gate_words(name).asks}")
+                yield from _item(f"{name:<24} {_asks(name)}")
         else:
             yield from _wrapped(", ".join(dict.fromkeys(words)), "  ", "  ")
+
+
+def _asks(kind: str) -> str:
+    try:
+        return gate_words(kind).asks
+    except PluginError as error:
+        return f"{error.code}: {error.what}"
 
 
 # --- One word ---------------------------------------------------------------------------------------------------------
@@ -149,8 +162,8 @@ def _gate(kind: Kind[Any]) -> Iterator[str]:
         **({"where": SHAPE} if is_timed(kind) else {}), **judged,
     }  # fmt: skip
 
-    def said(path: Path) -> str:
-        doc = docs.get(str(path[-1])) if path[2:3] == ("with",) else None
+    def said(place: tuple[str | int, ...]) -> str:
+        doc = docs.get(str(place[-1])) if place[2:3] == ("with",) else None
         return f"{doc.text} [{doc.unit}]" if doc and doc.unit else doc.text if doc else ""
 
     whole = {"subjects": {role: {"kind": str(taken)} for role, taken in kind.roles.items()}, "gates": [gate]}
@@ -179,8 +192,12 @@ def _keys(keys: type, within: str = "") -> Iterator[str]:
             yield from _keys(part, f"{within}{item.key}.")
 
 
-def _quantity(name: str, kinds: tuple[SubjectKind, ...], module: str) -> Iterator[str]:
-    card = verifier_words(module)
+def _brought(name: str) -> Iterator[str]:
+    return _quantity(name, BROUGHT[name].kinds, BROUGHT.beside(name, f"{name}.yaml"))
+
+
+def _quantity(name: str, kinds: tuple[SubjectKind, ...], path: Path) -> Iterator[str]:
+    card = verifier_words(path)
     yield click.style(f"{name} (quantity of {' and '.join(kinds) or 'this host'})", bold=True)
     yield from _told(measures=card.measures, method=card.method, unit=card.unit, canary=card.canary)
     for pitfall in card.pitfalls:

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import click
 
-from weighbridge.binding import Bound
-from weighbridge.cards import fill, gate_words, render
-from weighbridge.clauses.column_basis import basis_of
+from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell
-from weighbridge.errors import SubjectError
-from weighbridge.formats import dcp_metadata, detect
-from weighbridge.gates import KINDS
-from weighbridge.gates.label_plausibility import Limits, decide
-from weighbridge.judging import DEFAULT
-from weighbridge.limits import plain, read
-from weighbridge.model import Fields, Json, Measurement, Outcome, SubjectKind, Unmeasured, Verdict
+from weighbridge.inspection import CheckpointReport, inspect
+from weighbridge.model import Fields, Json, SubjectKind
 from weighbridge.printable import printable
-from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.facts import Fact
-from weighbridge.quantities.runs import StepColumn
-from weighbridge.quantities.tensors import TensorBits
 from weighbridge.report import capped
-from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
-from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_walk
 
 TENSORS_SHOWN = 20
-GATES = ("checkpoint-integrity", "label-plausibility")
-INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
-RUN_FILES = ("run.json", "steps.jsonl")
 
 
 @click.command(
@@ -51,22 +33,17 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
 
     Exit 0: read; 4: unreadable.
     """
-    kind = kind_of(file)
-    view = Bound(subject="file", instance=DEFAULT, kind=kind, target=file, by_hand=True).open()
-    facts = _facts(kind, view)
-    table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     with progress() as show:
-        show(f"reading {printable(file)}")
-        report = None if headers or kind is SubjectKind.RUN else look(view, table)
-    table = report.tensors if report else table
+        found = inspect(file, headers=headers, progress=show)
+    kind, report, table = found.kind, found.report, found.table
     if as_json:
-        found: dict[str, Json] = {"file": file, "kind": kind, "facts": facts, "table": table}
+        told: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
         if report:
-            found |= {"findings": report.findings, "labels": report.labels, "health": report.health}
-        print_json(found)
+            told |= {"findings": report.findings, "labels": report.labels, "health": report.health}
+        print_json(told)
         return
     tell([click.style(printable(f"{file}: {kind}"), bold=True)])
-    tell(f"  {name:<18} {_fact(fact)}" for name, fact in facts.items())
+    tell(f"  {name:<18} {_fact(fact)}" for name, fact in found.facts.items())
     if report:
         tell(_told_alone(report, everything=everything))
     lines = list(_lines(kind, table))
@@ -82,52 +59,6 @@ def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
     says = [finding["says"] for finding in report.findings]
     yield click.style(f"  looks wrong        {len(says) or 'nothing'}", fg="red" if says else None)
     yield from (f"    {line}" for line in (says if everything else capped(says)))
-
-
-def kind_of(target: str) -> SubjectKind:
-    """Return whether a target is a checkpoint or a run, by what is in it; runs are read on this machine only."""
-    path = local_path(target)
-    if path is None:
-        return SubjectKind.CHECKPOINT
-    if is_folder(path):
-        run = any(exists(path / name) for name in RUN_FILES)
-        return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
-    if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
-        return SubjectKind.CHECKPOINT
-    if not is_file(path):
-        return SubjectKind.RUN
-    with path.open("rb") as file:
-        head = file.read(detect.HEAD)
-    binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
-    return SubjectKind.CHECKPOINT if binary else SubjectKind.RUN
-
-
-def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
-    result = VERIFIERS[quantity, (kind,)].measure((view,), {})
-    if isinstance(result, Unmeasured):
-        raise SubjectError(result.code, result.why, remedy=result.remedy)
-    return result
-
-
-def _facts(kind: SubjectKind, view: Any) -> Fields:
-    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
-    return {row.pop("name"): row for row in rows}
-
-
-def _columns(view: Any) -> dict[str, Fields]:
-    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
-    told: dict[str, Fields] = {}
-    for row in rows:
-        found = basis_of(row)
-        by = f" ({found.how} of {found.partner})" if found.partner else ""
-        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
-        told[row.column] = {**counted, "basis": f"{found.basis}{by}"}
-    return told
-
-
-def _tensors(view: Any) -> dict[str, Fields]:
-    tensors = {name: view.tensor(name) for name in view.names()}
-    return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
 
 
 def _fact(fact: Json) -> str:
@@ -148,65 +79,3 @@ def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:
             more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
             label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
             yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)
-
-
-# --- A checkpoint without its source: what the gates see under their default limits, in their words -------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointReport:
-    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.
-
-    A problem has its place, the gate that would report it, its code, and the message that it `says`.
-    """
-
-    findings: tuple[Mapping[str, str], ...]
-    labels: Fields
-    health: Fields
-    tensors: Mapping[str, Fields]
-
-
-def look(view: Any, table: Mapping[str, Fields]) -> CheckpointReport:
-    """Return what a checkpoint's values show, with what each tensor of its table looks like.
-
-    Raises:
-        SubjectError: `subject-changed`, when a file was written to meanwhile.
-    """
-    files = VERIFIERS["file_structure", (SubjectKind.CHECKPOINT,)].measure((view,), {})
-    assert isinstance(files, Measurement)
-    read_once = tensor_walk.walk(
-        view, [(tensor_bits.QUANTITY, tensor_bits.begin), (tensor_health.QUANTITY, tensor_health.begin)]
-    )
-    measured = {found.quantity: found for found in (files, *read_once)}
-    verdicts = {gate: _judged(gate, measured) for gate in GATES}
-    findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
-    rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
-    wrong = {finding["place"] for finding in findings}
-    worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
-    return CheckpointReport(
-        findings=findings,
-        labels=verdicts["label-plausibility"].figures,
-        health=verdicts["checkpoint-integrity"].figures,
-        tensors={name: rows[name] for name in worst_first},
-    )
-
-
-def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
-    kind = KINDS[gate]
-    evidence = {name: measured[need.quantity] for name, need in kind.needs.items()}
-    return kind.judge(evidence, read(kind.limits, {}))
-
-
-def _findings(gate: str, verdict: Verdict) -> list[Mapping[str, str]]:
-    if verdict.outcome is not Outcome.FAIL:
-        return []
-    told = zip(verdict.offences, render(gate_words(gate), verdict), strict=True)
-    return [{"place": offence.place, "gate": gate, "code": offence.code, "says": says} for offence, says in told]
-
-
-def _stored(row: TensorBits) -> Fields:
-    """Return whether a tensor's stored dtype can be right, and how much of its mantissa is used."""
-    decision = decide(row, Limits())
-    unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
-    used = None if unused is None or all_bits is None else all_bits - unused
-    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}

@@ -15,17 +15,16 @@ from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, pr
 from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
-from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
 from weighbridge.project import LOCAL, local
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
-from weighbridge.report.formats import FORMS, rendered
+from weighbridge.report.formats import BROUGHT, FORMS, rendered
 from weighbridge.report.rows import Report, Suite, report_of
 from weighbridge.runner import Evaluation
-from weighbridge.verification import Asked, Result, verify
+from weighbridge.verification import Asked, Result, code_of, verify
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
@@ -91,10 +90,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     files = _reports(reports, as_json=as_json)
     with progress() as show:
         results = verify(asked, show)
-    findings = [finding for result in results for finding in result.evaluation.findings]
-    code = exit_code(findings, asked.expect_blocked)
-    if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
-        code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
+    code = code_of(results, asked.expect_blocked)
     report = report_of(results, code, asked.expect_blocked)
     if as_json:
         _write(STDOUT, rendered("json", report))
@@ -103,7 +99,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if in_github_actions():
         from weighbridge.report import github
 
-        tell(rendered("github", report).splitlines(), err=as_json or STDOUT in files, whole=True)
+        tell(rendered("github", report).decode().splitlines(), err=as_json or STDOUT in files, whole=True)
         github.summarise(report)
     for path, form in files.items():
         _write(path, rendered(form, report))
@@ -148,11 +144,10 @@ def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
     for text in texts:
         form, colon, name = text.partition(":")
         path = Path(name)
-        if form not in FORMS or not colon or not name:
-            what = f"{text!r} names no report{nearest(form, FORMS)}"
-            raise UsageError(
-                "report-form", what, remedy=f"write one of {', '.join(FORMS)}, then :FILE, or :- to print it"
-            )
+        if not colon or not name or not (form in FORMS or form in BROUGHT):
+            forms = (*FORMS, *BROUGHT)
+            remedy = f"write one of {', '.join(forms)}, then :FILE, or :- to print it"
+            raise UsageError("report-form", f"{text!r} names no report{nearest(form, forms)}", remedy=remedy)
         if path in files or (as_json and path == STDOUT):
             raise UsageError(
                 "report-form", f"two reports would be written into {name}", remedy="give each its own file"
@@ -166,12 +161,12 @@ def _reports(texts: Sequence[str], *, as_json: bool) -> dict[Path, str]:
     return files
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     if path == STDOUT:
-        tell(text.rstrip("\n").split("\n"), whole=True)
+        tell(data.decode(errors="replace").rstrip("\n").split("\n"), whole=True)
         return
     try:
-        replace_file(path, text.encode(errors="backslashreplace"))
+        replace_file(path, data)
     except OSError as problem:
         raise disk_error(problem, "the report", path) from None
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from weighbridge.canonical import closed, dumps, loads, sha256
+from weighbridge.canonical import build, closed, dumps, loads, sha256
 from weighbridge.contract.resolved import contract_from_json, contract_to_json, digests
 from weighbridge.errors import BundleError, WeighbridgeError
 from weighbridge.evidence import manifest, statement
@@ -31,13 +31,16 @@ from weighbridge.evidence.codec import (
 from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
+from weighbridge.limits import plain
 from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
+from weighbridge.plugins import Plugin, here
 from weighbridge.storage.local_files import exists, is_file, is_folder
 
 BUNDLES = "bundles"  # the folder of bundles, in a store
 FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")
 ID_SHOWN = 12
 LOG_TAIL = 256 << 10
+PLUGINS_SCHEMA = "weighbridge.plugins/v0"
 # What may be told about the machine; nothing else is sealed, whatever is handed in.
 TELLABLE = frozenset((
     "python", "implementation", "system", "machine", "weighbridge", "torch", "numpy", "safetensors", "gguf",
@@ -67,6 +70,7 @@ class Draft:
     finished: datetime
     command: tuple[str, ...] = ()
     environment: Fields = field(default_factory=dict)
+    plugins: tuple[Plugin, ...] = ()
     logs: Mapping[str, str] = field(default_factory=dict)
     companions: tuple[Companion, ...] = ()
 
@@ -119,12 +123,14 @@ def _files(draft: Draft, redactor: Redactor) -> dict[str, bytes]:
         body, held = encode_measured(item)
         files[manifest.measurement_file(key)] = dumps({"key": key, "measured": body})
         arrays |= held
+    brought = {"schema": PLUGINS_SCHEMA, "plugins": [plain(one) for one in draft.plugins]}
     return {
         manifest.CONTRACT_YAML: draft.contract_yaml,
         manifest.CONTRACT_JSON: dumps(contract_to_json(draft.contract)),
         manifest.VERDICTS: findings_to_bytes(draft.findings),
         manifest.CANARIES: canaries_to_bytes(draft.canaries),
         manifest.ENVIRONMENT: dumps({key: told for key, told in draft.environment.items() if key in TELLABLE}),
+        **({manifest.PLUGINS: dumps(brought)} if draft.plugins else {}),
         **files,
         **{f"{manifest.MEASUREMENTS}{digest}.npy": data for digest, data in arrays.items()},
         **{f"{manifest.LOGS}{_slug(name)}.txt": _tail(redactor.log(text)) for name, text in draft.logs.items()},
@@ -149,7 +155,10 @@ def _tail(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings."""
+    """One unsealed bundle. `id` is the sha256 of its statement; `verdicts` are the sealed bytes of its findings.
+
+    `plugins` are those of other packages that it was made with; without them what they measured is not in `measured`.
+    """
 
     path: Path
     id: str
@@ -161,6 +170,7 @@ class Bundle:
     findings: tuple[Finding, ...]
     verdicts: bytes
     environment: Fields
+    plugins: tuple[Plugin, ...]
     logs: Mapping[str, bytes]
 
 
@@ -261,17 +271,19 @@ def decode(opened: Opened) -> Bundle:
         findings = findings_from_json(_json(files, manifest.VERDICTS))
     with _inside(manifest.CANARIES):
         canaries = canaries_from_json(_json(files, manifest.CANARIES))
+    brought = _plugins(files)
     return Bundle(
         path=opened.path,
         id=opened.id,
         statement=stated,
         contract=contract,
         contract_yaml=_file(files, manifest.CONTRACT_YAML),
-        measured=_measured(files),
+        measured=_measured(files, {one.name for one in brought if one.group == "quantities" and here(one) != one}),
         canaries=canaries,
         findings=findings,
         verdicts=_file(files, manifest.VERDICTS),
         environment=_json(files, manifest.ENVIRONMENT),
+        plugins=brought,
         logs={name: data for name, data in files.items() if name.startswith(manifest.LOGS)},
     )
 
@@ -287,7 +299,18 @@ def _inside(name: str) -> Iterator[None]:
         raise BundleError(problem.code, problem.what, where=name, remedy=problem.remedy) from None
 
 
-def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
+def _plugins(files: Mapping[str, bytes]) -> tuple[Plugin, ...]:
+    if manifest.PLUGINS not in files:
+        return ()
+    with _inside(manifest.PLUGINS):
+        given = closed(_json(files, manifest.PLUGINS), ("schema", "plugins"))
+        if given["schema"] != PLUGINS_SCHEMA or not isinstance(given["plugins"], list):
+            raise BundleError("structure", f"is not a list of {PLUGINS_SCHEMA}")
+        return tuple(build(Plugin, one, at=("plugins", at)) for at, one in enumerate(given["plugins"]))
+
+
+def _measured(files: Mapping[str, bytes], foreign: Collection[str]) -> dict[str, Measured]:
+    """Decode what was measured; a quantity in `foreign`, of a package that is not here as it was, may be unreadable."""
     inside = {name: data for name, data in files.items() if name.startswith(manifest.MEASUREMENTS)}
     arrays = {Path(name).stem: data for name, data in inside.items() if name.endswith(".npy")}
     wrong = next((digest for digest, data in arrays.items() if sha256(data) != digest), None)
@@ -300,7 +323,8 @@ def _measured(files: Mapping[str, bytes]) -> dict[str, Measured]:
             key = given["key"]
             if not isinstance(key, str) or manifest.measurement_file(key) != name:
                 raise BundleError("structure", "is not named by its key", where=name)
-            measured[key] = decode_measured(given["measured"], arrays)
+            with contextlib.suppress(*([WeighbridgeError] if key.partition(".")[0] in foreign else [])):
+                measured[key] = decode_measured(given["measured"], arrays)
     return measured
 
 

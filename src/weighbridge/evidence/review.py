@@ -25,6 +25,7 @@ from weighbridge.gates import KINDS
 from weighbridge.judging import judge_contract
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome, Severity
+from weighbridge.plugins import here, told
 from weighbridge.storage.local_files import is_file, is_folder
 
 if TYPE_CHECKING:
@@ -190,19 +191,29 @@ def _as_written(bundle: Bundle) -> str:
 
 
 def rederivation(bundle: Bundle) -> Answer:
-    """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here."""
-    others = other_versions(bundle)
+    """Judge again and compare byte for byte; another version of a kind is no mismatch, it cannot be said here.
+
+    Nor is what another version of a plug-in gives; where that gives the same, it is told beside.
+    """
+    others, brought = other_versions(bundle), brought_otherwise(bundle)
+    not_here = Answer(Held.CANNOT_SAY, f"not re-derivable here: {next(iter(brought), '')}", brought[1:])
+    if others and brought:
+        return not_here
     if others:
         says = f"not re-derivable here: judged by {', '.join(others)}, which this version does not have"
         return Answer(Held.CANNOT_SAY, says, (f"judge it with weighbridge {bundle.statement.tool.version}",))
     try:
         again = rejudge(bundle)
     except Exception as problem:  # noqa: BLE001 -- crafted measurements may break a judge in any way; none may pass
+        if brought:
+            return not_here
         what = problem.what if isinstance(problem, WeighbridgeError) else "its measurements break a judge"
         return Answer(Held.BROKEN, f"cannot be judged again: {what}")
     count = len(bundle.findings)
     if again == bundle.verdicts:
-        return Answer(Held.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte")
+        return Answer(Held.HOLDS, f"judged again: {count} of {count} verdicts follow, byte for byte", brought)
+    if brought:
+        return not_here
     changed = tuple(_changed(bundle, again))
     says = f"{len(changed) or 'some'} of {count} verdicts no longer follow from the measurements"
     return Answer(Held.BROKEN, says, changed)
@@ -319,7 +330,12 @@ def rejudge(bundle: Bundle) -> bytes:
 
 
 def other_versions(bundle: Bundle) -> tuple[str, ...]:
-    """Return the kinds that judged this bundle in a version that is not here, as `kind/version`."""
-    used = {(finding.kind, finding.kind_version) for finding in bundle.findings}
-    known = {(kind.name, kind.version) for kind in KINDS.values()}
-    return tuple(f"{name}/{version}" for name, version in sorted(used - known))
+    """Return what judged this bundle and is not here: kinds in that version, as `kind/version`, and quantities."""
+    used = sorted({(finding.kind, finding.kind_version) for finding in bundle.findings})
+    kinds = (f"{name}/{version}" for name, version in used if getattr(KINDS.get(name), "version", None) != version)
+    return (*kinds, *(str(one) for one in bundle.plugins if one.group == "quantities" and here(one) is None))
+
+
+def brought_otherwise(bundle: Bundle) -> tuple[str, ...]:
+    """Return which plug-ins that judging again needs are not here as they were sealed, and what to install."""
+    return tuple(said for one in bundle.plugins if one.group in ("kinds", "quantities") and (said := told(one)))

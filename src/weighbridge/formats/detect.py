@@ -8,24 +8,42 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.errors import PluginError, SubjectError, WeighbridgeError
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor
 from weighbridge.on_demand import OnDemand
+from weighbridge.plugins import Brought
 from weighbridge.printable import quoted
 from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes
+LEAST_MAGIC = 4
 LENGTH = 8  # bytes before the header of safetensors
 NAMED = 4  # files of a folder, in a message
 MAX_INDEX = 32 << 20
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 SAVE = "save the weights in one of these formats; safetensors is the safest"
 BIND = "bind a file that one of them wrote, or save the weights as safetensors"
+ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A checkpoint format of another package: the bytes that its files begin with, and how one file is read."""
+
+    name: str
+    magic: bytes
+    read: Callable[[ReadableFile], Reading]
+
+    def __post_init__(self) -> None:
+        if not LEAST_MAGIC <= len(self.magic) <= HEAD:
+            raise ValueError(f"a format is told by its first {LEAST_MAGIC} to {HEAD} bytes")
 
 
 def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
@@ -76,7 +94,26 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
 
     if torch_file.begins_legacy(head):
         return torch_file.read_legacy
-    return _onnx if onnx_file.begins(head) else None
+    return _onnx if onnx_file.begins(head) else _brought(head)
+
+
+def _brought(head: bytes) -> Callable[[ReadableFile], Reading] | None:
+    """Return the reader of another package whose format begins so."""
+    found = [one for one in BROUGHT.values() if head.startswith(one.magic)]
+    if len(found) > 1:
+        names = " and ".join(one.name for one in found)
+        raise PluginError("plugin-twice", f"a file of these first bytes is of the formats {names}", remedy=ONE_READER)
+    return partial(_read_brought, found[0]) if found else None
+
+
+def _read_brought(form: Format, file: ReadableFile) -> Reading:
+    try:
+        return replace(form.read(file), format=form.name)
+    except WeighbridgeError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+        what = f"the reader of {form.name} checkpoints raised {type(error).__name__}: {error}"
+        raise SubjectError("reader-raised", what, where=file.name, remedy="tell whoever wrote that reader") from None
 
 
 def _onnx(file: ReadableFile) -> Reading:
@@ -171,6 +208,8 @@ def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
 # A reader is imported when a file begins so; most commands meet one format.
 FILES = {b"GGUF": "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
+OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
+BROUGHT: Brought[Format] = Brought("checkpoints", Format, OWN, named="name")
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 PICKLE = b"\x80"
 FOREIGN = {

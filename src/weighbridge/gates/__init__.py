@@ -1,6 +1,6 @@
 """The gate kinds, one module each, typed out by hand: a reader of a contract finds the code by the kind's name.
 
-Each is imported when it is first asked for.
+Each is imported when it is first asked for. Other packages bring kinds by entry points.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.clauses.kind import Kind
-from weighbridge.on_demand import OnDemand
+from weighbridge.on_demand import Extended, OnDemand
+from weighbridge.plugins import Brought
 
 _MODULES = {
     "byte-identity": "byte_identity",
@@ -31,4 +32,6 @@ _MODULES = {
     "wall-time-budget": "wall_time_budget",
 }
 
-KINDS: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", _MODULES)
+OWN: Mapping[str, Kind[Any]] = OnDemand(__name__, "KIND", _MODULES)
+BROUGHT: Brought[Kind[Any]] = Brought("kinds", Kind, OWN, named="name")
+KINDS: Mapping[str, Kind[Any]] = Extended(OWN, BROUGHT)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 
+from weighbridge.on_demand import Extended
+from weighbridge.plugins import Brought
 from weighbridge.quantities.base import Quantity
 
 FILES = (
@@ -20,7 +22,7 @@ FILES = (
 
 
 class _Quantities(Mapping[str, Quantity]):
-    """The quantities by name."""
+    """The quantities of the tool itself, by name."""
 
     def __getitem__(self, name: str) -> Quantity:
         found = next((quantity for quantity in _each() if quantity.name == name), None)
@@ -40,4 +42,6 @@ def _each() -> Iterator[Quantity]:
         yield from importlib.import_module(f"{__name__}.{file}").QUANTITIES
 
 
-QUANTITIES: Mapping[str, Quantity] = _Quantities()
+OWN = _Quantities()
+BROUGHT: Brought[Quantity] = Brought("quantities", Quantity, OWN, named="name")
+QUANTITIES: Mapping[str, Quantity] = Extended(OWN, BROUGHT)

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from weighbridge import __version__, git
+from weighbridge import git
 from weighbridge.pseudonym import key_file, pseudonym
+from weighbridge.version import __version__
 
 GIT_SECONDS = 5.0
 

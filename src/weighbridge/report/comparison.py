@@ -55,11 +55,9 @@ class DisplayOptions:
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    counts = [found.verdict.outcome for found in counted(evaluation)]
-    outcome = next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
-    answer = click.style(_answer(evaluation), fg=COLOURS[outcome], bold=True)
+    told = click.style(answer(evaluation), fg=COLOURS[outcome(evaluation)], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
-        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), answer)
+        yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), told)
         return
     if finding.verdict.outcome is Outcome.PASS:
         elements, found = (finding.verdict.figures[name] for name in ("elements", "classes"))
@@ -71,12 +69,18 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
-    rows = _rows(evaluation)
+    rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from _configuration(configuration, evaluation, display)
-    yield answer
+    yield told
+
+
+def outcome(evaluation: Evaluation) -> Outcome:
+    """Return the worst of what counts."""
+    counts = [found.verdict.outcome for found in counted(evaluation)]
+    return next(one for one in (Outcome.ERROR, Outcome.FAIL, *counts) if one in counts)
 
 
 def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
@@ -142,7 +146,7 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
 
 def classes(evaluation: Evaluation) -> Json:
     """Return the class of every tensor, by name."""
-    return {row.name: _class(row) for row in _rows(evaluation)}
+    return {row.name: _class(row) for row in tensor_pairs(evaluation)}
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
@@ -162,7 +166,8 @@ def _badness(offence: Offence) -> tuple[int, float]:
     return rank, -share
 
 
-def _rows(evaluation: Evaluation) -> tuple[TensorPair, ...]:
+def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
+    """Return the tensors of both sides, each with what became of it; nothing where none was compared."""
     found = (
         item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
     )
@@ -193,7 +198,8 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
             })  # fmt: skip
 
 
-def _answer(evaluation: Evaluation) -> str:
+def answer(evaluation: Evaluation) -> str:
+    """Return the answer in one line: SAME, AS MEANT, DIFFERENT, BLOCKED or what broke."""
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
     mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
@@ -213,7 +219,7 @@ def _answer(evaluation: Evaluation) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            word = "SAME" if _counted(_rows(evaluation)).keys() <= SAME else "AS MEANT"
+            word = "SAME" if _counted(tensor_pairs(evaluation)).keys() <= SAME else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

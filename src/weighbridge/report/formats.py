@@ -1,10 +1,18 @@
-"""The forms of a report, by name; each is a function of a module of its own, loaded when it is asked for."""
+"""The forms of a report, by name; each is a function of a module of its own, loaded when it is asked for.
+
+Other packages bring more: functions that make bytes of what `--json` prints.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from weighbridge.errors import PluginError
+from weighbridge.model import Json
+from weighbridge.plugins import Brought
 
 if TYPE_CHECKING:
     from weighbridge.report.rows import Report
@@ -19,10 +27,32 @@ FORMS: Final = MappingProxyType({
     "markdown": "markdown.comment",
     "tap": "tap.points",
 })  # fmt: skip
+BROUGHT: Brought[Callable[[Json], bytes]] = Brought("reporters", Callable, FORMS)
 
 
-def rendered(form: str, report: Report) -> str:
-    """Return a report in one of the forms, as text."""
+def rendered(form: str, report: Report) -> bytes:
+    """Return a report in one of the forms.
+
+    Raises:
+        PluginError: `plugin-broken`, where the function of another package writes none.
+    """
+    if form not in FORMS:
+        return _by_another(form, report)
     module, _, function = FORMS[form].partition(".")
     text: str = getattr(importlib.import_module(f"weighbridge.report.{module}"), function)(report)
-    return text
+    return text.encode(errors="backslashreplace")
+
+
+def _by_another(form: str, report: Report) -> bytes:
+    from weighbridge.report.machine import contracts
+
+    try:
+        data = BROUGHT[form](contracts(report))
+    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+        why = f"raised {type(error).__name__}: {error}"
+    else:
+        if isinstance(data, bytes):
+            return data
+        why = f"returned a {type(data).__name__}, not bytes"
+    remedy = "tell whoever wrote it; the evidence is sealed, and `evidence show` tells it"
+    raise PluginError("plugin-broken", f"the report format {form!r} {why}", remedy=remedy)

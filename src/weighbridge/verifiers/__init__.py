@@ -1,14 +1,16 @@
 """The verifiers, by quantity and by the kinds of the subjects that they measure, typed out by hand.
 
-Each is imported when it is first asked for: a comparison of two files needs none of those that measure runs.
+Each is imported when it is first asked for: a comparison of two files needs none of those that measure runs. Other
+packages bring verifiers of quantities of their own by entry points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from weighbridge.model import SubjectKind
-from weighbridge.on_demand import OnDemand
+from weighbridge.on_demand import Extended, OnDemand
+from weighbridge.plugins import Brought
 from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]
@@ -34,4 +36,22 @@ MODULES: Mapping[Key, str] = {
     ("tensor_values", (*_CHECKPOINT, *_CHECKPOINT)): "tensor_values",
     ("test_results", (SubjectKind.REPORT,)): "test_results",
 }
-VERIFIERS: Mapping[Key, Verifier] = OnDemand(__name__, "VERIFIER", MODULES)
+BROUGHT: Brought[Verifier] = Brought("verifiers", Verifier, {name for name, _ in MODULES}, named="quantity")
+
+
+class _ByKey(Mapping[Key, Verifier]):
+    """The verifiers of other packages, each by its quantity and the kinds of its subjects."""
+
+    def __getitem__(self, key: Key) -> Verifier:
+        if BROUGHT[key[0]].kinds != key[1]:
+            raise KeyError(key)
+        return BROUGHT[key[0]]
+
+    def __iter__(self) -> Iterator[Key]:
+        return ((name, verifier.kinds) for name, verifier in BROUGHT.items())
+
+    def __len__(self) -> int:
+        return len(BROUGHT)
+
+
+VERIFIERS: Mapping[Key, Verifier] = Extended(OnDemand(__name__, "VERIFIER", MODULES), _ByKey())

@@ -13,8 +13,9 @@ from functools import partial
 from itertools import compress
 from pathlib import Path
 
-from weighbridge.errors import SubjectError
+from weighbridge.errors import SubjectError, WeighbridgeError
 from weighbridge.model import Fields, Origin
+from weighbridge.plugins import Brought
 from weighbridge.printable import bare
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
@@ -27,6 +28,10 @@ STEP = "step"
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"
 _MAX_STEP = 2.0**53
 SUFFIXES = {".csv": read_csv, ".tsv": read_csv, ".jsonl": read_jsonl, ".ndjson": read_jsonl}
+BROUGHT: Brought[Callable[[Path, dict[str, str]], Log]] = Brought(
+    "run_logs", Callable, [*(suffix[1:] for suffix in SUFFIXES), "json"]
+)
+TELL = "tell whoever wrote that reader"
 _IS_NUMBER = bytes(int(state == NUMBER) for state in range(256))
 
 
@@ -207,7 +212,25 @@ def _in_its_unit(
 def _reader(path: Path) -> Callable[[Path, dict[str, str]], Log]:
     if is_folder(path):
         return read_run_directory
-    return SUFFIXES.get(path.suffix, _by_content)
+    if path.suffix in SUFFIXES:
+        return SUFFIXES[path.suffix]
+    brought = BROUGHT.get(path.suffix[1:]) if path.suffix not in ("", ".json") else None
+    return partial(_read_brought, brought) if brought else _by_content
+
+
+def _read_brought(read: Callable[[Path, dict[str, str]], Log], path: Path, digests: dict[str, str]) -> Log:
+    """Read a log with the reader of another package."""
+    try:
+        log = read(path, digests)
+    except WeighbridgeError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- somebody else's code may raise anything
+        what = f"the reader of {path.suffix} logs raised {type(error).__name__}: {error}"
+        raise SubjectError("reader-raised", what, where=str(path), remedy=TELL) from None
+    if type(log) is not Log or path.name not in digests:
+        what = f"the reader of {path.suffix} logs returned no Log, or did not digest what it read"
+        raise SubjectError("reader-raised", what, where=str(path), remedy=TELL)
+    return log
 
 
 FORMATS = (

@@ -1,0 +1,46 @@
+"""no-dead-rows: has no tensor more rows of zeros than the contract allows?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from dead_rows.quantity import DeadRows
+from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_glob_names
+from weighbridge.clauses.faults import RowFault
+from weighbridge.clauses.kind import Kind, Need, codes
+from weighbridge.limits import Doc
+from weighbridge.model import SubjectKind
+
+MORE = RowFault(code="dead", need="rows", column="dead", names="tensors", idle="names-nothing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many rows of which tensors may be dead."""
+
+    tensors: Annotated[str, Doc("glob over tensor names")] = "*"
+    at_most: Annotated[int, Doc("dead rows of a tensor", ge=0, tight="down", must="at most", fault=MORE)] = 0
+
+
+def clauses(limits: Limits) -> Sequence[Clause]:
+    """Return that the glob names a tensor, and that none has too many dead rows."""
+    return (
+        every_glob_names("names-nothing", "rows", DeadRows, (limits.tensors,)),
+        Bounded(
+            code="dead", need="rows", row=DeadRows, value=lambda row: row.dead, must="at most", bound=limits.at_most,
+            names=(limits.tensors,),
+        ),
+    )  # fmt: skip
+
+
+KIND = Kind(
+    name="no-dead-rows",
+    version=1,
+    roles={"candidate": SubjectKind.CHECKPOINT},
+    needs={"rows": Need("dead_rows", of=("candidate",))},
+    limits=Limits,
+    codes=codes("dead", blocked=("names-nothing",)),
+    judge=ClauseJudge(clauses, lambda _, limits: {"limit": limits.at_most, "unit": "tensors"}),
+)

@@ -1,0 +1,119 @@
+"""The verbs as functions of Python: they do what the command line does, return values, and print nothing.
+
+What cannot be is raised as a `WeighbridgeError`, with `code`, `what`, `where`, `remedy` and the `exit_code` of the
+command line. `spec/python-api.md` shows each name in use.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from weighbridge.exit_code import ExitCode
+from weighbridge.model import Finding, Outcome
+
+if TYPE_CHECKING:
+    from weighbridge.evidence.review import Answers
+    from weighbridge.inspection import Inspection
+    from weighbridge.quantities.tensors import TensorPair
+    from weighbridge.verification import Result
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One import held against its source: the answer in a line, and the findings behind it.
+
+    `outcome` is the worst of the two findings that count; `tensors` has a row for each tensor of either side.
+    """
+
+    outcome: Outcome
+    answer: str
+    finding: Finding
+    configuration: Finding
+    tensors: tuple[TensorPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What one `verify` came to: a result for each contract, and the exit code of the command line."""
+
+    results: tuple[Result, ...]
+    exit_code: ExitCode
+
+    @property
+    def passed(self) -> bool:
+        """Return whether a gate passed, and every other required one did or was expected to be blocked."""
+        return self.exit_code is ExitCode.PASSED
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings of all contracts, in order."""
+        return tuple(finding for result in self.results for finding in result.evaluation.findings)
+
+
+def compare(
+    source: PathLike, candidate: PathLike, *, policy: str | None = None, mapping: PathLike | None = None,
+    headers: bool = False, may_differ: Sequence[str] = (),
+) -> Comparison:  # fmt: skip
+    """Compare a checkpoint with its source, as `weighbridge compare` does; it needs no contract and writes nothing."""
+    from weighbridge.import_comparison import compare, mapping_of, policy_of
+    from weighbridge.model import Json
+    from weighbridge.report import comparison
+
+    look: dict[str, Json] = {"headers": True} if headers else {}
+    (one,) = compare(
+        os.fspath(source), [os.fspath(candidate)], policy=policy_of(policy) if policy is not None else None,
+        look=look | (mapping_of(os.fspath(mapping)) if mapping is not None else {}), may_differ=tuple(may_differ),
+    )  # fmt: skip
+    finding, configuration = one.evaluation.findings
+    return Comparison(
+        outcome=comparison.outcome(one.evaluation), answer=comparison.answer(one.evaluation), finding=finding,
+        configuration=configuration, tensors=comparison.tensor_pairs(one.evaluation),
+    )  # fmt: skip
+
+
+def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
+    """Look at a checkpoint or a run log by itself, as `weighbridge inspect` does; this is no verdict."""
+    from weighbridge import inspection
+
+    return inspection.inspect(os.fspath(target), headers=headers)
+
+
+def verify(
+    contract: PathLike, *more: PathLike, subjects: Mapping[str, PathLike] = MappingProxyType({}),
+    params: Mapping[str, str] = MappingProxyType({}), gates: Sequence[str] = (), expect_blocked: Collection[str] = (),
+    evidence: PathLike = ".weighbridge", record: bool = False,
+) -> Verification:  # fmt: skip
+    """Check subjects against contracts, as `weighbridge verify` does, and write a bundle of evidence for each.
+
+    `subjects` is by NAME or NAME@INSTANCE. With `record`, `evidence` is the folder that holds bundles and ledger.
+    """
+    from weighbridge.verification import Asked, code_of, verify
+
+    names = tuple(os.fspath(one) for one in (contract, *more))
+    bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())
+    folder, expected = Path(evidence), frozenset(expect_blocked)
+    words = ("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text)))
+    asked = Asked(
+        contracts=names, subjects=bound, params=params, gates=tuple(gates), expect_blocked=expected, evidence=folder,
+        ledger=folder / "ledger", record=record, command=words,
+    )  # fmt: skip
+    results = verify(asked, lambda _text: None)
+    return Verification(results=results, exit_code=code_of(results, expected))
+
+
+def rejudge(bundle: PathLike, *, id: str = "") -> Answers:  # noqa: A002 -- as `evidence verify --id` calls it
+    """Judge a bundle again from its own bytes, and answer whether it is whole, as `weighbridge evidence verify` does.
+
+    `id` is the one that the bundle must have, or its first digits.
+    """
+    from weighbridge.evidence.review import Against, verify
+
+    return verify(Path(bundle), Against(now=dt.datetime.now(dt.UTC), given=id))

@@ -1,0 +1,193 @@
+"""Compare checkpoints with their source: the gates that are made of a policy, and the evaluation of each import.
+
+Needs no contract and seals nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weighbridge.binding import Bound
+from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.errors import ContractError, SubjectError, UsageError
+from weighbridge.gates import config_agreement
+from weighbridge.gates.value_preservation import KIND, Limits
+from weighbridge.judging import DEFAULT, all_requests
+from weighbridge.limits import LimitsError, read
+from weighbridge.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
+from weighbridge.runner import Evaluation, judge, measure, seal
+from weighbridge.scheduling.threads import HERE, Execution
+from weighbridge.storage.local_files import local_path
+
+if TYPE_CHECKING:
+    from weighbridge.views.checkpoint import CheckpointView
+
+GATE, CONFIGURATION = "compare", "compare-configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an import must be: the gate's limits, their name, and why they were chosen."""
+
+    limits: Fields
+    told: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One import held against its source: the policy, and what its tensors and its configuration came to.
+
+    `itself` is true where both paths are the same file.
+    """
+
+    path: str
+    policy: Policy
+    evaluation: Evaluation
+    itself: bool
+
+
+def compare(
+    source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = EMPTY,
+    may_differ: tuple[str, ...] = (), execution: Execution = HERE, progress: Callable[[str], None] = lambda _text: None,
+    debug: bool = False,
+) -> tuple[Compared, ...]:  # fmt: skip
+    """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
+
+    `look` are the options of what is measured: headers alone, or a mapping of names.
+    """
+    paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
+    opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
+    views = {name: view for name, view in opened.items() if view is not None}
+    chosen = {name: policy or _declared(views.get(name)) for name in paths}
+    gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
+    together, itself = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
+    return tuple(
+        Compared(path=path, policy=chosen[name], evaluation=_alone(together, gates[name]), itself=path in itself)
+        for name, path in paths.items()
+    )
+
+
+def policy_of(text: str) -> Policy:
+    """Return the policy that the command line names, or that a file of limits holds."""
+    if Path(text).is_file():
+        from weighbridge.contract import strict_yaml
+
+        document = strict_yaml.load(Path(text).read_bytes(), where=text)
+        limits = document.data
+        beside = f" ({text})"
+    else:
+        limits, beside = {"policy": text}, ""
+    try:
+        policy = read(Limits, limits).policy
+    except LimitsError as error:
+        raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
+    assert isinstance(limits, Mapping)
+    return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
+
+
+def mapping_of(path: str) -> dict[str, Json]:
+    """Return the options that a mapping file gives."""
+    from weighbridge.contract import strict_yaml
+
+    if not Path(path).is_file():
+        raise UsageError("map-missing", "there is no such mapping file", where=path)
+    data = strict_yaml.load(Path(path).read_bytes(), where=path).data
+    look = {"map": "table", **data} if isinstance(data, Mapping) else data
+    try:
+        read(Look, look)
+    except LimitsError as error:
+        raise ContractError("map", f"this mapping cannot be used: {error}", where=path) from None
+    assert isinstance(look, dict)
+    return look
+
+
+def _opened(path: str, *, away: bool) -> CheckpointView | None:
+    """Return an open import, or None where it cannot be read; the evaluation then reports why."""
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    try:
+        return open_checkpoint(_found_anywhere(path, away=away)) if path else None
+    except SubjectError:
+        return None
+
+
+def _declared(view: CheckpointView | None) -> Policy:
+    """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
+    from weighbridge.clauses.block_types import TYPICAL_ERROR
+
+    dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
+    blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
+    if not blocks:
+        return Policy(limits={"policy": "lossless"}, told="lossless")
+    named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
+    counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
+    return Policy(limits={"policy": named}, told=named, why=f" (the types that the file declares: {counted})")
+
+
+def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+    roles = {"source": "source", "candidate": name}
+    meant = [{"field": field, "why": "--may-differ"} for field in may_differ]
+    return (
+        GateDecl(
+            id=f"{GATE}.{name}", kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
+            subjects=roles, measure=look,
+        ),
+        GateDecl(
+            id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title="both say the same of their model",
+            limits={"required": [], "may_differ": meant}, subjects=roles,
+        ),
+    )  # fmt: skip
+
+
+def _evaluate(
+    targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
+    execution: Execution, progress: Callable[[str], None], *, debug: bool,
+) -> tuple[Evaluation, frozenset[str]]:  # fmt: skip
+    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already.
+
+    Beside it, the targets that are the source itself.
+    """
+    if not all(targets[name] for name in gates):
+        raise UsageError("subject-form", "an import without a path")
+    kind = SubjectKind.CHECKPOINT
+    contract = Contract(
+        id=GATE, version="0.0.0", title="", owner="", subjects=dict.fromkeys(targets, SubjectDecl(kind=kind)),
+        gates=tuple(itertools.chain.from_iterable(gates.values())),
+    )  # fmt: skip
+    away = execution.engine is not None
+    bound = [
+        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target, away=away), by_hand=True)
+        for name, target in targets.items()
+    ]
+    on = {gate.id: (DEFAULT,) for gate in contract.gates}
+    opened = {(name, DEFAULT): view for name, view in views.items()}
+    session = measure(
+        contract, bound, on, opened=opened, execution=execution, progress=progress, debug=debug, with_itself=True
+    )
+    progress("judging")
+    source, *imports = bound
+    itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
+    return judge(seal(session, None)), itself
+
+
+def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
+    """Return the part of one import, under the gate names that every import has."""
+    ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
+    keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
+    return dataclasses.replace(
+        evaluation,
+        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
+        measured={key: item for key, item in evaluation.measured.items() if key in keys},
+    )
+
+
+def _found_anywhere(path: str, *, away: bool) -> str:
+    """Return the path that a worker in another directory finds the file by; where there is none, the path as it is."""
+    here = local_path(path)
+    return str(here.absolute()) if away and here is not None else path
