@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from weighbridge.canonical import sha256
+
 SECONDS = 10.0
 
 
@@ -32,9 +34,24 @@ def commit(folder: Path, seconds: float = SECONDS) -> str:
     return (answer(folder, "rev-parse", "HEAD", seconds=seconds) or "").strip()
 
 
-def is_dirty(folder: Path, seconds: float = SECONDS) -> bool | None:
-    """Return whether a tracked file differs from the commit, or Python lies beside it untracked; None if unknown."""
-    changed = answer(folder, "status", "--porcelain", "--", ":/", seconds=seconds)
+def is_dirty(folder: Path, seconds: float = SECONDS, within: tuple[str, ...] = (":/",)) -> bool | None:
+    """Return whether a tracked file differs from the commit, or Python lies beside it untracked; None if unknown.
+
+    `within` are the pathspecs that are looked at.
+    """
+    changed = answer(folder, "status", "--porcelain", "--", *within, seconds=seconds)
     if changed is None:
         return None
     return any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in changed.splitlines())
+
+
+def tree(folder: Path, *within: str) -> str | None:
+    """Return the digest of all that is tracked within some pathspecs: of every file its mode, content and name.
+
+    It is "" where there is no such file, and None where it cannot be known: outside a repository, or where a file was
+    changed since the commit.
+    """
+    listed = answer(folder, "ls-files", "--stage", "--full-name", "-z", "--", *within)
+    if listed is None or is_dirty(folder, within=within) is not False:
+        return None
+    return sha256(listed.encode("utf-8", errors="surrogateescape")) if listed else ""

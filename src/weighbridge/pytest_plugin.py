@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Container, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,14 @@ from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebac
 if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
+    from weighbridge.exit_code import Excuses
+    from weighbridge.model import Outcome
     from weighbridge.runner import Evaluation
+    from weighbridge.waivers import Waivers
 
 MENTIONS = re.compile(rb"weigh|contract|\\")  # a key can be written with escapes
 OUTCOME = "weighbridge"
-OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence)\b")
+OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
 GATES = "weighbridge-gates"
 
 
@@ -36,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         group.addoption(name, action="append", default=[], metavar=metavar, help=text)
     group.addoption("--gate-evidence", metavar="DIR", type=Path, help="Write evidence bundles into this folder.")
+    text = "Skip what these waivers excuse, with the reason. (default: waivers.yaml in the root folder)"
+    group.addoption("--gate-waivers", metavar="FILE", type=Path, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,6 +68,8 @@ def _means_a_contract(data: bytes) -> bool:
         return b"contract/v" in data
     if not isinstance(document.data, dict):
         return False
+    if str(document.data.get("weighbridge")).startswith("waivers/"):
+        return False
     misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in document.data.items())
     return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
 
@@ -82,6 +90,24 @@ class Gates:
         self.files: list[ContractFile] = []
         self.outcomes: Counter[str] = Counter()
         self.refused = ""
+        self.judged: dict[tuple[str, str, str], Outcome] = {}
+
+    @cached_property
+    def waivers(self) -> Waivers:
+        """Return the waivers that were named, or that lie in the root folder; read when a contract is collected."""
+        import datetime as dt
+
+        from weighbridge.waivers import waivers_of
+
+        return waivers_of(self.config.getoption("--gate-waivers"), dt.datetime.now(dt.UTC), self.config.rootpath)
+
+    @cached_property
+    def excuses(self) -> Excuses:
+        """Return what excuses a gate."""
+        from weighbridge.exit_code import Excuses
+
+        expect_blocked = frozenset(self.config.getoption("--gate-expect-blocked"))
+        return Excuses(expect_blocked=expect_blocked, waived=self.waivers.good)
 
     @property
     def nothing_shown(self) -> bool:
@@ -104,8 +130,20 @@ class Gates:
                 if _name(text) not in names:
                     hint = nearest(_name(text), names)
                     self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
+        self._demand_known_waivers()
         if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
             raise pytest.UsageError(self.refused)
+
+    def _demand_known_waivers(self) -> None:
+        from weighbridge.errors import ContractError
+        from weighbridge.ledger.store import Ledger
+        from weighbridge.verification import demand_known
+
+        judged = [(file.loaded.contract, file.bound) for file in self.files]
+        try:
+            demand_known(self.waivers, judged, Ledger(self.config.rootpath / "evidence" / "ledger"))
+        except ContractError as error:
+            self.refused = str(error)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""
@@ -120,7 +158,9 @@ class Gates:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write that nothing was shown."""
+        """Write what is to be known of waivers, and that nothing was shown."""
+        for remark in self.waivers.remarks(self.judged) if self.outcomes else ():
+            terminalreporter.write_line(str(remark), yellow=True)
         if self.nothing_shown:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
             terminalreporter.write_line(f"weighbridge: no gate passed, so nothing was shown ({counts})", red=True)
@@ -143,7 +183,7 @@ class ContractFile(pytest.File):
 
     loaded: LoadedContract
     params: frozenset[str]
-    _bound: tuple[Bound, ...]
+    bound: tuple[Bound, ...]
     _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
@@ -160,14 +200,14 @@ class ContractFile(pytest.File):
             if params := dict(text.partition("=")[::2] for text in self._given("param", self.params)):
                 self.loaded = load_contract(str(self.path), params)
             contract = self.loaded.contract
-            self._bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
+            self.bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
         except WeighbridgeError as error:
             raise self.CollectError(under_pytest(str(error))) from None
         if not contract.gates:
             raise self.CollectError(f"{self.path}: it declares no gate, so it can show nothing")
         gates_of(self.config).files.append(self)
         for gate in contract.gates:
-            for instance in instances(gate, self._bound):
+            for instance in instances(gate, self.bound):
                 name = gate.id if instance == "default" else f"{gate.id}[{instance}]"
                 item = GateItem.from_parent(self, name=name, key=(gate.id, instance))
                 item.add_marker("required" if gate.severity is Severity.REQUIRED else "advisory")
@@ -186,9 +226,9 @@ class ContractFile(pytest.File):
             selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
             contract, folder = self.loaded.contract, self.config.getoption("--gate-evidence")
             on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in contract.gates}
-            named = (str(self.path), *sys.argv, *(item.target for item in self._bound))
+            named = (str(self.path), *sys.argv, *(item.target for item in self.bound))
             redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named) if folder else None
-            self._evaluation = judge(seal(measure(contract, self._bound, on), redactor))
+            self._evaluation = judge(seal(measure(contract, self.bound, on), redactor))
             if redactor:
                 words = ("pytest", *self.config.invocation_params.args)
                 keep(self._evaluation, self.loaded.source, redactor, folder, words)
@@ -208,25 +248,26 @@ class GateItem(pytest.Item):
         """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
         import click
 
-        from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
         from weighbridge.report import block
 
-        if refused := gates_of(self.config).refused:
-            raise NotPassedError(refused)
+        gates = gates_of(self.config)
+        if gates.refused:
+            raise NotPassedError(gates.refused)
         evaluation = self.parent.evaluation()
         finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
         self.user_properties.append((OUTCOME, str(outcome)))
-        excused = frozenset(self.config.getoption("--gate-expect-blocked"))
-        if finding.gate in excused and outcome is not Outcome.BLOCKED:
+        contract = evaluation.contract.id
+        gates.judged[contract, *self.key] = outcome
+        if finding.gate in gates.excuses.expect_blocked and outcome is not Outcome.BLOCKED:
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
         title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
         text = under_pytest(click.unstyle("\n".join(block(finding, title, "", evaluation.measured))))
-        if expected(finding, excused):
-            pytest.skip(f"expected: {text}")
+        if excuse := gates.excuses.of(contract, finding):
+            pytest.skip(f"{under_pytest(excuse)}\n{text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
             pytest.xfail(f"advisory: {text}")
         raise NotPassedError(text)

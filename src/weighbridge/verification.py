@@ -9,30 +9,38 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
 from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.canonical import dumps, sha256
-from weighbridge.contract.load import LoadedContract, load_contract, reused
+from weighbridge.contract.load import LoadedContract, contracts_here, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
-from weighbridge.errors import ContractError, UsageError
+from weighbridge.errors import ContractError, LaneError, UsageError
 from weighbridge.evidence.bundle import Bundle, Draft
 from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
+from weighbridge.exit_code import Excuses
+from weighbridge.lane_evidence import LANE, LANE_PATHS, LaneEvidence, Wanted, lane_evidence, paths_told
+from weighbridge.lanes import Project
 from weighbridge.ledger.causes import BUNDLES, recorded_contracts
+from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import Move, propose, record
 from weighbridge.ledger.store import Ledger
 from weighbridge.limits import nearest
-from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
+from weighbridge.model import EMPTY, EXECUTED, Contract, Fields, GateDecl, Origin, SubjectKind
+from weighbridge.quantities.base import record_of
+from weighbridge.quantities.hosts import Host
 from weighbridge.runner import Evaluation, judge, measure, seal
-from weighbridge.storage.local_files import is_file, read_regular_file
+from weighbridge.storage.local_files import is_file, is_folder, read_regular_file
+from weighbridge.waivers import Waivers
 
 MAX_ATTACHED = 64 << 20
 ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
@@ -54,16 +62,29 @@ class Asked:
     ledger: Path
     record: bool = False
     debug: bool = False
+    waivers: Waivers = dataclasses.field(default_factory=Waivers)
+    lane: str = ""
+    project: Project | None = None  # with a lane: the lanes that there are
+
+    @property
+    def excuses(self) -> Excuses:
+        """Return what excuses a finding."""
+        return Excuses(expect_blocked=self.expect_blocked, waived=self.waivers.good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contract came to, and where its evidence is."""
+    """What one contract came to, and where its evidence is.
+
+    `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
+    evaluation, and not in the bundle.
+    """
 
     loaded: LoadedContract
     evaluation: Evaluation
     bundle: Bundle
     moves: tuple[Move, ...]
+    elsewhere: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
@@ -78,6 +99,12 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         _demand_own_version(loaded, Ledger(asked.ledger))
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
+    judged = [(one.contract, subjects) for one, subjects in zip(loaded, bound, strict=True)]
+    demand_known(asked.waivers, judged, Ledger(asked.ledger))
+    told = _begin_lane(asked)
+    others = (
+        lane_evidence(asked.project, asked.lane, Ledger(asked.ledger), datetime.now(UTC)) if asked.project else None
+    )
     targets = (item.target for items in bound for item in items)
     named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
@@ -86,20 +113,23 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
-        on = {gate.id: instances(gate, subjects) if _wanted(gate.id, asked.gates) else () for gate in gates}
+        mine = [gate for gate in gates if _wanted(gate.id, asked.gates) and _decider(asked, one, gate) == asked.lane]
+        on = {gate.id: instances(gate, subjects) if gate in mine else () for gate in gates}
         session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
         sealed = seal(session, redactor)
         progress("judging")
         evaluation = judge(sealed)
         progress("sealing")
         attached = {role: data.decode(errors="replace") for role, data in texts.items()}
+        words = _command_line()
         bundle = keep(
-            evaluation, one.source, redactor, asked.evidence, _command_line(), logs=attached, companions=companions
+            evaluation, one.source, redactor, asked.evidence, words, logs=attached, companions=companions, told=told
         )
         move = record if asked.record else propose
         digest = digests(one.contract).whole
         moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
-        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
+        result = Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves)
+        results.append(_with_others(result, asked, subjects, others) if others else result)
     return tuple(results)
 
 
@@ -162,6 +192,79 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
 
 
+def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], ledger: Ledger) -> None:
+    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
+
+    Raises:
+        ContractError: `waives-nothing`.
+    """
+    if not waivers.given:
+        return
+    places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
+    recorded = {place for place in places if is_folder(ledger.folder(place))}
+    known: dict[str, dict[str, Collection[str] | None]] = {
+        contract.id: {
+            gate.id: {*instances(gate, subjects), *(place.instance for place in recorded if place.gate == gate.id)}
+            for gate in contract.gates
+        }
+        for contract, subjects in judged
+    }
+    others = contracts_here() if {place.contract for place in places} - known.keys() else {}
+    waivers.demand_known(
+        {name: dict.fromkeys(gate.id for gate in one.contract.gates) for name, one in others.items()} | known
+    )
+
+
+# --- Lanes ------------------------------------------------------------------------------------------------------------
+
+
+def _begin_lane(asked: Asked) -> Fields:
+    """Return what is sealed of a lane: its name, and the files that its results depend on.
+
+    Raises:
+        LaneError: `lane-host`, where this host lacks what the lane requires.
+    """
+    if asked.project is None:
+        return EMPTY
+    lane = asked.project.lane(asked.lane)
+    if lane.requires:
+        from weighbridge.verifiers import host
+
+        found = record_of(host.measure((), EMPTY), Host)
+        assert found is not None
+        for name, needed in lane.requires.items():
+            if getattr(found, name) is not needed:
+                what = f"lane {asked.lane} requires {name}: {str(needed).lower()}, and this host has not ({found.why})"
+                raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
+    return {LANE: asked.lane, LANE_PATHS: paths_told(lane.trees())}
+
+
+def _decider(asked: Asked, one: LoadedContract, gate: GateDecl) -> str:
+    """Return the lane that decides a gate for the one that was asked for; without lanes all are of "", the only one."""
+    return asked.project.decider(asked.lane, one.contract.id, gate.id) if asked.project else asked.lane
+
+
+def _with_others(result: Result, asked: Asked, subjects: Sequence[Bound], others: LaneEvidence) -> Result:
+    """Return a result with what other lanes' evidence says of the gates that they decide, in the contract's order."""
+    contract, findings = result.loaded.contract, list(result.evaluation.findings)
+    measured, elsewhere = dict(result.evaluation.measured), {}
+    for gate in contract.gates:
+        by = _decider(asked, result.loaded, gate)
+        if by in ("", asked.lane) or not _wanted(gate.id, asked.gates):
+            continue
+        is_bound = any(item.subject in gate.subjects.values() for item in subjects)
+        named = () if is_bound else others.instances(contract.id, gate.id)
+        for instance in named or instances(gate, subjects):
+            decided = others.decide(Wanted(contract, gate, instance, by))
+            findings.append(decided.finding)
+            measured |= decided.lacking
+            elsewhere[gate.id, instance] = "" if decided.lacking else decided.says
+    order = [gate.id for gate in contract.gates]
+    findings.sort(key=lambda finding: order.index(finding.gate))
+    evaluation = dataclasses.replace(result.evaluation, findings=tuple(findings), measured=measured)
+    return dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
+
+
 def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
     """Yield the files given beside the subjects, with the digests of what was read of them."""
     roles = [role for role, _ in (*asked.attached, *asked.inputs)]
@@ -189,8 +292,12 @@ def keep(
     *,
     logs: Mapping[str, str] = MappingProxyType({}),
     companions: tuple[Companion, ...] = (),
+    told: Fields = EMPTY,
 ) -> Bundle:
-    """Write a bundle of an evaluation; `source` is the contract's own bytes, the last two are what was attached.
+    """Write a bundle of an evaluation.
+
+    `source` is the contract's own bytes, `logs` and `companions` are what was attached, and `told` is said of the
+    environment besides.
 
     Raises:
         BundleError: where it cannot be written.
@@ -208,7 +315,7 @@ def keep(
         started=evaluation.started,
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
-        environment=environment(),
+        environment={**environment(), **told},
         logs=logs,
         companions=companions,
     )

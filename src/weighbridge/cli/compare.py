@@ -127,7 +127,7 @@ def command(
             tell(comparison.comparison_lines(evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
-    code = exit_code([finding for *_, evaluation in answers for finding in comparison.counted(evaluation)])
+    code = exit_code(("", finding) for *_, evaluation in answers for finding in comparison.counted(evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 

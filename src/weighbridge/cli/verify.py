@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ import click
 
 from weighbridge.binding import Bound
 from weighbridge.cli.options import as_json, debug, pairs, print_json, progress, tell
-from weighbridge.contract.load import written_in
+from weighbridge.contract.load import PROJECT, WAIVERS, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
-from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.judging import DEFAULT
+from weighbridge.lanes import load_project
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
@@ -22,6 +24,7 @@ from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told, t
 from weighbridge.runner import Evaluation
 from weighbridge.storage.local_files import is_folder
 from weighbridge.verification import Asked, Result, verify
+from weighbridge.waivers import waivers_of
 
 STORE = ".weighbridge"
 RECORDED = "evidence"
@@ -44,6 +47,11 @@ EXAMPLE = "\b\nExample: weighbridge verify builtin:training-run --subject run=ru
 @click.option(
     "--expect-blocked", multiple=True, metavar="GATE-ID", help="Accept that this host lacks what the gate requires."
 )
+@click.option(
+    "--waivers", type=click.Path(path_type=Path), metavar="FILE",
+    help=f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]",
+)  # fmt: skip
+@click.option("--lane", metavar="NAME", default="", help=f"Measure the gates of this lane of {PROJECT}.")
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
@@ -74,19 +82,21 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     files = [_report_file(report) for report in reports]
     with progress() as show:
         results = verify(asked, show)
-    findings = [finding for result in results for finding in result.evaluation.findings]
-    code = exit_code(findings, asked.expect_blocked)
+    findings = [(result.loaded.contract.id, one) for result in results for one in result.evaluation.findings]
+    code = exit_code(findings, asked.excuses)
+    judged = {(contract, one.gate, one.instance): one.verdict.outcome for contract, one in findings}
+    tell((line for remark in asked.waivers.remarks(judged) for line in str(remark).splitlines()), err=True)
     if code is ExitCode.PASSED and any(not result.evaluation.contract.gates for result in results):
         code = ExitCode.NOTHING_SHOWN  # a contract without a gate has shown nothing, whatever passed beside it
     for path in files:
-        _write_junit(path, results, asked.expect_blocked)
+        _write_junit(path, results, asked.excuses)
     if as_json:
         from weighbridge.report.machine import contract_report
 
         evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
-        print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
+        print_json([contract_report(w, asked.excuses, code, path) for w, path in evaluation])
     else:
-        tell(told(results, findings, asked, code))
+        tell(told(results, [finding for _, finding in findings], asked, code))
     sys.exit(code)
 
 
@@ -94,7 +104,12 @@ def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
-    contracts = given["contracts"] or written_in()
+    lane: str = given["lane"]
+    if lane and given["contracts"]:
+        what = f"the lane {lane} says in {PROJECT} which contracts are its"
+        raise UsageError("lane-contracts", what, remedy="leave out either the contracts or --lane")
+    project = load_project() if lane else None
+    contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
     return Asked(
@@ -109,6 +124,9 @@ def _asked_for(context: click.Context) -> Asked:
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
+        waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),
+        lane=lane,
+        project=project,
     )
 
 
@@ -140,8 +158,9 @@ def _report_file(text: str) -> Path:
 def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, code: ExitCode) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result in results:
-        yield from _told_one(result)
-    yield tally(findings, code)
+        yield from _told_one(result, asked)
+    excused = sum(bool(asked.excuses.of(r.loaded.contract.id, one)) for r in results for one in r.evaluation.findings)
+    yield tally(findings, code, excused)
     for result in results:
         yield printable(f"evidence: {result.bundle.path}")
         yield from _moved(result.moves, recorded=asked.record)
@@ -165,7 +184,7 @@ def _moved(moves: Sequence[Move], *, recorded: bool) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _told_one(result: Result) -> Iterator[str]:
+def _told_one(result: Result, asked: Asked) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
@@ -180,6 +199,8 @@ def _told_one(result: Result) -> Iterator[str]:
         first, *rest = block(finding, titles[finding.gate], f"{at.file}:{at.line}", evaluation.measured)
         said = tuple(rest[:-1]) if finding.verdict.outcome is Outcome.ERROR else ()
         yield from (first, f"{INDENT}as above") if said in refused else (first, *rest)
+        besides = (result.elsewhere.get((finding.gate, finding.instance)), asked.excuses.of(contract.id, finding))
+        yield from (f"{INDENT}{printable(line)}" for line in besides if line)
         refused |= {said} if said else set()
     yield ""
 
@@ -190,13 +211,13 @@ def _subject(item: Bound, evaluation: Evaluation) -> str:
     return f"{item.subject}{instance}={item.target}" + (f" ({origin})" if origin else "")
 
 
-def _write_junit(path: Path, results: Sequence[Result], expect_blocked: frozenset[str]) -> None:
+def _write_junit(path: Path, results: Sequence[Result], excuses: Excuses) -> None:
     from weighbridge.report.machine import junit
 
     suites = [
         (r.evaluation.contract, str(r.loaded.path), r.evaluation.findings, r.evaluation.measured) for r in results
     ]
     try:
-        path.write_bytes(junit(suites, expect_blocked))
+        path.write_bytes(junit(suites, excuses))
     except OSError as problem:
         raise disk_error(problem, "the report", path) from None

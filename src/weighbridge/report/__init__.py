@@ -170,9 +170,10 @@ def gate_name(finding: Finding) -> str:
     return finding.gate if finding.instance == "default" else f"{finding.gate}[{finding.instance}]"
 
 
-def tally(findings: Sequence[Finding], code: ExitCode) -> str:
-    """Return how many findings came to which outcome, and the exit code."""
+def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:
+    """Return how many findings came to which outcome, how many of them are excused, and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
     words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
     told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
-    return f"{told or 'nothing judged'} of {len(findings)} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"
+    told = f"{told or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
+    return f"{told} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

@@ -1,6 +1,6 @@
 """Findings for machines: JSON with the sealed figures and the words beside them, and JUnit XML.
 
-In JUnit XML a FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and an expected block is `<skipped>`.
+In JUnit XML a FAIL is `<failure>`, BLOCKED and ERROR are `<error>`, and what is excused is `<skipped>` with the reason.
 """
 
 from __future__ import annotations
@@ -8,12 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.exit_code import ExitCode, expected
+from weighbridge.exit_code import NONE, Excuses, ExitCode
 from weighbridge.model import Contract, Finding, Json, Measured, Outcome
 from weighbridge.report import UNCOUNTED, finding_text, gate_name
+
+if TYPE_CHECKING:
+    from weighbridge.runner import Evaluation
 
 SCHEMA = "weighbridge.report/v0"
 
@@ -32,17 +36,17 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
     return finding_to_json(finding) | words
 
 
-def contract_report(
-    contract: Contract, findings: Sequence[Finding], measured: Mapping[str, Measured], code: ExitCode, bundle: str
-) -> dict[str, Json]:
+def contract_report(evaluation: Evaluation, excuses: Excuses, code: ExitCode, bundle: str) -> dict[str, Json]:
     """Return everything that one contract came to."""
+    contract, measured = evaluation.contract, evaluation.measured
+    findings = [(finding_json(one, measured), excuses.of(contract.id, one)) for one in evaluation.findings]
     return {
         "schema": SCHEMA,
         "contract": contract.id,
         "version": contract.version,
         "exit_code": int(code),
         "bundle": bundle,
-        "findings": [finding_json(finding, measured) for finding in findings],
+        "findings": [found | {"excused": excused} for found, excused in findings],
     }
 
 
@@ -54,26 +58,27 @@ _NOT_XML = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ff
 
 def junit(
     verified: Sequence[tuple[Contract, str, Sequence[Finding], Mapping[str, Measured]]],
-    expect_blocked: frozenset[str] = frozenset(),
+    excuses: Excuses = NONE,
 ) -> bytes:
     """Write one test suite a contract and one test case a gate and instance; `verified` is (contract, file, …)."""
     suites = ET.Element("testsuites", name="weighbridge")
     for contract, file, findings, measured in verified:
-        outcomes = Counter(finding.verdict.outcome for finding in findings)
-        skipped = sum(expected(finding, expect_blocked) for finding in findings)
+        excused = [excuses.of(contract.id, finding) for finding in findings]
+        counted = zip(findings, excused, strict=True)
+        outcomes = Counter(finding.verdict.outcome for finding, excuse in counted if not excuse)
         counts = {
             "tests": len(findings), "failures": outcomes[Outcome.FAIL],
-            "errors": outcomes[Outcome.BLOCKED] + outcomes[Outcome.ERROR] - skipped, "skipped": skipped,
+            "errors": outcomes[Outcome.BLOCKED] + outcomes[Outcome.ERROR], "skipped": sum(map(bool, excused)),
         }  # fmt: skip
         told = {"name": f"{contract.id} {contract.version}"} | {key: str(count) for key, count in counts.items()}
         suite = ET.SubElement(suites, "testsuite", told)
-        suite.extend(_case(one, file, measured, excused=expected(one, expect_blocked)) for one in findings)
+        suite.extend(_case(one, file, measured, why) for one, why in zip(findings, excused, strict=True))
     ET.indent(suites)
     body: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
     return body + b"\n"
 
 
-def _case(finding: Finding, file: str, measured: Mapping[str, Measured], *, excused: bool) -> ET.Element:
+def _case(finding: Finding, file: str, measured: Mapping[str, Measured], excused: str) -> ET.Element:
     said = finding_text(finding, measured)
     case = ET.Element("testcase", classname=_xml(file), name=gate_name(finding), file=_xml(file))
     verdict = finding.verdict
@@ -84,7 +89,8 @@ def _case(finding: Finding, file: str, measured: Mapping[str, Measured], *, excu
         ET.SubElement(case, "system-out").text = f"{text.strip()}\ntrials: {said.trials}"
         return case
     tag = "skipped" if excused else "failure" if verdict.outcome is Outcome.FAIL else "error"
-    node = ET.SubElement(case, tag, type=verdict.code, message=f"{verdict.outcome}: {_xml(said.lines[0])}")
+    first = f"{excused}; " if excused else ""
+    node = ET.SubElement(case, tag, type=verdict.code, message=_xml(f"{first}{verdict.outcome}: {said.lines[0]}"))
     node.text = text.strip()
     return case
 
