@@ -26,7 +26,7 @@ from weighbridge.limits import Path as At
 from weighbridge.storage.local_files import read_regular_file
 
 EVERYTHING: Final = ("**",)
-NO_INPUT: Final = (":(exclude,glob)evidence/**", f":(exclude){WAIVERS}")  # they follow from results
+NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
 
 _GLOB: Final = Doc("relative to this file", pattern=r"[^/:~,][^,]*", form="relative to this file, without a comma")
 _AGE: Final = Doc("no older than this", pattern=r"[1-9][0-9]{0,4}[hd]", form='hours or days, such as "36h"')
@@ -200,7 +200,7 @@ class _Written:
 
 def _tree(glob: str) -> str | None:
     """Return the digest of what is tracked under a path, as `git.tree` does; evidence and waivers are no input."""
-    return git.tree(Path(), f":(glob){glob}", *NO_INPUT)
+    return git.tree(Path(), f":(glob){glob}", NO_INPUT)
 
 
 def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:

@@ -84,7 +84,7 @@ class Result:
     evaluation: Evaluation
     bundle: Bundle
     moves: tuple[Move, ...]
-    elsewhere: Mapping[tuple[str, str], str] = MappingProxyType({})
+    elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
