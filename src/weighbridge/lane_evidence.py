@@ -116,7 +116,7 @@ class LaneEvidence:
             unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]
         elif not unfit:
             where = self.causes.ledger.root.parent
-            unfit = [(Unfit.NONE, f"{where} holds no evidence of it for {gate} of {asked.contract.id}")]
+            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
         (code, why), older = unfit[0], len(unfit) - 1
         return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
 

@@ -77,12 +77,12 @@ class Result:
     """What one contract came to, and where its evidence is.
 
     `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
-    evaluation, and not in the bundle.
+    evaluation, and not in the bundle. There is no bundle of a contract of which the lane measures nothing.
     """
 
     loaded: LoadedContract
     evaluation: Evaluation
-    bundle: Bundle
+    bundle: Bundle | None
     moves: tuple[Move, ...]
     elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
@@ -101,10 +101,7 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     _check_gates(loaded, asked)
     judged = [(one.contract, subjects) for one, subjects in zip(loaded, bound, strict=True)]
     demand_known(asked.waivers, judged, Ledger(asked.ledger))
-    told = _begin_lane(asked)
-    others = (
-        lane_evidence(asked.project, asked.lane, Ledger(asked.ledger), datetime.now(UTC)) if asked.project else None
-    )
+    told, others = _begin_lane(asked) if asked.project else (EMPTY, None)
     targets = (item.target for items in bound for item in items)
     named = (*_command_line(), *targets, *(str(one.path) for one in loaded))
     redactor = redactor_here(project_key(Path()), run=Path.cwd(), named=named)
@@ -121,13 +118,14 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         evaluation = judge(sealed)
         progress("sealing")
         attached = {role: data.decode(errors="replace") for role, data in texts.items()}
-        words = _command_line()
-        bundle = keep(
-            evaluation, one.source, redactor, asked.evidence, words, logs=attached, companions=companions, told=told
-        )
-        move = record if asked.record else propose
-        digest = digests(one.contract).whole
-        moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
+        bundle, moves = None, tuple[Move, ...]()
+        if mine or others is None:
+            words, into = _command_line(), asked.evidence
+            bundle = keep(
+                evaluation, one.source, redactor, into, words, logs=attached, companions=companions, told=told
+            )
+            move, digest = record if asked.record else propose, digests(one.contract).whole
+            moves = move(bundle, Ledger(asked.ledger), now=evaluation.finished, contract_digest=digest)
         result = Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves)
         results.append(_with_others(result, asked, subjects, others) if others else result)
     return tuple(results)
@@ -218,14 +216,13 @@ def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bou
 # --- Lanes ------------------------------------------------------------------------------------------------------------
 
 
-def _begin_lane(asked: Asked) -> Fields:
-    """Return what is sealed of a lane: its name, and the files that its results depend on.
+def _begin_lane(asked: Asked) -> tuple[Fields, LaneEvidence]:
+    """Return what is sealed of a lane, its name and the files that its results depend on; and others' evidence.
 
     Raises:
         LaneError: `lane-host`, where this host lacks what the lane requires.
     """
-    if asked.project is None:
-        return EMPTY
+    assert asked.project is not None
     lane = asked.project.lane(asked.lane)
     if lane.requires:
         from weighbridge.verifiers import host
@@ -236,7 +233,8 @@ def _begin_lane(asked: Asked) -> Fields:
             if getattr(found, name) is not needed:
                 what = f"lane {asked.lane} requires {name}: {str(needed).lower()}, and this host has not ({found.why})"
                 raise LaneError("lane-host", what, remedy="run it on a host that has it; nothing was measured")
-    return {LANE: asked.lane, LANE_PATHS: paths_told(lane.trees())}
+    others = lane_evidence(asked.project, asked.lane, Ledger(asked.ledger), datetime.now(UTC))
+    return {LANE: asked.lane, LANE_PATHS: paths_told(lane.trees())}, others
 
 
 def _decider(asked: Asked, one: LoadedContract, gate: GateDecl) -> str:

@@ -93,8 +93,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if as_json:
         from weighbridge.report.machine import contract_report
 
-        evaluation = [(one.evaluation, str(one.bundle.path)) for one in results]
-        print_json([contract_report(w, asked.excuses, code, path) for w, path in evaluation])
+        print_json([contract_report(one, asked.excuses, code) for one in results])
     else:
         tell(told(results, [finding for _, finding in findings], asked, code))
     sys.exit(code)
@@ -162,7 +161,8 @@ def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, c
     excused = sum(bool(asked.excuses.of(r.loaded.contract.id, one)) for r in results for one in r.evaluation.findings)
     yield tally(findings, code, excused)
     for result in results:
-        yield printable(f"evidence: {result.bundle.path}")
+        if result.bundle:
+            yield printable(f"evidence: {result.bundle.path}")
         yield from _moved(result.moves, recorded=asked.record)
 
 

@@ -17,7 +17,7 @@ from weighbridge.model import Contract, Finding, Json, Measured, Outcome
 from weighbridge.report import UNCOUNTED, finding_text, gate_name
 
 if TYPE_CHECKING:
-    from weighbridge.runner import Evaluation
+    from weighbridge.verification import Result
 
 SCHEMA = "weighbridge.report/v0"
 
@@ -36,17 +36,21 @@ def finding_json(finding: Finding, measured: Mapping[str, Measured]) -> dict[str
     return finding_to_json(finding) | words
 
 
-def contract_report(evaluation: Evaluation, excuses: Excuses, code: ExitCode, bundle: str) -> dict[str, Json]:
+def contract_report(result: Result, excuses: Excuses, code: ExitCode) -> dict[str, Json]:
     """Return everything that one contract came to."""
-    contract, measured = evaluation.contract, evaluation.measured
-    findings = [(finding_json(one, measured), excuses.of(contract.id, one)) for one in evaluation.findings]
+    contract, measured = result.loaded.contract, result.evaluation.measured
+    findings = [
+        finding_json(one, measured)
+        | {"excused": excuses.of(contract.id, one), "elsewhere": result.elsewhere.get((one.gate, one.instance), "")}
+        for one in result.evaluation.findings
+    ]
     return {
         "schema": SCHEMA,
         "contract": contract.id,
         "version": contract.version,
         "exit_code": int(code),
-        "bundle": bundle,
-        "findings": [found | {"excused": excused} for found, excused in findings],
+        "bundle": str(result.bundle.path) if result.bundle else "",
+        "findings": findings,
     }
 
 
