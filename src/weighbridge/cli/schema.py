@@ -16,11 +16,18 @@ from weighbridge.contract.document import contract_schema
     epilog="\b\nExample: weighbridge schema > contract.schema.json",
 )
 @click.option("--quantities", is_flag=True, help="Print every field of every quantity, as a page in Markdown.")
-def command(*, quantities: bool) -> None:
+@click.option("--waivers", is_flag=True, help="Print the JSON Schema of a file of waivers.")
+def command(*, quantities: bool, waivers: bool) -> None:
     """Print the JSON Schema (2020-12) of contracts, for editors and validators."""
     if quantities:
         from weighbridge.quantities.page import page
 
         tell(page().splitlines(), whole=True)
+        return
+    if waivers:
+        from weighbridge.waivers import waivers_schema
+
+        body = waivers_schema()
     else:
-        tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)
+        body = contract_schema()
+    tell([json.dumps(body, indent=2, ensure_ascii=False)], whole=True)
