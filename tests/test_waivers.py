@@ -100,7 +100,7 @@ def test_a_waived_fail_is_printed_as_what_it_is_with_who_why_and_until_when(cli:
 def test_a_waiver_is_no_evidence_and_moves_no_status(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
     for name, dtype in (("a", np.float32), ("b", np.float16)):
-        save_file({"w": np.arange(6, dtype=dtype)}, project / f"{name}.safetensors")
+        save_file({"w": np.arange(1, 65, dtype=dtype)}, project / f"{name}.safetensors")
     live = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--record")
     write(project, waiver())
     ended = cli("verify", *live)

@@ -228,4 +228,6 @@ def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
 
 def _long(span: dt.timedelta) -> str:
     hours = span.total_seconds() / 3600
-    return f"{hours:.1f} hours" if hours < 72 else f"{hours / 24:.1f} days"
+    if hours < 1:
+        return f"{max(hours, 0) * 60:.0f} minutes"
+    return f"{hours:.3g} hours" if hours < 72 else f"{hours / 24:.3g} days"
