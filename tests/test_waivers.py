@@ -195,7 +195,8 @@ def test_an_expired_waiver_stands_beside_the_status_until_another_replaces_it(cl
 def test_a_waiver_of_what_is_not_there_is_2_and_nothing_is_measured(
     cli: Cli, project: Path, name: dict[str, str], told: str
 ) -> None:
-    write(project, waiver(**name))
+    ((key, value),) = name.items()
+    write(project, waiver(**{key: value}))  # type: ignore[arg-type]
     ended = cli(*arguments())
     assert (ended.code, ended.out, (project / ".weighbridge").exists()) == (2, "", False)
     assert told in ended.err

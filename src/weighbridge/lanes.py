@@ -11,6 +11,7 @@ import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from glob import iglob
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
@@ -113,6 +114,17 @@ class Project:
         )
 
 
+def refuse_contracts(lane: str | None, named: object) -> None:
+    """Refuse contracts that are named beside a lane.
+
+    Raises:
+        UsageError: `lane-contracts`.
+    """
+    if lane and named:
+        what = f"the lane {lane} says in {PROJECT} which contracts are its"
+        raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
+
+
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -135,7 +147,7 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     for lane, body in lanes.items():
         named[lane] = [] if body.contracts else list(written_in())
         for index, glob in enumerate(body.contracts):
-            found = [glob] if glob.startswith(BUILTIN) else sorted(map(str, Path().glob(glob)))
+            found = [glob] if glob.startswith(BUILTIN) else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- it raises for no glob
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))

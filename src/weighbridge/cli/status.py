@@ -72,6 +72,9 @@ def command(
     now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
     waivers = waivers_of(exempt, now)
     if lane is not None:
+        from weighbridge.lanes import refuse_contracts
+
+        refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
     here = contracts_here() if is_folder(folder) else {}
     contracts = {name: loaded.contract for name, loaded in here.items()}
@@ -180,11 +183,14 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
     """Print what the evidence says of every gate of a lane, and return the one code of all."""
     from weighbridge.lane_evidence import lane_evidence
     from weighbridge.lanes import load_project
-    from weighbridge.report import INDENT, outcome_line
+    from weighbridge.report import INDENT, block
     from weighbridge.report import tally as tally_of
 
     evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
     rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
+    waivers.demand_known(_known({name: one.contract for name, one in contracts_here().items()}, ()))
+    came = {(asked.contract.id, asked.gate.id, asked.instance): one.finding.verdict.outcome for asked, one, _ in rows}
+    tell((line for remark in waivers.remarks(came) for line in str(remark).splitlines()), err=True)
     code = exit_code(((asked.contract.id, one.finding) for asked, one, _ in rows), excuses)
     if as_json:
         told = [
@@ -198,9 +204,9 @@ def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as
         print_json({"lane": lane, "as_of": utc(now), "gates": told, "exit_code": int(code)})
         return code
     for asked, one, why in rows:
-        tell([f"{outcome_line(one.finding, asked.gate.title)}  [{asked.contract.id}]"])
-        lines = (one.says, *(item.remedy for item in one.lacking.values()), why)
-        tell(printable(f"{INDENT}{line}") for line in lines if line)
+        first, *rest = block(one.finding, asked.gate.title, "", one.lacking)
+        besides = ("" if one.lacking else one.says, why)
+        tell((f"{first}  [{asked.contract.id}]", *rest, *(printable(f"{INDENT}{line}") for line in besides if line)))
     findings, excused = [one.finding for _, one, _ in rows], sum(bool(why) for *_, why in rows)
     tell([f"lane {lane}: {tally_of(findings, code, excused)}"])
     return code

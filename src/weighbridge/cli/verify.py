@@ -16,7 +16,7 @@ from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.judging import DEFAULT
-from weighbridge.lanes import load_project
+from weighbridge.lanes import load_project, refuse_contracts
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
@@ -104,9 +104,7 @@ def _asked_for(context: click.Context) -> Asked:
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
     lane: str = given["lane"]
-    if lane and given["contracts"]:
-        what = f"the lane {lane} says in {PROJECT} which contracts are its"
-        raise UsageError("lane-contracts", what, remedy="leave out either the contracts or --lane")
+    refuse_contracts(lane, given["contracts"])
     project = load_project() if lane else None
     contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
