@@ -147,7 +147,8 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     for lane, body in lanes.items():
         named[lane] = [] if body.contracts else list(written_in())
         for index, glob in enumerate(body.contracts):
-            found = [glob] if glob.startswith(BUILTIN) else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- it raises for no glob
+            is_file = not glob.startswith(BUILTIN)
+            found = sorted(iglob(glob, recursive=True)) if is_file else [glob]  # noqa: PTH207 -- Path.glob raises
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))
