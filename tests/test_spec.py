@@ -19,6 +19,8 @@ from weighbridge.exit_code import ExitCode
 from weighbridge.forward import trace_file
 from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
+from weighbridge.lane_evidence import Unfit
+from weighbridge.lanes import Lane
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields, read
 from weighbridge.model import STATUS_ORDER, SubjectKind
@@ -31,6 +33,7 @@ from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
 from weighbridge.spec.hypotheses import STATES
+from weighbridge.waivers import Waiver
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -314,3 +317,13 @@ def test_every_link_into_the_page_of_quantities_leads_to_a_heading() -> None:
     anchors = re.findall(r"\]\((?:quantities\.md)?#([a-z_]+)\)", pages)
     assert set(anchors) <= headings
     assert len(anchors) > 10
+
+
+def test_the_keys_and_codes_of_waivers_and_lanes_are_those_of_the_code() -> None:
+    listed = first_column(page("waivers"))
+    keys = [word for word in listed if not word.startswith("waive")]
+    assert sorted(keys) == sorted(item.key for item in fields(Waiver))
+    coded = (SOURCE / "waivers.py").read_text(encoding="utf-8")
+    assert {word for word in listed if word not in keys} == set(re.findall(r'"(waive[a-z]*-[a-z-]+)"', coded))
+    listed = first_column(page("lanes"))
+    assert sorted(listed) == sorted([*(item.key for item in fields(Lane)), *map(str, Unfit)])

@@ -106,7 +106,7 @@ def verify(
         ledger=folder / "ledger", record=record, command=words,
     )  # fmt: skip
     results = verify(asked, lambda _text: None)
-    return Verification(results=results, exit_code=code_of(results, expected))
+    return Verification(results=results, exit_code=code_of(results, asked.excuses))
 
 
 def rejudge(bundle: PathLike, *, id: str = "") -> Answers:  # noqa: A002 -- as `evidence verify --id` calls it

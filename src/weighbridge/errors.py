@@ -49,6 +49,12 @@ class UsageError(WeighbridgeError):
     exit_code = 2
 
 
+class LaneError(WeighbridgeError):
+    """A lane that this host cannot decide."""
+
+    exit_code = 3
+
+
 class SubjectError(WeighbridgeError):
     """A subject that cannot be read: missing, malformed, or hostile. `where` ends in the byte offset where known."""
 

@@ -1,11 +1,14 @@
-"""What a process tells its caller: one code from all findings, with fixed precedence."""
+"""What a process tells its caller: one code from all findings, with fixed precedence, and what excuses a finding."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from weighbridge.model import Finding, Outcome, Severity
+
+EXPECTED = "expected: this host lacks what the gate requires (--expect-blocked)"
 
 
 class ExitCode(enum.IntEnum):
@@ -20,31 +23,46 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
 
 
-def expected(finding: Finding, expect_blocked: frozenset[str]) -> bool:
-    """Return whether a finding is blocked as expected: for want of a requirement on this host, and nothing else."""
-    return (
-        finding.gate in expect_blocked
-        and finding.verdict.outcome is Outcome.BLOCKED
-        and finding.verdict.code == "requires"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excuses:
+    """What excuses a finding from setting the code: a block that was expected on this host, or a waiver.
+
+    `waived` gives in words which waiver, by contract, gate, instance and the outcome that it covers. No waiver covers
+    an ERROR.
+    """
+
+    expect_blocked: frozenset[str] = frozenset()
+    waived: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
+
+    def of(self, contract: str, finding: Finding) -> str:
+        """Return what excuses a finding of a contract, or "" where nothing does."""
+        outcome, code = finding.verdict.outcome, finding.verdict.code
+        if finding.gate in self.expect_blocked and outcome is Outcome.BLOCKED and code == "requires":
+            return EXPECTED
+        return self.waived.get((contract, finding.gate, finding.instance, outcome), "")
 
 
-def unblocked(finding: Finding, expect_blocked: frozenset[str]) -> bool:
+NONE = Excuses()
+
+
+def unblocked(finding: Finding, excuses: Excuses) -> bool:
     """Return whether a finding came to something though its gate was expected to be blocked."""
-    return finding.gate in expect_blocked and finding.verdict.outcome is not Outcome.BLOCKED
+    return finding.gate in excuses.expect_blocked and finding.verdict.outcome is not Outcome.BLOCKED
 
 
-def exit_code(findings: Iterable[Finding], expect_blocked: frozenset[str] = frozenset()) -> ExitCode:
-    """Fold findings into one code: ERROR before FAIL before BLOCKED before nothing shown."""
-    all_findings = tuple(findings)
-    required = [f for f in all_findings if f.severity is Severity.REQUIRED]
-    if any(f.verdict.outcome is Outcome.ERROR for f in all_findings):
+def exit_code(findings: Iterable[tuple[str, Finding]], excuses: Excuses = NONE) -> ExitCode:
+    """Fold findings, each with the id of its contract, into one code: ERROR before FAIL before BLOCKED."""
+    found = tuple(findings)
+    outcomes = [one.verdict.outcome for _, one in found]
+    if Outcome.ERROR in outcomes:
         return ExitCode.ERROR
-    contrary = any(unblocked(f, expect_blocked) for f in all_findings)
-    if contrary or any(f.verdict.outcome is Outcome.FAIL for f in required):
+    counted = {
+        one.verdict.outcome
+        for contract, one in found
+        if one.severity is Severity.REQUIRED and not excuses.of(contract, one)
+    }
+    if Outcome.FAIL in counted or any(unblocked(one, excuses) for _, one in found):
         return ExitCode.FAILED
-    if any(f.verdict.outcome is Outcome.BLOCKED and not expected(f, expect_blocked) for f in required):
+    if Outcome.BLOCKED in counted:
         return ExitCode.BLOCKED
-    if not any(f.verdict.outcome is Outcome.PASS for f in all_findings):
-        return ExitCode.NOTHING_SHOWN
-    return ExitCode.PASSED
+    return ExitCode.PASSED if Outcome.PASS in outcomes else ExitCode.NOTHING_SHOWN

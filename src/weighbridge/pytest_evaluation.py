@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weighbridge.model import Finding
     from weighbridge.runner import Evaluation
 
-OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence)\b")
+OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
 
 
 def evaluate(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,11 @@ from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebac
 if TYPE_CHECKING:
     from weighbridge.binding import Bound
     from weighbridge.contract.load import LoadedContract
+    from weighbridge.exit_code import Excuses
+    from weighbridge.model import Outcome
     from weighbridge.pytest_marker import MarkedTests
     from weighbridge.runner import Evaluation
+    from weighbridge.waivers import Waivers
 
 MENTIONS = re.compile(rb"weigh|contract|\\")  # a key can be written with escapes
 OUTCOME = "weighbridge"
@@ -35,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ):
         group.addoption(name, action="append", default=[], metavar=metavar, help=text)
     group.addoption("--gate-evidence", metavar="DIR", type=Path, help="Write evidence bundles into this folder.")
+    text = "Skip what these waivers excuse, with the reason. (default: waivers.yaml in the root folder)"
+    group.addoption("--gate-waivers", metavar="FILE", type=Path, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,6 +67,8 @@ def _means_a_contract(data: bytes) -> bool:
     if document is None:
         return b"contract/v" in data
     if not isinstance(document.data, dict):
+        return False
+    if str(document.data.get("weighbridge")).startswith("waivers/"):
         return False
     misspelt = any(closest(key, ["weighbridge"]) and "contract" in str(one) for key, one in document.data.items())
     return misspelt or "weighbridge" in document.data or {"gates", "subjects"} <= document.data.keys()
@@ -107,6 +115,24 @@ class Gates:
         self.files: list[ContractFile] = []
         self.outcomes: Counter[str] = Counter()
         self.refused = ""
+        self.judged: dict[tuple[str, str, str], Outcome] = {}
+
+    @cached_property
+    def waivers(self) -> Waivers:
+        """Return the waivers that were named, or that lie in the root folder; read when a contract is collected."""
+        import datetime as dt
+
+        from weighbridge.waivers import waivers_of
+
+        return waivers_of(self.config.getoption("--gate-waivers"), dt.datetime.now(dt.UTC), self.config.rootpath)
+
+    @cached_property
+    def excuses(self) -> Excuses:
+        """Return what excuses a gate."""
+        from weighbridge.exit_code import Excuses
+
+        expect_blocked = frozenset(self.config.getoption("--gate-expect-blocked"))
+        return Excuses(expect_blocked=expect_blocked, waived=self.waivers.good)
 
     @property
     def nothing_shown(self) -> bool:
@@ -141,8 +167,19 @@ class Gates:
                 if _name(text) not in names:
                     hint = nearest(_name(text), names)
                     self.refused = f"--gate-{option} {text}: no contract that was collected knows it{hint}"
+        self._demand_known_waivers()
         if self.refused and not hasattr(self.config, "workerinput"):  # a worker that raised would end without a word
             raise pytest.UsageError(self.refused)
+
+    def _demand_known_waivers(self) -> None:
+        from weighbridge.errors import ContractError
+        from weighbridge.ledger.waived import demand_known
+
+        judged = [(file.loaded.contract, file.bound) for file in self.files]
+        try:
+            demand_known(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
+        except ContractError as error:
+            self.refused = str(error)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""
@@ -157,7 +194,9 @@ class Gates:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write that nothing was shown."""
+        """Write what is to be known of waivers, and that nothing was shown."""
+        for remark in self.waivers.remarks(self.judged) if self.outcomes else ():
+            terminalreporter.write_line(str(remark), yellow=True)
         if self.nothing_shown:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
             terminalreporter.write_line(f"weighbridge: no gate passed, so nothing was shown ({counts})", red=True)
@@ -180,7 +219,7 @@ class ContractFile(pytest.File):
 
     loaded: LoadedContract
     params: frozenset[str]
-    _bound: tuple[Bound, ...]
+    bound: tuple[Bound, ...]
     _evaluation: Evaluation | None = None
 
     def collect(self) -> Iterable[GateItem]:
@@ -197,7 +236,7 @@ class ContractFile(pytest.File):
             if params := dict(text.partition("=")[::2] for text in self._given("param", self.params)):
                 self.loaded = load_contract(str(self.path), params)
             contract = self.loaded.contract
-            self._bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
+            self.bound = bind(contract, self.path.parent, self._given("subject", contract.subjects))
         except WeighbridgeError as error:
             from weighbridge.pytest_evaluation import under_pytest
 
@@ -206,7 +245,7 @@ class ContractFile(pytest.File):
             raise self.CollectError(f"{self.path}: it declares no gate, so it can show nothing")
         gates_of(self.config).files.append(self)
         for gate in contract.gates:
-            for instance in instances(gate, self._bound):
+            for instance in instances(gate, self.bound):
                 name = gate.id if instance == "default" else f"{gate.id}[{instance}]"
                 item = GateItem.from_parent(self, name=name, key=(gate.id, instance))
                 item.add_marker("required" if gate.severity is Severity.REQUIRED else "advisory")
@@ -223,7 +262,7 @@ class ContractFile(pytest.File):
             selected = [item.key for item in self.session.items if isinstance(item, GateItem) and item.parent is self]
             gates = self.loaded.contract.gates
             on = {gate.id: tuple(one for name, one in selected if name == gate.id) for gate in gates}
-            self._evaluation = evaluate(self.config, self.loaded, self._bound, on)
+            self._evaluation = evaluate(self.config, self.loaded, self.bound, on)
         return self._evaluation
 
 
@@ -238,24 +277,25 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass on PASS; what an advisory gate finds is an expected failure, and an expected block is a skip."""
-        from weighbridge.exit_code import expected
         from weighbridge.model import Outcome, Severity
-        from weighbridge.pytest_evaluation import told
+        from weighbridge.pytest_evaluation import told, under_pytest
 
-        if refused := gates_of(self.config).refused:
-            raise NotPassedError(refused)
+        gates = gates_of(self.config)
+        if gates.refused:
+            raise NotPassedError(gates.refused)
         evaluation = self.parent.evaluation()
         finding = next(one for one in evaluation.findings if (one.gate, one.instance) == self.key)
         outcome = finding.verdict.outcome
         self.user_properties.append((OUTCOME, str(outcome)))
-        excused = frozenset(self.config.getoption("--gate-expect-blocked"))
-        if finding.gate in excused and outcome is not Outcome.BLOCKED:
+        contract = evaluation.contract.id
+        gates.judged[contract, *self.key] = outcome
+        if finding.gate in gates.excuses.expect_blocked and outcome is not Outcome.BLOCKED:
             raise NotPassedError(f"expected to be blocked, and {outcome}: take it off --gate-expect-blocked")
         if outcome is Outcome.PASS:
             return
         text = told(finding, evaluation)
-        if expected(finding, excused):
-            pytest.skip(f"expected: {text}")
+        if excuse := gates.excuses.of(contract, finding):
+            pytest.skip(f"{under_pytest(excuse)}\n{text}")
         if finding.severity is Severity.ADVISORY and outcome is not Outcome.ERROR:
             pytest.xfail(f"advisory: {text}")
         raise NotPassedError(text)

@@ -27,15 +27,18 @@ from weighbridge.evidence.bundle import seal as write_bundle
 from weighbridge.evidence.disk import digest_regular, disk_error
 from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
-from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.limits import nearest
-from weighbridge.model import EXECUTED, Fields, Origin, SubjectKind
+from weighbridge.model import EMPTY, EXECUTED, Fields, Origin, SubjectKind
 from weighbridge.project import LOCAL, make_local
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
 from weighbridge.version import __version__
+from weighbridge.waivers import Waivers
 
 if TYPE_CHECKING:
+    from weighbridge.lane_turn import Turn
+    from weighbridge.lanes import Project
     from weighbridge.ledger.record import Move
 
 MAX_ATTACHED = 64 << 20
@@ -59,16 +62,29 @@ class Asked:
     record: bool = False
     command: tuple[str, ...] = ()  # without it, what was typed
     debug: bool = False
+    waivers: Waivers = dataclasses.field(default_factory=Waivers)
+    lane: str = ""
+    project: Project | None = None  # with a lane: the lanes that there are
+
+    @property
+    def excuses(self) -> Excuses:
+        """Return what excuses a finding."""
+        return Excuses(expect_blocked=self.expect_blocked, waived=self.waivers.good)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one contract came to, where its evidence is, and what was recorded of it."""
+    """What one contract came to, where its evidence is, and what was recorded of it.
+
+    `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
+    evaluation, and not in the bundle. There is no bundle of a contract of which the lane measures nothing.
+    """
 
     loaded: LoadedContract
     evaluation: Evaluation
     bundle: Bundle | None
     moves: tuple[Move, ...] = ()
+    elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
 def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
@@ -83,6 +99,11 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
         _demand_own_version(loaded, asked.ledger)
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
+    if asked.waivers.given:
+        from weighbridge.ledger.waived import demand_known
+
+        demand_known(asked.waivers, zip((one.contract for one in loaded), bound, strict=True), asked.ledger)
+    turn = _begin(asked)
     targets = (item.target for items in bound for item in items)
     command = asked.command or _command_line()
     named = (*command, *targets, *(str(one.path) for one in loaded))
@@ -92,24 +113,42 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
-        on = {gate.id: instances(gate, subjects) if _wanted(gate.id, asked.gates) else () for gate in gates}
+        wanted = frozenset(gate.id for gate in gates if _wanted(gate.id, asked.gates))
+        mine = turn.of(one.contract, wanted) if turn else wanted
+        on = {gate.id: instances(gate, subjects) if gate.id in mine else () for gate in gates}
         session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
         sealed = seal(session, redactor)
         progress("judging")
         evaluation = judge(sealed)
         bundle = None
-        if asked.evidence is not None:
+        if asked.evidence is not None and (mine or not turn):
             progress("sealing")
             logs = {role: data.decode(errors="replace") for role, data in texts.items()}
-            bundle = keep(evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions)
+            lane = turn.sealed if turn else EMPTY
+            bundle = keep(
+                evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions, told=lane
+            )
         moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
-        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves))
+        elsewhere: Mapping[tuple[str, str], str] = EMPTY
+        if turn:
+            evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
+        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves, elsewhere=elsewhere))
     return tuple(results)
 
 
-def code_of(results: Sequence[Result], expect_blocked: frozenset[str]) -> ExitCode:
+def _begin(asked: Asked) -> Turn | None:
+    """Return the turn of the lane that was asked for; None without one."""
+    if asked.project is None:
+        return None
+    from weighbridge.lane_turn import begin
+
+    return begin(asked.project, asked.lane, asked.ledger)
+
+
+def code_of(results: Sequence[Result], excuses: Excuses) -> ExitCode:
     """Fold the results into one code; a contract without a gate has shown nothing, whatever passed beside it."""
-    code = exit_code((finding for result in results for finding in result.evaluation.findings), expect_blocked)
+    found = ((one.loaded.contract.id, finding) for one in results for finding in one.evaluation.findings)
+    code = exit_code(found, excuses)
     empty = any(not result.evaluation.contract.gates for result in results)
     return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
 
@@ -211,8 +250,12 @@ def keep(
     *,
     logs: Mapping[str, str] = MappingProxyType({}),
     companions: tuple[Companion, ...] = (),
+    told: Fields = EMPTY,
 ) -> Bundle:
-    """Write a bundle of an evaluation; `source` is the contract's own bytes, the last two are what was attached.
+    """Write a bundle of an evaluation.
+
+    `source` is the contract's own bytes, `logs` and `companions` are what was attached, and `told` is said of the
+    environment besides.
 
     Raises:
         BundleError: where it cannot be written.
@@ -230,7 +273,7 @@ def keep(
         started=evaluation.started,
         finished=evaluation.finished,
         command=tuple(redactor.text(word) for word in command),
-        environment=environment(),
+        environment={**environment(), **told},
         plugins=evaluation.plugins,
         logs=logs,
         companions=companions,

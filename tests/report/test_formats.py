@@ -15,13 +15,13 @@ from jsonschema import Draft4Validator, Draft202012Validator
 from junitparser import JUnitXml
 
 from weighbridge.data import data_path
-from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.exit_code import ExitCode
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
 from weighbridge.report.machine import report_schema
 from weighbridge.report.markdown import COMMENT, page
 from weighbridge.report.rows import Report, report_of
-from weighbridge.verification import Asked, verify
+from weighbridge.verification import Asked, code_of, verify
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SUBJECTS = {"source": "source.safetensors", "good": "import.gguf", "bad": "relabelled.safetensors", "torn": "torn.gguf"}
@@ -80,8 +80,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
             expect_blocked=frozenset({"G-CUDA", "G-UNEXPECTED"}), evidence=folder / "kept", ledger=folder / "ledger",
         )  # fmt: skip
         results = verify(asked, lambda _text: None)
-        code = exit_code(results[0].evaluation.findings, asked.expect_blocked)
-        return report_of(results, code, asked.expect_blocked)
+        return report_of(results, code_of(results, asked.excuses), asked.excuses)
 
 
 def with_rows(report: Report, *rows: Row, code: ExitCode = ExitCode.FAILED) -> Report:

@@ -104,7 +104,7 @@ def command(
             tell(comparison.comparison_lines(one.evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
-    code = exit_code([finding for one in answers for finding in comparison.counted(one.evaluation)])
+    code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
 
 

@@ -142,7 +142,7 @@ def verify_bundle(
     else:
         tell(_told(answers, found))
     other = any(one.held is Held.BROKEN for name, one in found.items() if name not in QUESTIONS)
-    wanted = other or (require_pass and exit_code(findings) is not ExitCode.PASSED)
+    wanted = other or (require_pass and exit_code(("", one) for one in findings) is not ExitCode.PASSED)
     sys.exit(answers.exit_code or int(wanted))
 
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from weighbridge.cli.completion import contracts as complete
 from weighbridge.cli.options import LEDGER, as_json, in_github_actions, print_json, tell
-from weighbridge.contract.load import BUILTIN, LoadedContract, builtin_names, load_contract, reused, written_in
+from weighbridge.contract.layers import Found, from_errors
+from weighbridge.contract.load import (
+    BUILTIN,
+    PROJECT,
+    WAIVERS,
+    LoadedContract,
+    builtin_names,
+    contracts_here,
+    load_contract,
+    reused,
+    written_in,
+)
 from weighbridge.contract.resolved import digests
 from weighbridge.errors import ContractError
 from weighbridge.exit_code import ExitCode
-from weighbridge.storage.local_files import is_folder
+from weighbridge.storage.local_files import is_file, is_folder
 
 
 @click.command(
@@ -28,8 +40,9 @@ from weighbridge.storage.local_files import is_folder
 def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
     """Check CONTRACTS for mistakes, and report each with its line and column.
 
-    A contract that has the id and version of one in the ledger must have its content, too:
-    another content needs another version.
+    A contract that has the id and version of one in the ledger must have its content, too: another content needs
+    another version. The lanes in weighbridge.toml and the waivers in waivers.yaml are checked, where they are: no gate
+    may be left out by all lanes.
 
     CONTRACTS are files or builtin:NAME. Default: those in contracts/ and below, else those that ship with the tool.
 
@@ -43,10 +56,12 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
             loaded.append(load_contract(name))
         except ContractError as error:
             problems += error.problems
+    beside = [one for one in _beside(loaded) if str(one) not in set(map(str, problems))]
+    problems += [found.error for found in beside if not found.warning]
     known = _recorded(folder) if is_folder(folder) else {}
     compared = loaded if known or len(loaded) > 1 else ()
     problems += [found.error for found in reused(((one, digests(one.contract).whole) for one in compared), known)]
-    warnings = [warning for one in loaded for warning in one.warnings]
+    warnings = [warning for one in loaded for warning in one.warnings] + [found for found in beside if found.warning]
     if as_json:
         levels = [("error", problem) for problem in problems] + [("warning", found.error) for found in warnings]
         told = ("code", "what", "where", "remedy")
@@ -61,6 +76,29 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
         tell(github.of_problems(found).splitlines(), err=as_json, whole=True)
         github.summarise_problems(found)
     sys.exit(ExitCode.INVALID if problems else ExitCode.PASSED)
+
+
+def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
+    """Yield what is wrong with the lanes and the waivers that stand here, and what is to be known of these."""
+    try:
+        if is_file(PROJECT):
+            from weighbridge.lanes import load_project
+
+            load_project()
+    except ContractError as error:
+        yield from from_errors(error.problems)
+    try:
+        if is_file(WAIVERS):
+            from weighbridge.waivers import waivers_of
+
+            waivers = waivers_of(None, dt.datetime.now(dt.UTC))
+            known = [*contracts_here().values(), *loaded]
+            waivers.demand_known(
+                {one.contract.id: dict.fromkeys(gate.id for gate in one.contract.gates) for one in known}
+            )
+            yield from waivers.remarks({})
+    except ContractError as error:
+        yield from from_errors(error.problems)
 
 
 def _recorded(folder: Path) -> Mapping[tuple[str, str], frozenset[str]]:

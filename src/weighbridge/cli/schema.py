@@ -20,15 +20,22 @@ from weighbridge.contract.document import contract_schema
     "--report", "form", type=click.Choice(("json", "jsonl")),
     help="Print the schema of that report of `verify`; of jsonl, that of a line.",
 )  # fmt: skip
-def command(*, quantities: bool, form: str | None) -> None:
-    """Print the JSON Schema (2020-12) of contracts, for editors and validators, or of a report."""
+@click.option("--waivers", is_flag=True, help="Print the schema of a file of waivers.")
+def command(*, quantities: bool, form: str | None, waivers: bool) -> None:
+    """Print the JSON Schema (2020-12) of contracts, for editors and validators, or of waivers or a report."""
     if quantities:
         from weighbridge.quantities.page import page
 
         tell(page().splitlines(), whole=True)
-    elif form:
+        return
+    if form:
         from weighbridge.report.machine import report_schema
 
-        tell([json.dumps(report_schema(form), indent=2)], whole=True)
+        body = report_schema(form)
+    elif waivers:
+        from weighbridge.waivers import waivers_schema
+
+        body = waivers_schema()
     else:
-        tell([json.dumps(contract_schema(), indent=2, ensure_ascii=False)], whole=True)
+        body = contract_schema()
+    tell([json.dumps(body, indent=2, ensure_ascii=False)], whole=True)

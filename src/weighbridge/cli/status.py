@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, as_json, print_json, tell
-from weighbridge.contract.load import BUILTIN, contracts_here, load_contract
+from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
 from weighbridge.errors import UsageError
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
+from weighbridge.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.judging import DEFAULT
 from weighbridge.ledger.causes import causes_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
 from weighbridge.limits import nearest
-from weighbridge.model import Json, Status
+from weighbridge.model import Contract, Json, Status
 from weighbridge.printable import printable
 from weighbridge.report import STATUS_WORDS
 from weighbridge.storage.local_files import is_folder
+from weighbridge.waivers import Waivers, waivers_of
 
 FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -39,17 +42,41 @@ FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
     "--contract", "named", metavar="ID|FILE",
     help="Show only the gates of this contract; a file is read as the contract that stands now.",
 )  # fmt: skip
+@click.option(
+    "--waivers", "exempt", type=click.Path(path_type=Path), metavar="FILE",
+    help=f"Show what is waived.  [default: {WAIVERS}, where there is one]",
+)  # fmt: skip
+@click.option(
+    "--require", "lane", metavar="LANE",
+    help="Demand that every required gate of this lane is decided by its evidence, and passed or is waived.",
+)  # fmt: skip
 @click.option("--as-of", type=click.DateTime(FORMS), metavar="TIME", help="Show what was recorded by then, in UTC.")
 @as_json
 @click.pass_context
 def command(
-    context: click.Context, folder: Path, named: str | None, as_of: dt.datetime | None, *, as_json: bool
+    context: click.Context,
+    folder: Path,
+    named: str | None,
+    as_of: dt.datetime | None,
+    *,
+    exempt: Path | None,
+    lane: str | None,
+    as_json: bool,
 ) -> None:
     """Show the status of every gate in the ledger, and how many gates have each status.
 
     A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
+
+    With --require it is what the evidence of a lane says of each of its gates. Exit 0: every required gate passed or is
+    waived; else as `verify`.
     """
     now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
+    waivers = waivers_of(exempt, now)
+    if lane is not None:
+        from weighbridge.lanes import refuse_contracts
+
+        refuse_contracts(lane, named)
+        sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
     here = contracts_here() if is_folder(folder) else {}
     contracts = {name: loaded.contract for name, loaded in here.items()}
     if named is not None and (named.startswith(BUILTIN) or Path(named).is_file()):
@@ -59,13 +86,14 @@ def command(
     if named is not None and all(gate.contract != named for gate in gates):
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
+    waivers.demand_known(_known(contracts, gates))
     context.obj = Ledger(folder), now, [gate for gate in gates if named in (None, gate.contract)]
     if context.invoked_subcommand is None:
         shown = context.obj[2]
-        print_json(_json(shown, now)) if as_json else tell(map(printable, _table(shown)))
+        print_json(_json(shown, now, waivers)) if as_json else tell(map(printable, _table(shown, waivers)))
 
 
-def _table(gates: Sequence[Gate]) -> Iterator[str]:
+def _table(gates: Sequence[Gate], waivers: Waivers) -> Iterator[str]:
     if not gates:
         yield "no gate is declared yet: `weighbridge verify --record` declares a contract's gates"
         return
@@ -78,6 +106,7 @@ def _table(gates: Sequence[Gate]) -> Iterator[str]:
             "DIVERGED" if gate.diverged else "",
             f"STALE: {', '.join(gate.stale)}" if gate.stale else "",
             f"waits for {', '.join(gate.waits_for)}" if gate.waits_for else "",
+            *_waived(gate, waivers),
         )
         row = f"{gate.contract:<{wide[0]}}  {gate.gate:<{wide[1]}}  {_word(gate.status):<12}"
         yield f"{row}  {' '.join(filter(None, remarks))}".rstrip()
@@ -92,11 +121,19 @@ def _table(gates: Sequence[Gate]) -> Iterator[str]:
     yield f"gates: {len(gates)}, of which {told}; {f'STALE: {stale}; ' if stale else ''}discharged: {done} of {whole}"
 
 
+def _waived(gate: Gate, waivers: Waivers) -> Iterator[str]:
+    """Yield the waivers of a gate: they move no status, and stand beside it."""
+    mine = (gate.contract, gate.gate)
+    yield from (f"({said})" for key, said in waivers.good.items() if key[:2] == mine)
+    expired = [f"{one.covers} of {one.place} until {one.expires}" for one in waivers.expired if one.key[:2] == mine]
+    yield from (f"EXPIRED_WAIVER: {said}" for said in expired)
+
+
 def _word(status: str | None) -> str:
     return STATUS_WORDS[Status(status)] if status in STATUS_WORDS else status or "none"
 
 
-def _json(gates: Sequence[Gate], now: dt.datetime) -> Json:
+def _json(gates: Sequence[Gate], now: dt.datetime, waivers: Waivers) -> Json:
     done, whole = discharged(gates)
     return {
         "as_of": utc(now),
@@ -104,7 +141,7 @@ def _json(gates: Sequence[Gate], now: dt.datetime) -> Json:
             {
                 "contract": gate.contract, "gate": gate.gate, "status": gate.status, "diverged": gate.diverged,
                 "stale": gate.stale, "binds": gate.binds, "waits_for": gate.waits_for,
-                "instances": [_instance(one) for one in gate.instances],
+                "waivers": list(_waived(gate, waivers)), "instances": [_instance(one) for one in gate.instances],
             }
             for gate in gates
         ],
@@ -128,6 +165,53 @@ def _instance(one: Instance) -> dict[str, Json]:
         "diverged": at.diverged, "stale": one.stale, "evidence_at": utc(at.evidence_at) if at.evidence_at else "",
         "bundle": at.bundle, "seq": at.seq,
     }  # fmt: skip
+
+
+def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str, dict[str, Collection[str] | None]]:
+    """Return what a waiver can be of: the instances in the ledger, any of a gate that was never recorded."""
+    found: dict[str, dict[str, Collection[str] | None]] = {
+        name: dict.fromkeys(gate.id for gate in contract.gates) for name, contract in contracts.items()
+    }
+    for gate in gates:
+        found.setdefault(gate.contract, {})[gate.gate] = {one.place.instance for one in gate.instances} or None
+    return found
+
+
+# --- What a lane demands ----------------------------------------------------------------------------------------------
+
+
+def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
+    """Print what the evidence says of every gate of a lane, and return the one code of all."""
+    from weighbridge.lane_evidence import lane_evidence
+    from weighbridge.lanes import load_project
+    from weighbridge.report import Row, block, finding_text
+    from weighbridge.report import tally as tally_of
+
+    evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
+    rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
+    waivers.demand_known(_known({name: one.contract for name, one in contracts_here().items()}, ()))
+    came = {(asked.contract.id, asked.gate.id, asked.instance): one.finding.verdict.outcome for asked, one, _ in rows}
+    tell((line for remark in waivers.remarks(came) for line in str(remark).splitlines()), err=True)
+    code = exit_code(((asked.contract.id, one.finding) for asked, one, _ in rows), excuses)
+    if as_json:
+        told = [
+            {
+                "contract": asked.contract.id, "gate": asked.gate.id, "instance": asked.instance, "lane": asked.by,
+                "severity": asked.gate.severity, "outcome": one.finding.verdict.outcome,
+                "code": one.finding.verdict.code, "says": one.says, "excused": why,
+            }
+            for asked, one, why in rows
+        ]  # fmt: skip
+        print_json({"lane": lane, "as_of": utc(now), "gates": told, "exit_code": int(code)})
+        return code
+    for asked, one, why in rows:
+        said, elsewhere = finding_text(one.finding, one.lacking), "" if one.lacking else one.says
+        row = Row(finding=one.finding, title=asked.gate.title, said=said, excused=why, elsewhere=elsewhere)
+        first, *rest = block(row)
+        tell((f"{first}  [{asked.contract.id}]", *rest))
+    findings, excused = [one.finding for _, one, _ in rows], sum(bool(why) for *_, why in rows)
+    tell([f"lane {lane}: {tally_of(findings, code, excused)}"])
+    return code
 
 
 # --- The story of one gate --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,19 +13,21 @@ import click
 from weighbridge.binding import Bound
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
-from weighbridge.contract.load import BUILTIN, LoadedContract, written_in
+from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging import DEFAULT
+from weighbridge.lanes import load_project, refuse_contracts
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
 from weighbridge.project import LOCAL, local
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
-from weighbridge.report.formats import BROUGHT, FORMS, rendered
+from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, Suite, report_of
 from weighbridge.runner import Evaluation
 from weighbridge.verification import Asked, Result, code_of, verify
+from weighbridge.waivers import waivers_of
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
@@ -54,6 +57,11 @@ QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
     "--expect-blocked", multiple=True, metavar="GATE-ID", shell_complete=gates,
     help="Accept that this host lacks what the gate requires.",
 )  # fmt: skip
+@click.option(
+    "--waivers", type=click.Path(path_type=Path), metavar="FILE",
+    help=f"Dated exemptions for a FAIL or a BLOCKED.  [default: {WAIVERS}, where there is one]",
+)  # fmt: skip
+@click.option("--lane", metavar="NAME", default="", help=f"Measure the gates of this lane of {PROJECT}.")
 @click.option(
     "--evidence",
     type=click.Path(path_type=Path),
@@ -90,19 +98,21 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     files = _reports(reports, as_json=as_json)
     with progress() as show:
         results = verify(asked, show)
-    code = code_of(results, asked.expect_blocked)
-    report = report_of(results, code, asked.expect_blocked)
+    code = code_of(results, asked.excuses)
+    report = report_of(results, code, asked.excuses)
+    judged = {(suite.contract, row.finding.gate, row.finding.instance): row.outcome for suite, row in report.rows}
+    tell((line for remark in asked.waivers.remarks(judged) for line in str(remark).splitlines()), err=True)
     if as_json:
-        _write(STDOUT, rendered("json", report))
+        _write(STDOUT, data_of("json", report))
     else:
         tell(told(results, report, asked), err=STDOUT in files)
     if in_github_actions():
         from weighbridge.report import github
 
-        tell(rendered("github", report).decode().splitlines(), err=as_json or STDOUT in files, whole=True)
+        tell(rendered("github", report).splitlines(), err=as_json or STDOUT in files, whole=True)
         github.summarise(report)
     for path, form in files.items():
-        _write(path, rendered(form, report))
+        _write(path, data_of(form, report))
     sys.exit(code)
 
 
@@ -110,7 +120,10 @@ def _asked_for(context: click.Context) -> Asked:
     given = context.params
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
-    contracts = given["contracts"] or written_in()
+    lane: str = given["lane"]
+    refuse_contracts(lane, given["contracts"])
+    project = load_project() if lane else None
+    contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
     if given["no_evidence"]:
@@ -127,6 +140,9 @@ def _asked_for(context: click.Context) -> Asked:
         inputs=tuple(pairs(given["inputs"], "input")),
         record=record,
         debug=given["debug"],
+        waivers=waivers_of(given["waivers"], dt.datetime.now(dt.UTC)),
+        lane=lane,
+        project=project,
     )
 
 
@@ -180,7 +196,8 @@ def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[st
         yield from _told_one(result, suite)
     yield report.tally
     for result in results:
-        yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
+        if result.bundle or asked.evidence is None:
+            yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
         yield from _moved(result.moves)
 
 

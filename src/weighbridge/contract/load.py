@@ -33,6 +33,8 @@ from weighbridge.model import Contract, Fields, GateDecl, SubjectDecl
 from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
+PROJECT: Final = "weighbridge.toml"  # read by `weighbridge.lanes`
+WAIVERS: Final = "waivers.yaml"  # read by `weighbridge.waivers`
 MAX_EXTENDS: Final = 8
 
 

@@ -46,7 +46,7 @@ TELLABLE = frozenset((
     "python", "implementation", "system", "machine", "weighbridge", "torch", "numpy", "safetensors", "gguf",
     "ml_dtypes", "cuda", "cudnn", "driver", "device_name", "device_capability", "visible_devices", "cpu_count",
     "deterministic", "matmul_precision", "default_dtype", "num_threads", "omp_num_threads", "mkl_num_threads",
-    "locale", "timezone",
+    "locale", "timezone", "lane", "lane_paths",
 ))  # fmt: skip
 
 

@@ -164,7 +164,7 @@ class Causes:
         short = bundle[:ID_SHOWN]
         if short not in self.read:
             try:
-                self.read[short] = self._open(short)
+                self.read[short] = shown_by(self.open(short))
             except WeighbridgeError as problem:
                 self.read[short] = problem
         found = self.read[short]
@@ -174,7 +174,12 @@ class Causes:
             raise LedgerError("no-bundle", f"bundle {short} has another id than {bundle}", remedy=RESTORE)
         return found
 
-    def _open(self, short: str) -> Shown:
+    def open(self, short: str) -> Bundle:
+        """Return a bundle, by the first 12 digits of its id: whole, and judged again where its kinds are here.
+
+        Raises:
+            LedgerError: `no-bundle`, `not-rederivable`.
+        """
         path = self.folders.get(short)
         if path is None:
             raise LedgerError("no-bundle", f"bundle {short} is not in {BUNDLES}/ beside the ledger", remedy=RESTORE)
@@ -187,7 +192,7 @@ class Causes:
             raise LedgerError("no-bundle", f"bundle {short} states another contract than it holds", remedy=RESTORE)
         if not other_versions(bundle):
             demand_rederivable(bundle)
-        return shown_by(bundle)
+        return bundle
 
     def newest(self, place: Place, now: datetime) -> Shown | None:
         """Return what the newest whole bundle shows that judged a place by now, whatever it came to."""

@@ -68,7 +68,8 @@ class Level(enum.StrEnum):
 class Row:
     """One finding as every report shows it: in words, where its gate is written, and how long measuring for it took.
 
-    `excused` says why a FAIL or a BLOCKED does not count, `unexpected` why an outcome fails that would not alone.
+    `excused` says why a FAIL or a BLOCKED does not count, `unexpected` why an outcome fails that would not alone, and
+    `elsewhere` on whose evidence it stands where another lane measured.
     """
 
     finding: Finding
@@ -78,6 +79,7 @@ class Row:
     line: int = 0
     column: int = 0
     excused: str = ""
+    elsewhere: str = ""
     unexpected: str = ""
     seconds: float = 0.0
 
@@ -102,8 +104,7 @@ class Row:
         uncounted = self.finding.uncounted
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
         return [
-            *([f"excused: {self.excused}"] if self.excused else []),
-            *([self.unexpected] if self.unexpected else []),
+            *(printable(why) for why in (self.excused, self.elsewhere, self.unexpected) if why),
             *capped(self.said.lines),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),
@@ -220,9 +221,10 @@ def gate_name(finding: Finding) -> str:
     return finding.gate if finding.instance == "default" else f"{finding.gate}[{finding.instance}]"
 
 
-def tally(findings: Sequence[Finding], code: ExitCode) -> str:
-    """Return how many findings came to which outcome, and the exit code."""
+def tally(findings: Sequence[Finding], code: ExitCode, excused: int = 0) -> str:
+    """Return how many findings came to which outcome, how many of them are excused, and the exit code."""
     counts = Counter(finding.verdict.outcome for finding in findings)
     words = {Outcome.ERROR: "broken", Outcome.FAIL: "failed", Outcome.BLOCKED: "blocked", Outcome.PASS: "passed"}
     told = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
-    return f"{told or 'nothing judged'} of {len(findings)} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"
+    told = f"{told or 'nothing judged'} of {len(findings)}{f', {excused} excused' if excused else ''}"
+    return f"{told} -> exit {code.value} ({code.name.lower().replace('_', ' ')})"

@@ -30,20 +30,21 @@ FORMS: Final = MappingProxyType({
 BROUGHT: Brought[Callable[[Json], bytes]] = Brought("reporters", Callable, FORMS)
 
 
-def rendered(form: str, report: Report) -> bytes:
-    """Return a report in one of the forms.
+def rendered(form: str, report: Report) -> str:
+    """Return a report in one of our forms, as text."""
+    module, _, function = FORMS[form].partition(".")
+    text: str = getattr(importlib.import_module(f"weighbridge.report.{module}"), function)(report)
+    return text
+
+
+def data_of(form: str, report: Report) -> bytes:
+    """Return a report in one of our forms or in another package's.
 
     Raises:
         PluginError: `plugin-broken`, where the function of another package writes none.
     """
-    if form not in FORMS:
-        return _by_another(form, report)
-    module, _, function = FORMS[form].partition(".")
-    text: str = getattr(importlib.import_module(f"weighbridge.report.{module}"), function)(report)
-    return text.encode(errors="backslashreplace")
-
-
-def _by_another(form: str, report: Report) -> bytes:
+    if form in FORMS:
+        return rendered(form, report).encode(errors="backslashreplace")
     from weighbridge.report.machine import contracts
 
     try:

@@ -41,7 +41,8 @@ def row_json(row: Row) -> dict[str, Json]:
     """Return a finding with its words, its place, and what it means for the exit code."""
     more: dict[str, Json] = {
         "title": row.title, "level": row.level, "file": row.file, "line": row.line, "column": row.column,
-        "excused": row.excused, "unexpected": row.unexpected, "seconds": round(row.seconds, 3),
+        "excused": row.excused, "elsewhere": row.elsewhere, "unexpected": row.unexpected,
+        "seconds": round(row.seconds, 3),
     }  # fmt: skip
     return finding_json(row.finding, row.said) | more
 
@@ -87,7 +88,7 @@ def report_schema(form: str) -> dict[str, Any]:
     }  # fmt: skip
     trial = _closed({"kind": TEXT, "name": TEXT, "code": TEXT, "result": _one_of(TrialResult), "why": TEXT})
     finding = {
-        **dict.fromkeys(("gate", "instance", "kind", "title", "file", "excused", "unexpected"), TEXT),
+        **dict.fromkeys(("gate", "instance", "kind", "title", "file", "excused", "elsewhere", "unexpected"), TEXT),
         **dict.fromkeys(("besides", "enough_says", "hint", "trials_told"), TEXT),
         **verdict,
         "severity": _one_of(Severity), "level": _one_of(Level), "kind_version": COUNT, "line": COUNT, "column": COUNT,

@@ -16,7 +16,7 @@ from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
 from weighbridge.data import data_path
-from weighbridge.exit_code import ExitCode, expected, unblocked
+from weighbridge.exit_code import Excuses, ExitCode, unblocked
 from weighbridge.model import Finding
 from weighbridge.printable import printable
 from weighbridge.report import Row, finding_text, tally
@@ -63,7 +63,8 @@ class Report:
     @property
     def tally(self) -> str:
         """Return how many gates came to what, and the exit code."""
-        return tally([row.finding for _, row in self.rows], self.code)
+        excused = sum(bool(row.excused) for _, row in self.rows)
+        return tally([row.finding for _, row in self.rows], self.code, excused)
 
     @property
     def nothing_shown(self) -> str:
@@ -71,12 +72,12 @@ class Report:
         return NOTHING_SHOWN if self.code is ExitCode.NOTHING_SHOWN else ""
 
 
-def report_of(results: Sequence[Result], code: ExitCode, expect_blocked: frozenset[str]) -> Report:
+def report_of(results: Sequence[Result], code: ExitCode, excuses: Excuses) -> Report:
     """Return the report of what was verified."""
-    return Report(suites=tuple(_suite(result, expect_blocked) for result in results), code=code)
+    return Report(suites=tuple(_suite(result, excuses) for result in results), code=code)
 
 
-def _suite(result: Result, expect_blocked: frozenset[str]) -> Suite:
+def _suite(result: Result, excuses: Excuses) -> Suite:
     loaded, evaluation, bundle = result.loaded, result.evaluation, result.bundle
     contract, titles = loaded.contract, {gate.id: gate.title for gate in loaded.contract.gates}
     rows = []
@@ -89,8 +90,9 @@ def _suite(result: Result, expect_blocked: frozenset[str]) -> Suite:
             file=shown(at.file),
             line=at.line,
             column=at.column,
-            excused=_excused(finding, expect_blocked),
-            unexpected=_unexpected(finding, expect_blocked),
+            excused=excuses.of(contract.id, finding),
+            elsewhere=result.elsewhere.get((finding.gate, finding.instance), ""),
+            unexpected=_unexpected(finding) if unblocked(finding, excuses) else "",
             seconds=evaluation.seconds.get((finding.gate, finding.instance), 0.0),
         )
         rows.append(row)
@@ -107,13 +109,8 @@ def _suite(result: Result, expect_blocked: frozenset[str]) -> Suite:
     )
 
 
-def _excused(finding: Finding, expect_blocked: frozenset[str]) -> str:
-    return "expected to be blocked on this host" if expected(finding, expect_blocked) else ""
-
-
-def _unexpected(finding: Finding, expect_blocked: frozenset[str]) -> str:
-    what = f"expected to be blocked, and {finding.verdict.outcome}: take it off --expect-blocked"
-    return what if unblocked(finding, expect_blocked) else ""
+def _unexpected(finding: Finding) -> str:
+    return f"expected to be blocked, and {finding.verdict.outcome}: take it off --expect-blocked"
 
 
 def shown(file: str) -> str:
