@@ -102,8 +102,7 @@ class Row:
         uncounted = self.finding.uncounted
         otherwise = (f"{UNCOUNTED} {uncounted.outcome} {line}" for line in self.said.uncounted) if uncounted else ()
         return [
-            *([f"excused: {self.excused}"] if self.excused else []),
-            *([self.unexpected] if self.unexpected else []),
+            *filter(None, (self.excused, self.unexpected)),
             *capped(self.said.lines),
             *capped([*otherwise], 2),
             *([self.said.besides] if self.said.besides else []),

@@ -108,7 +108,7 @@ def _suite(result: Result, expect_blocked: frozenset[str]) -> Suite:
 
 
 def _excused(finding: Finding, expect_blocked: frozenset[str]) -> str:
-    return "expected to be blocked on this host" if expected(finding, expect_blocked) else ""
+    return "expected: this host lacks what the gate requires" if expected(finding, expect_blocked) else ""
 
 
 def _unexpected(finding: Finding, expect_blocked: frozenset[str]) -> str:
