@@ -91,6 +91,15 @@ def test_instances_are_tests_of_their_own(tmp_path: Path) -> None:
     assert "x.yaml::GATE-IMPORT-001[bad] FAILED" in out
 
 
+@pytest.mark.slow
+def test_gates_are_chosen_by_k_and_the_first_that_fails_ends_the_run_with_x(tmp_path: Path) -> None:
+    imports = (subject("import@bad", BAD), subject("import@worse", BAD), subject("import@good", GOOD))
+    code, out = run(tmp_path, subject("source", SOURCE), *imports, "-k", "bad or worse", "-x")
+    assert code == 1
+    assert "stopping after 1 failures" in out
+    assert "1 failed, 1 deselected in" in out
+
+
 def test_a_broken_contract_is_an_error_at_its_line(tmp_path: Path) -> None:
     (tmp_path / "contracts").mkdir()
     path = tmp_path / "contracts" / "broken.yaml"

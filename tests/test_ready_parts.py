@@ -138,13 +138,15 @@ def test_the_action_says_where_a_contract_is_wrong_and_has_no_bundle(
 
 
 def template(name: str) -> Any:
+    """Read a template with its two words in capitals filled in."""
     text = (data_path("templates") / "ci" / name).read_text(encoding="utf-8")
     filled = text.replace("WEIGHBRIDGE_PACKAGES", "weighbridge").replace("WEIGHBRIDGE_VERIFY", "weighbridge verify")
+    assert "WEIGHBRIDGE" not in filled
     return yaml.safe_load(filled)
 
 
 def scripts() -> dict[str, list[str]]:
-    github = template("github.yml")["jobs"]["verify"]["steps"]
+    github = template("github.yml")["jobs"]["gates"]["steps"]
     return {
         "github": [step["run"] for step in github if "run" in step],
         "gitlab": template("gitlab.yml")["weighbridge"]["script"],
@@ -159,7 +161,7 @@ def test_a_template_installs_lints_verifies_and_leaves_what_it_uploads(
     assert ended.returncode == 0, ended.stderr
     assert "1 of 1 contracts are usable" in ended.stdout
     artifacts = template("gitlab.yml")["weighbridge"]["artifacts"]
-    (upload,) = (step["with"]["path"] for step in template("github.yml")["jobs"]["verify"]["steps"] if "if" in step)
+    (upload,) = (step["with"]["path"] for step in template("github.yml")["jobs"]["gates"]["steps"] if "if" in step)
     left = {"github": upload.split(), "gitlab": [*artifacts["paths"], *artifacts["reports"].values()]}[name]
     assert [path for path in left if not (repository / "model" / path).exists()] == []
 

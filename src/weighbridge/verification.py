@@ -129,7 +129,7 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
                 evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions, told=lane
             )
         moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
-        elsewhere: Mapping[tuple[str, str], str] = EMPTY
+        elsewhere: Mapping[tuple[str, str], str] = {}
         if turn:
             evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
         results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves, elsewhere=elsewhere))
