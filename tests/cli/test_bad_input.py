@@ -246,7 +246,7 @@ def test_an_empty_contract_shows_nothing_in_any_company(cli: Cli, workplace: Pat
 def test_a_parameter_given_twice_is_refused(cli: Cli, workplace: Path) -> None:
     timed(workplace)
     ended = cli("verify", "c.yaml", "--subject", "run=slow.jsonl", "--param", "budget=10", "--param", "budget=9999")
-    assert (ended.code, ended.err) == (2, "param-form the parameter 'budget' is given twice\n  keep one of the two\n")
+    assert (ended.code, ended.err) == (2, "param-form --param budget is given twice\n  keep one of the two\n")
 
 
 @pytest.mark.parametrize(

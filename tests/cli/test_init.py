@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -141,6 +142,12 @@ def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: s
     ended = cli("init", *asked.split())
     assert (ended.code, ended.err) == (2, told)
     assert list(workplace.iterdir()) == []
+
+
+def test_no_secret_of_a_url_is_written(cli: Cli, workplace: Path) -> None:
+    begun = cli("init", "--for", "import", "--subject", "import=https://me:pw@host/model.gguf?token=xyz")
+    assert "import=https://host/model.gguf" in begun.lines[-1]
+    assert not [path for path in workplace.rglob("*.y*ml") if re.search("pw|xyz", path.read_text())]
 
 
 def test_inside_of_a_repository_it_is_sent_to_the_root(

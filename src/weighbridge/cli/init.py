@@ -21,6 +21,7 @@ from weighbridge.git import answer
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import nearest
 from weighbridge.model import Measurement, SubjectKind
+from weighbridge.printable import bare
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
@@ -219,11 +220,13 @@ def _contract(name: str, base: LoadedContract, params: Mapping[str, object]) -> 
 
 
 def _command(contracts: Iterable[Path], bases: Iterable[LoadedContract], targets: Mapping[str, str]) -> str:
-    """Return the command that verifies the contracts; a host without CUDA is expected to lack it."""
+    """Return the command that verifies the contracts, without secrets; a host without CUDA is expected to lack it."""
     words = ["weighbridge", "verify", *map(str, contracts)]
     words += [word for name, target in targets.items() for word in ("--subject", f"{name}={target}")]
     lacking = [gate.id for base in bases for gate in base.contract.gates if gate.requires]
-    return shlex.join([*words, *(word for gate in lacking for word in ("--expect-blocked", gate))])
+    return shlex.join(
+        [bare(word) for word in words] + [word for gate in lacking for word in ("--expect-blocked", gate)]
+    )
 
 
 def _for_ci(ci: str, verify: str, parts: Sequence[str]) -> dict[Path, str]:

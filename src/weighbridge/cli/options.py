@@ -76,7 +76,7 @@ def settings(texts: Iterable[str], option: str) -> dict[str, str]:
         if not equals:
             raise UsageError("param-form", f"{text!r} sets nothing", remedy=f"write --{option} NAME=VALUE")
         if name in found:
-            raise UsageError("param-form", f"the {option} {name!r} is given twice", remedy="keep one of the two")
+            raise UsageError("param-form", f"--{option} {name} is given twice", remedy="keep one of the two")
         found[name] = value
     return found
 

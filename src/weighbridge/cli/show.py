@@ -13,6 +13,7 @@ from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, loc
 from weighbridge.contract.parameters import read_parameters, substitute
 from weighbridge.contract.writing import block
 from weighbridge.errors import ContractError
+from weighbridge.printable import printable
 from weighbridge.storage.local_files import read_regular_file
 
 LEFT_OUT = ("extends", "params")  # what is resolved stands on its own
@@ -38,7 +39,7 @@ def command(contract: str | None, *, resolved: bool) -> None:
         tell(_resolved(contract), whole=True)
     else:
         text = read_regular_file(locate(contract), strict_yaml.MAX_BYTES, ContractError)
-        tell(text.decode("utf-8", errors="replace").splitlines(), whole=True)
+        tell(map(printable, text.decode("utf-8", errors="replace").splitlines()), whole=True)
 
 
 def _resolved(name: str) -> Iterator[str]:

@@ -47,7 +47,11 @@ QUIET = ("already-", "verdict-")  # refusals that leave a person nothing to do
     help="The path, URL, command or factory to check. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Override a parameter. No status changes then."
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Override a parameter. No status changes then; a line under params: of a contract is for good.",
 )
 @click.option(
     "--gate", "gates", multiple=True, metavar="GLOB", shell_complete=gates,

@@ -23,7 +23,7 @@ def flow(value: Any) -> str:
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str) and _BARE.fullmatch(value) and value.casefold() not in _WORDS:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=not str(value).isprintable())
 
 
 def block(value: Mapping[str, Any], remark: Callable[[Path], str], path: Path = ()) -> Iterator[str]:
