@@ -71,6 +71,7 @@ def measured(mib: int, *, same: bool) -> Bundle:
     for says, took in (("digesting the subjects", spent["seal"]), ("writing the bundle", spent["keep"])):
         print(f"{says} {took:.3f} s / measuring {spent['measure']:.3f} s of 2 x {mib} MiB = "
               f"{took / spent['measure']:.2f} (at most {BUDGET})")  # fmt: skip
+    assert result.bundle is not None
     return result.bundle
 
 

@@ -19,10 +19,8 @@ from pathlib import Path
 from weighbridge.errors import BundleError
 from weighbridge.storage.local_files import OWN, READ
 
-try:
+with contextlib.suppress(ModuleNotFoundError):  # Windows has none, and opens no folder to lock
     import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 # Windows opens no folder and knows no flag that refuses a link: there, a link is asked about before.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -94,7 +92,7 @@ def _writing_into(folder: Path) -> Iterator[None]:
 
     Without locks on folders nobody can tell whether another writes, so nothing is removed.
     """
-    if fcntl is None or FOLDER is None:
+    if FOLDER is None:
         yield
         return
     handle = os.open(folder, FOLDER)

@@ -41,7 +41,12 @@ def _reference(which: str, values: Sequence[float]) -> float:
     """Return a statistic for the fault: computed by the standard library, not by what judges."""
     import statistics  # half as long as reading a contract, and only a trial needs it
 
-    return {"median": statistics.median, "mean": statistics.fmean, "max": max}[which](values)
+    known: Mapping[str, Callable[[Sequence[float]], float]] = {
+        "median": statistics.median,
+        "mean": statistics.fmean,
+        "max": max,
+    }
+    return known[which](values)
 
 
 @dataclass(frozen=True, slots=True)
