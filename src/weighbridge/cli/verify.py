@@ -96,7 +96,7 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
         evaluation = [(one.evaluation, str(one.bundle.path) if one.bundle else "") for one in results]
         print_json([contract_report(w.contract, w.findings, w.measured, code, path) for w, path in evaluation])
     else:
-        tell(told(results, findings, asked, code))
+        tell(told(results, findings, code))
     sys.exit(code)
 
 
@@ -157,7 +157,7 @@ def _report_file(text: str) -> Path:
 # --- Telling ----------------------------------------------------------------------------------------------------------
 
 
-def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, code: ExitCode) -> Iterator[str]:
+def told(results: Sequence[Result], findings: Sequence[Finding], code: ExitCode) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result in results:
         yield from _told_one(result)

@@ -72,7 +72,7 @@ class OnnxFile:
                 "no-onnxruntime", f"{problem.name} is not installed", where=self.spec, remedy=remedy
             ) from None
         have = onnxruntime.get_available_providers()
-        if self.provider not in have and self.provider == CUDA:
+        if self.provider == CUDA and not (CUDA in have and _starts(onnx, onnxruntime, CUDA)):
             return None
         if self.provider not in have:
             remedy = f"use one of {', '.join(have)}"
@@ -112,6 +112,18 @@ class OnnxFile:
         """Digest the file: name → sha256."""
         with self.path.open("rb") as file:
             return {self.path.name: hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _starts(onnx: Any, onnxruntime: Any, provider: str) -> bool:
+    """Return whether a provider that the build lists starts on this host; ONNX Runtime itself goes on without it."""
+    one = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "one", [one], [other])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
+    return bool(session.get_providers()[0] == provider)
 
 
 def _options(onnxruntime: Any, provider: str, folder: str) -> Any:
