@@ -7,16 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from weighbridge.quantities.base import Quantity
 
-FILES = (
-    "facts",
-    "hosts",
-    "tensors",
-    "checkpoints",
-    "runs",
-    "forward",
-    "commands",
-    "reports",
-)  # imported until a name is found
+# Imported until a name is found.
+FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands", "reports")
 
 
 class _Quantities(Mapping[str, Quantity]):
