@@ -99,7 +99,7 @@ gates:
             0,
             "3 of 4 tests in the report are named by falsify_*, and each of them passed",
         ),
-        (("", ""), 1, "gate::falsify_d: failed (no message)"),
+        (("", ""), 1, "gate::falsify_d: failed (thread 'gate::falsify_d' (18463) panicked at src/lib.rs:9:30:)"),
         (("falsify_d", "renamed"), 3, "2 of the 4 tests in the report are named by falsify_*; 3 are needed"),
         (('<failure type="assert"/>', '<skipped message="no GPU"/>'), 3, "gate::falsify_d: skipped (no GPU)"),
         (("<testsuites>", '<!DOCTYPE x [<!ENTITY a "b">]><testsuites>'), 4, "report-doctype"),

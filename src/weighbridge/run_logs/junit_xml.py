@@ -27,6 +27,7 @@ ENDED: Final = {  # elements inside a test: a failure that a second try made goo
     "skipped": Result.SKIPPED,
 }
 COUNTED = ("failure", "error")
+SAYING = (*COUNTED, "system-out")
 STATUS: Final = {  # of the attributes `status` and `result`, where no element tells
     **dict.fromkeys(("notrun", "skipped", "disabled", "ignored", "suppressed"), Result.SKIPPED),
     **dict.fromkeys(("fail", "failed", "failure"), Result.FAILED),
@@ -90,6 +91,7 @@ class _Reader:
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._data
         self.parser.StartDoctypeDeclHandler = self._doctype
 
     def read(self, data: bytes) -> None:
@@ -123,6 +125,12 @@ class _Reader:
             test.result = max(test.result, ENDED[tag], key=WORST.index)
             test.message = test.message or next(iter((said.get("message") or "").splitlines()), "")[:MESSAGE]
             test.failed |= tag in COUNTED
+
+    def _data(self, text: str) -> None:
+        """Take the first line of a failure for its message, where it has no other; cargo writes it as output."""
+        if self.path[-2:-1] == ["testcase"] and self.path[-1] in SAYING and self.entries and text.strip():
+            test = self.entries[-1]
+            test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
 
     def _test(self, said: Mapping[str, str]) -> None:
         if len(self.entries) >= MAX_TESTS:
