@@ -184,7 +184,7 @@ def test_the_shipped_contracts_are_all_named() -> None:
 
 
 def test_every_verb_that_is_named_exists() -> None:
-    named = set(re.findall(r"`weighbridge ([a-z]+)", README)) | {
+    named = set(re.findall(r"`weighbridge ([a-z-]+)", README)) | {
         command.split()[1] for command in TYPED if command.startswith("weighbridge")
     }
     assert named <= set(VERBS)

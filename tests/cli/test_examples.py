@@ -70,6 +70,7 @@ FOUND = {
     "GATE-TRAIN-009": ("BLOCKED", "where-unknown"),  # the regime is not logged
     "GATE-TRAIN-010": ("BLOCKED", "epochs-unknown"),
     **{f"GATE-GPUTRAIN-00{number}": ("BLOCKED", "unbound") for number in (1, 2, 5, 6)},  # nothing to run
+    "GATE-GPUTRAIN-001-FALSIFIERS": ("BLOCKED", "unbound"),  # no report is published
     "GATE-GPUTRAIN-003": ("BLOCKED", "no-pid"),
     "GATE-GPUTRAIN-004": ("BLOCKED", "where-false"),  # 8192 tokens a step, not 2048
     **dict.fromkeys(("GATE-IMPORT-001", "GATE-PARITY-001"), ("BLOCKED", "unbound")),

@@ -175,6 +175,30 @@ def of_a_command(folder: Path) -> Case:
     )
 
 
+def of_two_runs(folder: Path) -> Case:
+    assert folder.is_dir()
+    command = shlex.join([sys.executable, "-I", "-S", "-c", REFUSING])
+    case = {"exit": 3, "says": ["DEVICE_UNAVAILABLE"]}
+    return Case(
+        gate={
+            "kind": "command-succeeds",
+            "subjects": {"command": "trainer"},
+            "with": {"within_s": 20, "cases": [{"args": ["gpu"], **case}, {"args": ["cuda:99"], **case}]},
+            "measure": {"timeout_s": 30},
+        },
+        subjects={"trainer": ("command", command)},
+    )
+
+
+def of_a_report(folder: Path) -> Case:
+    tests = "".join(f'<testcase classname="gate" name="falsify_{name}"/>' for name in "abc")
+    report = folder / "report.xml"
+    report.write_text(f'<testsuites><testsuite name="gate" tests="3">{tests}</testsuite></testsuites>')
+    limits = {"tests": ["falsify_*"], "at_least": 3}
+    gate = {"kind": "test-report", "subjects": {"report": "report"}, "with": limits}
+    return Case(gate=gate, subjects={"report": ("report", report)})
+
+
 def where_the_host_is_what_it_is(folder: Path) -> Case:
     found = host.measure((), {})
     assert isinstance(found, Measurement)
@@ -216,5 +240,7 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "model_config": of_two_configurations,
     "host": where_the_host_is_what_it_is,
     "command_outcome": of_a_command,
+    "command_runs": of_two_runs,
+    "test_results": of_a_report,
     "forward_errors": of_two_stacks,
 }

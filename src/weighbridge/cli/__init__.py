@@ -18,7 +18,7 @@ from weighbridge.version import __version__
 
 VERBS = (
     "verify", "compare", "inspect", "lint", "explain", "schema", "status", "ledger", "evidence", "amend", "selftest",
-    "doctor", "demo", "new", "trace",
+    "doctor", "demo", "new", "trace", "import-contract",
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ class Verbs(click.Group):
         """Return the command of a verb, imported now."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"weighbridge.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(

@@ -20,8 +20,9 @@ from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.data import data_path
 from weighbridge.errors import PluginError, UsageError
 from weighbridge.gates import KINDS
-from weighbridge.limits import BOUNDS, fields
+from weighbridge.limits import BOUNDS, fields, plain
 from weighbridge.model import SubjectKind
+from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES
 
@@ -140,15 +141,19 @@ def _kind(name: str) -> Iterator[str]:
         yield "  each limit, at the nearest value beyond it"
 
 
-def _keys(keys: type) -> Iterator[str]:
-    """Yield each key with its unit, what it means, its bounds, and its default as it is written in YAML."""
+def _keys(keys: type, within: str = "") -> Iterator[str]:
+    """Yield each key with its unit, what it means, its bounds, and its default as it is written in YAML.
+
+    Keys of what a list holds follow those of the list.
+    """
     for item in fields(keys):
         doc = item.doc
         unit = f" [{doc.unit}]" if doc.unit else ""
         told = [f"{sign} {bound:g}" for name, sign, *_ in BOUNDS if (bound := getattr(doc, name)) is not None]
-        default = "required" if item.required else f"default {json.dumps(item.default, default=str)}"
-        text = f"{item.key}{unit}: {doc.text} ({', '.join((*told, default))})"
-        yield from _item(text)
+        default = "required" if item.required else f"default {json.dumps(plain(item.default))}"
+        yield from _item(f"{within}{item.key}{unit}: {doc.text} ({', '.join((*told, default))})")
+        for part in classes(item.type):
+            yield from _keys(part, f"{within}{item.key}.")
 
 
 def _brought(name: str) -> Iterator[str]:

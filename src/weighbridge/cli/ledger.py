@@ -30,7 +30,7 @@ PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]")
 
 @click.group(
     "ledger",
-    short_help="Check the ledger, record bundles, join entries, or retire a gate.",
+    short_help="Check or record the ledger, join entries, retire a gate.",
     epilog="\b\nExample: weighbridge ledger check --base origin/main",
 )
 def command() -> None:

@@ -63,7 +63,7 @@ def _table(cls: type) -> Iterator[str]:
 def _typical(item: Field) -> str:
     """Return the typical value; nothing where none is said, or where it is a dataclass with a section of its own."""
     value = item.doc.typical if item.required else item.default
-    if (value is None and type(None) not in typing.get_args(item.type)) or any(_classes(item.type)):
+    if (value is None and type(None) not in typing.get_args(item.type)) or any(classes(item.type)):
         return ""
     return f"`{json.dumps(plain(value), ensure_ascii=False)}`"
 
@@ -84,16 +84,16 @@ def _type(hint: Any) -> str:
     return NAMES[hint]
 
 
-def _classes(hint: Any) -> Iterator[type]:
+def classes(hint: Any) -> Iterator[type]:
     """Yield the dataclasses that a type is made of."""
-    if dataclasses.is_dataclass(hint):
-        yield typing.cast(type, hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
     for one in typing.get_args(hint):
-        yield from _classes(one)
+        yield from classes(one)
 
 
 def _inside(cls: type) -> Iterator[type]:
     for item in fields(cls) if dataclasses.is_dataclass(cls) else ():
-        for inner in _classes(item.type):
+        for inner in classes(item.type):
             yield inner
             yield from _inside(inner)

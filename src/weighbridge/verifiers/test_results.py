@@ -6,8 +6,9 @@ from xml.parsers import expat
 
 from weighbridge.model import Basis, Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.reports import ReportedTest, Result
+from weighbridge.run_logs.junit_xml import WORST, documents, entries, full_name
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
-from weighbridge.views.report import WORST, ReportView, full_name
+from weighbridge.views.report import ReportView
 
 MARK = "weighbridge canary"
 LAID = {  # the tests of the suite that the canary lays beside the others, each there twice, and how they ended
@@ -28,7 +29,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     """
     view: ReportView = views[0]
     found: dict[str, ReportedTest] = {}
-    for one in view.entries():
+    for one in entries(view):
         before = found.get(one.name)
         worst = before if before and WORST.index(before.result) >= WORST.index(one.result) else one
         doubts = (*(before.contradicted_by if before else ()), *one.contradicted_by)
@@ -50,7 +51,7 @@ def extent(views: Views, _options: Fields) -> int:
 def _places(view: ReportView) -> dict[str, tuple[int, int]]:
     """Return where the last test of each name begins: its document, and the byte in it."""
     places: dict[str, tuple[int, int]] = {}
-    for at, document in enumerate(view.documents()):
+    for at, document in enumerate(documents(view)):
         parser = expat.ParserCreate()
 
         def start(tag: str, said: dict[str, str], at: int = at, parser: expat.XMLParserType = parser) -> None:
@@ -70,9 +71,9 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         return NoCanary("the report holds no test")
     document, byte = max(places.values())
     tests = "".join(f'<testcase name="{name}">{inside}</testcase>' for name, (inside, _) in LAID.items())
-    documents = view.documents()
-    head, tail = documents[document][:byte], documents[document][byte:]
-    documents[document] = head + f"{SUITE}{tests}{tests}</testsuite>".encode() + tail
+    parts = documents(view)
+    head, tail = parts[document][:byte], parts[document][byte:]
+    parts[document] = head + f"{SUITE}{tests}{tests}</testsuite>".encode() + tail
     expected = [(result, 2, "seen" if result is Result.FAILED else "", DOUBTS) for _, result in LAID.values()]
 
     def seen(again: Measurement | Unmeasured) -> bool:
@@ -81,7 +82,7 @@ def canary(views: Views, _options: Fields, _measured: Measurement) -> Canary | N
         told = [(row.result, row.times, row.message, row.contradicted_by[:2]) for row in rows]
         return found.keys() == {*places, *LAID} and told == expected
 
-    laid = view.overlaid(b"".join(documents))
+    laid = view.overlaid(b"".join(parts))
     return Canary(name="a suite that holds what it does not declare", place=MARK, views=(laid,), seen=seen)
 
 

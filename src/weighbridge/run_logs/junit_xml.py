@@ -1,0 +1,175 @@
+"""Read JUnit XML as cargo, pytest, ctest, go and gradle write it. It is hostile until it is parsed.
+
+Document types, and with them entities, are refused; depth and the number of tests are bounded. Several documents one
+after the other, as `cargo test` prints them, are one report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+from xml.parsers import expat
+
+from weighbridge.errors import SubjectError
+from weighbridge.quantities.reports import Result
+from weighbridge.views.report import ReportView
+
+MAX_DEPTH: Final = 32
+MAX_TESTS: Final = 100_000
+MESSAGE: Final = 200
+DOCUMENT = re.compile(rb"(?m)^(?=<\?xml |<report )")
+TIMES = b"<report "  # what rustdoc writes after the document of the doctests: how long they took
+ENDED: Final = {  # elements inside a test: a failure that a second try made good was one all the same
+    **dict.fromkeys(("failure", "rerunFailure", "flakyFailure"), Result.FAILED),
+    **dict.fromkeys(("error", "rerunError", "flakyError"), Result.ERROR),
+    "skipped": Result.SKIPPED,
+}
+COUNTED = ("failure", "error")
+SAYING = (*COUNTED, "system-out")
+STATUS: Final = {  # of the attributes `status` and `result`, where no element tells
+    **dict.fromkeys(("notrun", "skipped", "disabled", "ignored", "suppressed"), Result.SKIPPED),
+    **dict.fromkeys(("fail", "failed", "failure"), Result.FAILED),
+    "error": Result.ERROR,
+}
+WORST = tuple(Result)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One test where it stands: its name, how it ended, and the counts of its suites that differ."""
+
+    name: str
+    result: Result
+    message: str = ""
+    failed: bool = False  # as runners count it
+    contradicted_by: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Suite:
+    """A suite that is open: what it declares, and which test is its first."""
+
+    said: Mapping[str, str]
+    first: int
+
+
+def documents(view: ReportView) -> list[bytes]:
+    """Return the documents in a report, each of which declares itself."""
+    parts = [part for part in DOCUMENT.split(view.data) if part.strip()]
+    return [*parts[:1], *(part for part in parts[1:] if not part.startswith(TIMES))] or [b""]
+
+
+def entries(view: ReportView) -> list[Entry]:
+    """Return every test in the order of the report.
+
+    Raises:
+        SubjectError: `report-syntax`, `report-doctype`, `report-depth`, `report-tests` or `report-form`.
+    """
+    found: list[Entry] = []
+    doubts: list[str] = []  # of suites of which nothing is there
+    for at, document in enumerate(documents(view)):
+        reader = _Reader(view, f" of document {at + 1}" if at else "")
+        reader.read(document)
+        found += reader.entries
+        doubts += reader.doubts
+    for entry in found:
+        entry.contradicted_by += doubts
+    return found
+
+
+class _Reader:
+    """One document being read."""
+
+    def __init__(self, view: ReportView, place: str) -> None:
+        self.view, self.place = view, place
+        self.path: list[str] = []
+        self.suites: list[_Suite] = []
+        self.entries: list[Entry] = []
+        self.doubts: list[str] = []
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._data
+        self.parser.StartDoctypeDeclHandler = self._doctype
+
+    def read(self, data: bytes) -> None:
+        try:
+            self.parser.Parse(data, True)
+        except expat.ExpatError as problem:
+            what = f"line {problem.lineno}{self.place}: {expat.errors.messages[problem.code]}"
+            self._refuse("report-syntax", what, "let the test runner write it again")
+
+    def _refuse(self, code: str, what: str, remedy: str) -> NoReturn:
+        raise SubjectError(code, what, where=self.view.path, remedy=remedy)
+
+    def _doctype(self, *_told: object) -> None:
+        what = f"line {self.parser.CurrentLineNumber}{self.place}: declares a document type"
+        self._refuse("report-doctype", what, "delete it: no test runner writes one")
+
+    def _start(self, tag: str, said: dict[str, str]) -> None:
+        if not self.path and tag not in ("testsuites", "testsuite"):
+            what = f"begins with <{tag[:40]}>, not with <testsuites> or <testsuite>"
+            self._refuse("report-form", what, "let the test runner write JUnit XML")
+        self.path.append(tag)
+        if len(self.path) > MAX_DEPTH:
+            self._refuse("report-depth", f"nested deeper than {MAX_DEPTH}", "let the test runner write it again")
+        within = self.path[-2] if len(self.path) > 1 else ""
+        if tag in ("testsuites", "testsuite"):
+            self.suites.append(_Suite(said, len(self.entries)))
+        elif tag == "testcase" and within == "testsuite":
+            self._test(said)
+        elif within == "testcase" and tag in ENDED and self.entries:
+            test = self.entries[-1]
+            test.result = max(test.result, ENDED[tag], key=WORST.index)
+            test.message = test.message or next(iter((said.get("message") or "").splitlines()), "")[:MESSAGE]
+            test.failed |= tag in COUNTED
+
+    def _data(self, text: str) -> None:
+        """Take the first line of a failure for its message, where it has no other; cargo writes it as output."""
+        if self.path[-2:-1] == ["testcase"] and self.path[-1] in SAYING and self.entries and text.strip():
+            test = self.entries[-1]
+            test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
+
+    def _test(self, said: Mapping[str, str]) -> None:
+        if len(self.entries) >= MAX_TESTS:
+            self._refuse("report-tests", f"holds more than {MAX_TESTS} tests", "write a report for each suite")
+        told = (STATUS.get(said.get(key, "").lower(), Result.PASSED) for key in ("status", "result"))
+        result = max(told, key=WORST.index)
+        self.entries.append(Entry(full_name(said), result, failed=result in (Result.FAILED, Result.ERROR)))
+
+    def _end(self, tag: str) -> None:
+        self.path.pop()
+        if tag in ("testsuites", "testsuite"):
+            suite = self.suites.pop()
+            mine = self.entries[suite.first :]
+            wrong = list(_contradictions(suite.said, mine))
+            for doubts in [entry.contradicted_by for entry in mine] or [self.doubts]:
+                doubts.extend(wrong)
+
+
+def _contradictions(said: Mapping[str, str], tests: list[Entry]) -> Iterator[str]:
+    """Yield the counts that a suite declares and that are not those of its tests.
+
+    Runners leave tests out that were skipped, or do not count them: what ran is held against what ran.
+    """
+    name = f"suite {said.get('name', '')[:60]!r}"
+    skipped = sum(test.result is Result.SKIPPED for test in tests)
+    declared, not_run = _sum(said, "tests"), _sum(said, "skipped", "disabled")
+    if declared is not None and (ran := declared - (skipped if not_run is None else not_run)) != len(tests) - skipped:
+        yield f"{name} says that {ran} tests ran, {len(tests) - skipped} in it did"
+    wrong, failed = _sum(said, "failures", "errors"), sum(test.failed for test in tests)
+    if wrong not in (None, failed):
+        yield f"{name} says that {wrong} failed, {failed} in it did"
+
+
+def _sum(said: Mapping[str, str], *keys: str) -> int | None:
+    """Return the sum of the counts that a suite declares, None where it declares none of them."""
+    counts = [int(said[key]) for key in keys if re.fullmatch("[0-9]{1,12}", said.get(key, ""))]
+    return sum(counts) if counts else None
+
+
+def full_name(said: Mapping[str, str]) -> str:
+    """Return the name of a test by its attributes: class and name, or the one where they are one."""
+    return "::".join(dict.fromkeys(filter(None, (said.get("classname"), said.get("name"))))) or "(unnamed)"
