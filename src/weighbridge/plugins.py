@@ -7,7 +7,6 @@ packages bring, is refused; what is broken is an error that names the package, n
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +180,8 @@ def _file_of(module: str) -> Path:
 
 
 def _origin(module: str) -> Path | None:
+    import importlib.util
+
     try:
         spec = importlib.util.find_spec(module)
     except Exception:  # noqa: BLE001 -- it imports the packages around the module
