@@ -18,7 +18,7 @@ from types import MappingProxyType
 from weighbridge import __version__, git
 from weighbridge.binding import ARGUMENT, Bound, bind, instances
 from weighbridge.canonical import dumps, sha256
-from weighbridge.contract.load import LoadedContract, contracts_here, load_contract, reused
+from weighbridge.contract.load import LoadedContract, load_contract, reused
 from weighbridge.contract.resolved import digests
 from weighbridge.contract.strict_yaml import collected
 from weighbridge.errors import ContractError, LaneError, UsageError
@@ -29,7 +29,7 @@ from weighbridge.evidence.redact import Redactor, host_pseudonym, project_key, r
 from weighbridge.evidence.statement import BoundSubject, Companion, Tool
 from weighbridge.exit_code import Excuses
 from weighbridge.lane_evidence import LANE, LANE_PATHS, LaneEvidence, Wanted, lane_evidence, paths_told
-from weighbridge.lanes import Project
+from weighbridge.lanes import Project, known_contracts
 from weighbridge.ledger.causes import BUNDLES, recorded_contracts
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import Move, propose, record
@@ -71,6 +71,10 @@ class Asked:
         """Return what excuses a finding."""
         return Excuses(expect_blocked=self.expect_blocked, waived=self.waivers.good)
 
+    def decider(self, contract: Contract, gate: GateDecl) -> str:
+        """Return the lane that decides a gate for the one that was asked for; without lanes all are of "", the only."""
+        return self.project.decider(self.lane, contract.id, gate.id) if self.project else self.lane
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -110,7 +114,9 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     results = []
     for one, subjects in zip(loaded, bound, strict=True):
         gates = one.contract.gates
-        mine = [gate for gate in gates if _wanted(gate.id, asked.gates) and _decider(asked, one, gate) == asked.lane]
+        mine = [
+            gate for gate in gates if _wanted(gate.id, asked.gates) and asked.decider(one.contract, gate) == asked.lane
+        ]
         on = {gate.id: instances(gate, subjects) if gate in mine else () for gate in gates}
         session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
         sealed = seal(session, redactor)
@@ -191,7 +197,7 @@ def _wanted(gate: str, globs: Sequence[str]) -> bool:
 
 
 def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], ledger: Ledger) -> None:
-    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
+    """Demand that waivers are of what there is: in these contracts of instances that are bound or in the ledger.
 
     Raises:
         ContractError: `waives-nothing`.
@@ -207,10 +213,8 @@ def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bou
         }
         for contract, subjects in judged
     }
-    others = contracts_here() if {place.contract for place in places} - known.keys() else {}
-    waivers.demand_known(
-        {name: dict.fromkeys(gate.id for gate in one.contract.gates) for name, one in others.items()} | known
-    )
+    others = known_contracts() if {place.contract for place in places} - known.keys() else {}
+    waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)
 
 
 # --- Lanes ------------------------------------------------------------------------------------------------------------
@@ -237,17 +241,12 @@ def _begin_lane(asked: Asked) -> tuple[Fields, LaneEvidence]:
     return {LANE: asked.lane, LANE_PATHS: paths_told(lane.trees())}, others
 
 
-def _decider(asked: Asked, one: LoadedContract, gate: GateDecl) -> str:
-    """Return the lane that decides a gate for the one that was asked for; without lanes all are of "", the only one."""
-    return asked.project.decider(asked.lane, one.contract.id, gate.id) if asked.project else asked.lane
-
-
 def _with_others(result: Result, asked: Asked, subjects: Sequence[Bound], others: LaneEvidence) -> Result:
     """Return a result with what other lanes' evidence says of the gates that they decide, in the contract's order."""
     contract, findings = result.loaded.contract, list(result.evaluation.findings)
     measured, elsewhere = dict(result.evaluation.measured), {}
     for gate in contract.gates:
-        by = _decider(asked, result.loaded, gate)
+        by = asked.decider(contract, gate)
         if by in ("", asked.lane) or not _wanted(gate.id, asked.gates):
             continue
         is_bound = any(item.subject in gate.subjects.values() for item in subjects)

@@ -16,6 +16,7 @@ from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error
 from weighbridge.exit_code import Excuses, ExitCode, exit_code
 from weighbridge.judging import DEFAULT
+from weighbridge.lane_evidence import UNCOMMITTED, paths_read
 from weighbridge.lanes import load_project, refuse_contracts
 from weighbridge.ledger.record import Move
 from weighbridge.model import Finding, Outcome
@@ -161,6 +162,8 @@ def told(results: Sequence[Result], findings: Sequence[Finding], asked: Asked, c
     for result in results:
         if result.bundle:
             yield printable(f"evidence: {result.bundle.path}")
+            unknown = [path for path, digest in paths_read(result.bundle.environment).items() if not digest]
+            yield from (printable(f"no lane will accept it: of {path}, {UNCOMMITTED}") for path in unknown)
         yield from _moved(result.moves, recorded=asked.record)
 
 
@@ -188,6 +191,8 @@ def _told_one(result: Result, asked: Asked) -> Iterator[str]:
     yield from (str(warning) for warning in result.loaded.warnings)
     if not contract.gates:
         yield "no gate is declared: this contract shows nothing"
+    others = [gate.id for gate in contract.gates if asked.project and not asked.decider(contract, gate)]
+    yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
     for item in evaluation.bound:
         yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
     titles = {gate.id: gate.title for gate in contract.gates}
