@@ -143,7 +143,7 @@ class Gates:
         try:
             demand_known(self.waivers, judged, Ledger(self.config.rootpath / "evidence" / "ledger"))
         except ContractError as error:
-            self.refused = str(error)
+            self.refused = under_pytest(str(error))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what a gate came to."""
