@@ -53,6 +53,13 @@ gates:
     where: {{tokens_per_step: 8192}}
     with: {{statistic: median, steps: [20, 49], below_ms: 500, min_samples: 30}}
 """
+GATES = """gates:
+  - id: GATE-LOG-001
+    title: Every logged step has its loss
+    why: A run that diverged at night was found in the morning.
+    kind: step-metrics
+    subjects: {run: run}
+    with: {required: [loss]}"""
 LANES = """
 [lanes.pull-request]
 decides = ["GATE-IMPORT-*"]
@@ -141,7 +148,7 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     later(monkeypatch, 0)
     (project / "src" / "train" / "train.py").write_text("lr = 2\n")
     uncommitted = cli(*PULL)
-    assert (uncommitted.code, "cannot be held against src/train/**: it was changed" in uncommitted.out) == (3, True)
+    assert (uncommitted.code, "cannot be held against src/train/**: a file was changed" in uncommitted.out) == (3, True)
     commit(project)
     other = cli(*PULL)
     assert (other.code, "src/train/** is the tree" in other.out, "(lane-other-tree)" in other.out) == (3, True, True)
@@ -200,6 +207,18 @@ def test_evidence_of_another_instance_or_that_decided_nothing_does_not_count(cli
     shutil.rmtree(project / "evidence")
     assert cli(*NIGHTLY[:-1], f"run@falcon={RUN}").code == 0  # recorded: the ledger knows the instance
     assert cli(*PULL).code == 0
+
+
+def test_what_no_lane_will_accept_and_what_is_of_another_lane_is_said_at_once(cli: Cli, project: Path) -> None:
+    edit(project / "contracts" / "training.yaml", "gates:", GATES)
+    edit(project / "weighbridge.toml", '["GATE-IMPORT-*"]', '["GATE-IMPORT-*", "GATE-LOG-*"]')
+    (project / "src" / "train" / "new.py").touch()
+    ended = cli(*NIGHTLY)
+    assert "not of lane nightly: GATE-LOG-001" in ended.lines
+    told = "no lane will accept it: of src/train/**, a file was changed since the commit, or it is in no git repository"
+    assert (ended.code, told in ended.lines) == (0, True)
+    commit(project)
+    assert "(lane-other-tree)" in cli(*PULL).out
 
 
 def test_an_override_or_a_changed_tool_does_not_count(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

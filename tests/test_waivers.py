@@ -204,8 +204,15 @@ def test_a_waiver_of_what_is_not_there_is_2_and_nothing_is_measured(
 
 
 def test_a_waiver_of_a_contract_that_is_not_judged_now_is_left_alone(cli: Cli, project: Path) -> None:
-    write(project, waiver(contract="checkpoint-health", gate="GATE-HEALTH-001", instance="any"))
+    write(
+        project, waiver(contract="checkpoint-health", gate="GATE-HEALTH-001", instance="any"), waiver(contract="other")
+    )
+    (project / "other.yaml").write_text(CONTRACT.replace("id: mine", "id: other"))
     ended = cli(*arguments("import.gguf"))
+    assert (ended.code, "waives-nothing there is no contract 'other'" in ended.err) == (2, True)
+    (project / "weighbridge.toml").write_text('[lanes.one]\ncontracts = ["*.yaml", "*/*.yaml"]\ndecides = ["*"]\n')
+    (project / "waivers.yaml").rename(project / "exempt.yml")
+    ended = cli(*arguments("import.gguf", "--waivers", "exempt.yml"))
     assert (ended.code, ended.err) == (0, "")
 
 

@@ -31,7 +31,7 @@ from weighbridge.model import Contract, Fields, Finding, GateDecl, Outcome, Unme
 
 LANE = "lane"  # what `verify --lane` seals into a bundle's environment
 LANE_PATHS = "lane_paths"
-UNCOMMITTED = "it was changed since the commit, or is in no git repository,"
+UNCOMMITTED = "a file was changed since the commit, or it is in no git repository"
 
 
 class Unfit(enum.StrEnum):
@@ -135,7 +135,7 @@ class LaneEvidence:
         limit = self._limit(asked)
         unfit = (
             _other_contract(stated, asked.contract)
-            or self._other_tree(str(told.get(LANE_PATHS, "")), asked.by)
+            or self._other_tree(paths_read(told), asked.by)
             or self._too_old(moment(stated.finished), limit)
         )
         if unfit is not None:
@@ -161,18 +161,17 @@ class LaneEvidence:
         limits = [*([accepts.age] if accepts else ()), *([dt.timedelta(days=days)] if days is not None else ())]
         return min(limits, default=None)
 
-    def _other_tree(self, sealed: str, by: str) -> tuple[Unfit, str] | None:
+    def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
         if by not in self.trees:
             self.trees[by] = self.project.lane(by).trees()
-        was = dict(part.rpartition("=")[::2] for part in sealed.split(", "))
         if was.keys() != (here := self.trees[by]).keys():
             return Unfit.TREE, f"was measured when the paths of lane {by} were {', '.join(sorted(was))}"
         for path, digest in here.items():
             name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
             if not digest:
-                return Unfit.TREE, f"cannot be held against {name}: {UNCOMMITTED} here"
+                return Unfit.TREE, f"cannot be held against {name}: {UNCOMMITTED}"
             if not was[path]:
-                return Unfit.TREE, f"says nothing of {name}: {UNCOMMITTED} there"
+                return Unfit.TREE, f"says nothing of {name}: there {UNCOMMITTED}"
             if was[path] != digest:
                 what = f"was measured on other files: {name} is the tree {was[path][:12]} there, {digest[:12]} here"
                 return Unfit.TREE, what
@@ -201,6 +200,12 @@ def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime)
 def paths_told(trees: Mapping[str, str]) -> str:
     """Return the digests of a lane's paths as they are sealed; those that are not known are empty."""
     return ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))
+
+
+def paths_read(environment: Fields) -> dict[str, str]:
+    """Return the digests of a lane's paths from what was sealed."""
+    told = str(environment.get(LANE_PATHS, ""))
+    return dict(part.rpartition("=")[::2] for part in told.split(", ") if told)
 
 
 def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:

@@ -19,12 +19,21 @@ from typing import Annotated, Final
 from weighbridge import git
 from weighbridge.contract.document import KEBAB, REQUIREMENT
 from weighbridge.contract.layers import Found, from_errors, raise_errors
-from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, load_contract, written_in
+from weighbridge.contract.load import (
+    BUILTIN,
+    PROJECT,
+    WAIVERS,
+    LoadedContract,
+    contracts_here,
+    load_contract,
+    written_in,
+)
 from weighbridge.contract.strict_yaml import MAX_BYTES, collected
 from weighbridge.errors import ContractError, UsageError
 from weighbridge.limits import Doc, LimitsError, nearest, read
 from weighbridge.limits import Path as At
-from weighbridge.storage.local_files import read_regular_file
+from weighbridge.model import Contract
+from weighbridge.storage.local_files import is_file, read_regular_file
 
 EVERYTHING: Final = ("**",)
 NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
@@ -114,6 +123,17 @@ class Project:
         )
 
 
+def known_contracts() -> dict[str, Contract]:
+    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes.
+
+    Raises:
+        ContractError: where there are lanes that cannot be used.
+    """
+    of_lanes = load_project().contracts if is_file(PROJECT) else {}
+    found = {name: one.contract for name, one in contracts_here().items()}
+    return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
+
+
 def refuse_contracts(lane: str | None, named: object) -> None:
     """Refuse contracts that are named beside a lane.
 
@@ -147,8 +167,8 @@ def load_project(path: Path = Path(PROJECT)) -> Project:
     for lane, body in lanes.items():
         named[lane] = [] if body.contracts else list(written_in())
         for index, glob in enumerate(body.contracts):
-            is_file = not glob.startswith(BUILTIN)
-            found = sorted(iglob(glob, recursive=True)) if is_file else [glob]  # noqa: PTH207 -- Path.glob raises
+            builtin = glob.startswith(BUILTIN)
+            found = [glob] if builtin else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- Path.glob raises
             named[lane] += found
             if not found:
                 problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))

@@ -26,6 +26,7 @@ from weighbridge.storage.local_files import is_file, read_regular_file
 FORMAT: Final = "waivers/v0"
 LONGEST: Final = dt.timedelta(days=90)
 SOON: Final = dt.timedelta(days=14)
+REMEDY: Final = "name what is there, delete it, or keep waivers of contracts elsewhere in a file for --waivers"
 Key = tuple[str, str, str, str]  # contract, gate, instance, and the outcome that is covered
 
 _DATE: Final = Doc("a day, UTC", pattern=r"[0-9]{4}-[0-9]{2}-[0-9]{2}", form="a date, such as 2026-11-22")
@@ -114,7 +115,7 @@ class Waivers:
                 name = getattr(one, key)
                 if among is not None and name not in among:
                     what = f"there is no {key} {name!r}{where}{nearest(name, among)}"
-                    problems.append(self._found(index, key, "waives-nothing", what, "name what is there, or delete it"))
+                    problems.append(self._found(index, key, "waives-nothing", what, REMEDY))
                     break
         raise_errors(problems)
 

@@ -18,7 +18,6 @@ from weighbridge.contract.load import (
     WAIVERS,
     LoadedContract,
     builtin_names,
-    contracts_here,
     load_contract,
     reused,
     written_in,
@@ -56,7 +55,7 @@ def command(contracts: tuple[str, ...], folder: Path, *, as_json: bool) -> None:
             loaded.append(load_contract(name))
         except ContractError as error:
             problems += error.problems
-    beside = [one for one in _beside(loaded) if str(one) not in set(map(str, problems))]
+    beside = [one for one in dict.fromkeys(_beside(loaded)) if str(one) not in set(map(str, problems))]
     problems += [found.error for found in beside if not found.warning]
     known = _recorded(folder) if is_folder(folder) else {}
     compared = loaded if known or len(loaded) > 1 else ()
@@ -89,13 +88,12 @@ def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
         yield from from_errors(error.problems)
     try:
         if is_file(WAIVERS):
+            from weighbridge.lanes import known_contracts
             from weighbridge.waivers import waivers_of
 
             waivers = waivers_of(None, dt.datetime.now(dt.UTC))
-            known = [*contracts_here().values(), *loaded]
-            waivers.demand_known(
-                {one.contract.id: dict.fromkeys(gate.id for gate in one.contract.gates) for one in known}
-            )
+            known = known_contracts() | {one.contract.id: one.contract for one in loaded}
+            waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in known.items()})
             yield from waivers.remarks({})
     except ContractError as error:
         yield from from_errors(error.problems)

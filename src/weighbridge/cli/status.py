@@ -86,7 +86,10 @@ def command(
     if named is not None and all(gate.contract != named for gate in gates):
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
-    waivers.demand_known(_known(contracts, gates))
+    if waivers.given:
+        from weighbridge.lanes import known_contracts
+
+        waivers.demand_known(_known(known_contracts() | contracts, gates))
     context.obj = Ledger(folder), now, [gate for gate in gates if named in (None, gate.contract)]
     if context.invoked_subcommand is None:
         shown = context.obj[2]
@@ -183,13 +186,13 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
     """Print what the evidence says of every gate of a lane, and return the one code of all."""
     from weighbridge.lane_evidence import lane_evidence
-    from weighbridge.lanes import load_project
+    from weighbridge.lanes import known_contracts, load_project
     from weighbridge.report import Row, block, finding_text
     from weighbridge.report import tally as tally_of
 
     evidence, excuses = lane_evidence(load_project(), lane, Ledger(folder), now), Excuses(waived=waivers.good)
     rows = [(asked, one, excuses.of(asked.contract.id, one.finding)) for asked, one in evidence.all()]
-    waivers.demand_known(_known({name: one.contract for name, one in contracts_here().items()}, ()))
+    waivers.demand_known(_known(known_contracts(), ()))
     came = {(asked.contract.id, asked.gate.id, asked.instance): one.finding.verdict.outcome for asked, one, _ in rows}
     tell((line for remark in waivers.remarks(came) for line in str(remark).splitlines()), err=True)
     code = exit_code(((asked.contract.id, one.finding) for asked, one, _ in rows), excuses)

@@ -197,11 +197,16 @@ def _write(path: Path, data: bytes) -> None:
 def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[str]:
     """Yield the lines of every result, the tally, and where the evidence is."""
     for result, suite in zip(results, report.suites, strict=True):
-        yield from _told_one(result, suite)
+        yield from _told_one(result, suite, asked)
     yield report.tally
     for result in results:
         if result.bundle or asked.evidence is None:
             yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
+        if asked.lane and result.bundle:
+            from weighbridge.lane_evidence import UNCOMMITTED, paths_read
+
+            unknown = [path for path, digest in paths_read(result.bundle.environment).items() if not digest]
+            yield from (printable(f"no lane will accept it: of {path}, {UNCOMMITTED}") for path in unknown)
         yield from _moved(result.moves)
 
 
@@ -223,12 +228,15 @@ def _moved(moves: Sequence[Move]) -> Iterator[str]:
         yield printable(f"{change}: {', '.join(places)}")
 
 
-def _told_one(result: Result, suite: Suite) -> Iterator[str]:
+def _told_one(result: Result, suite: Suite, asked: Asked) -> Iterator[str]:
     contract, evaluation = result.loaded.contract, result.evaluation
     yield heading(contract, [_subject(item, evaluation) for item in evaluation.bound])
     yield from (str(warning) for warning in result.loaded.warnings)
     if not contract.gates:
         yield "no gate is declared: this contract shows nothing"
+    if asked.project:
+        others = [gate.id for gate in contract.gates if not asked.project.decider(asked.lane, contract.id, gate.id)]
+        yield from [f"not of lane {asked.lane}: {', '.join(others)}"] if others else ()
     for item in evaluation.bound:
         yield from run_told(evaluation.measured.get(f"facts.{item.subject}.{item.instance}"))
     refused: set[tuple[str, ...]] = set()  # a subject that cannot be read is told once, not once a gate

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from weighbridge.binding import Bound, instances
-from weighbridge.contract.load import contracts_here
+from weighbridge.lanes import known_contracts
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.store import Ledger
 from weighbridge.model import Contract
@@ -29,7 +29,5 @@ def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bou
         }
         for contract, subjects in judged
     }
-    others = contracts_here() if {place.contract for place in places} - known.keys() else {}
-    waivers.demand_known(
-        {name: dict.fromkeys(gate.id for gate in one.contract.gates) for name, one in others.items()} | known
-    )
+    others = known_contracts() if {place.contract for place in places} - known.keys() else {}
+    waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)
