@@ -178,9 +178,9 @@ class Gates:
         judged = [(file.loaded.contract, file.bound) for file in self.files]
         try:
             if self.waivers.given:
-                from weighbridge.ledger.waived import demand_known
+                from weighbridge.waivers import demand_places
 
-                demand_known(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
+                demand_places(self.waivers, judged, self.config.rootpath / "evidence" / "ledger")
         except ContractError as error:
             self.refused = under_pytest(str(error))
 

@@ -34,7 +34,7 @@ from weighbridge.project import LOCAL, make_local
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.storage.local_files import is_file, read_regular_file
 from weighbridge.version import __version__
-from weighbridge.waivers import Waivers
+from weighbridge.waivers import Waivers, demand_places
 
 if TYPE_CHECKING:
     from weighbridge.lane_turn import Turn
@@ -100,9 +100,7 @@ def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
     bound = bind_all(loaded, asked.subjects)
     _check_gates(loaded, asked)
     if asked.waivers.given:
-        from weighbridge.ledger.waived import demand_known
-
-        demand_known(asked.waivers, zip((one.contract for one in loaded), bound, strict=True), asked.ledger)
+        demand_places(asked.waivers, zip((one.contract for one in loaded), bound, strict=True), asked.ledger)
     turn = _begin(asked)
     targets = (item.target for items in bound for item in items)
     command = asked.command or _command_line()

@@ -7,10 +7,10 @@ excuses. It ends with the day of `expires`, UTC, at most 90 days after it was cr
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import structural
@@ -20,8 +20,11 @@ from weighbridge.contract.load import WAIVERS
 from weighbridge.errors import ContractError
 from weighbridge.judging import DEFAULT
 from weighbridge.limits import Doc, LimitsError, nearest, read, schema
-from weighbridge.model import Outcome
-from weighbridge.storage.local_files import is_file, read_regular_file
+from weighbridge.model import Contract, Outcome
+from weighbridge.storage.local_files import is_file, is_folder, read_regular_file
+
+if TYPE_CHECKING:
+    from weighbridge.binding import Bound
 
 FORMAT: Final = "waivers/v0"
 LONGEST: Final = dt.timedelta(days=90)
@@ -196,3 +199,30 @@ def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
 def waivers_schema() -> dict[str, Any]:
     """Describe a file of waivers as a JSON Schema (2020-12)."""
     return {"$schema": DIALECT, "title": "weighbridge waivers, v0", **schema(WaiversDocument)}
+
+
+# --- Held against what there is ---------------------------------------------------------------------------------------
+
+
+def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], folder: Path) -> None:
+    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
+
+    Raises:
+        ContractError: `waives-nothing`.
+    """
+    from weighbridge.binding import instances
+    from weighbridge.lanes import known_contracts
+    from weighbridge.ledger.fold import Place
+    from weighbridge.ledger.store import Ledger
+
+    places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
+    recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
+    known: dict[str, dict[str, Collection[str] | None]] = {
+        contract.id: {
+            gate.id: {*instances(gate, subjects), *(place.instance for place in recorded if place.gate == gate.id)}
+            for gate in contract.gates
+        }
+        for contract, subjects in judged
+    }
+    others = known_contracts() if {place.contract for place in places} - known.keys() else {}
+    waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)
