@@ -113,7 +113,8 @@ def command(context: click.Context, /, reports: tuple[str, ...], *, as_json: boo
     if in_github_actions():
         from weighbridge.report import github
 
-        tell(rendered("github", report).splitlines(), err=as_json or STDOUT in files, whole=True)
+        if files.get(STDOUT) != "github":  # else they are printed anyway
+            tell(rendered("github", report).splitlines(), err=as_json or STDOUT in files, whole=True)
         github.summarise(report)
     for path, form in files.items():
         _write(path, data_of(form, report))
