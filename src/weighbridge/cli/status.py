@@ -35,7 +35,6 @@ FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
     "status",
     short_help="Show the status of every gate.",
     invoke_without_command=True,
-    epilog="\b\nExample: weighbridge status\nExample: weighbridge status why GATE-RUN-004",
 )
 @LEDGER
 @click.option(
@@ -64,6 +63,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Show the status of every gate in the ledger, and how many gates have each status.
+
+    \b
+    Example: weighbridge status
+    Example: weighbridge status why GATE-RUN-004
 
     A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
 
