@@ -42,7 +42,7 @@ COMPLETIONS = {
 
 @click.command(
     "doctor",
-    short_help="Show versions, extras, folders, the key and CUDA, and what is missing.",
+    short_help="Show what is installed here, and what is missing.",
     epilog="\b\nExample: weighbridge doctor --json",
 )
 @as_json
