@@ -208,12 +208,15 @@ def demand_known(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bou
     recorded = {place for place in places if is_folder(ledger.folder(place))}
     known: dict[str, dict[str, Collection[str] | None]] = {
         contract.id: {
-            gate.id: {*instances(gate, subjects), *(place.instance for place in recorded if place.gate == gate.id)}
+            gate.id: {
+                *instances(gate, subjects),
+                *(one.instance for one in recorded if (one.contract, one.gate) == (contract.id, gate.id)),
+            }
             for gate in contract.gates
         }
         for contract, subjects in judged
     }
-    others = known_contracts() if {place.contract for place in places} - known.keys() else {}
+    others = known_contracts() if {one.contract for one in places} - known.keys() else {}
     waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)
 
 
@@ -260,6 +263,9 @@ def _with_others(result: Result, asked: Asked, subjects: Sequence[Bound], others
     findings.sort(key=lambda finding: order.index(finding.gate))
     evaluation = dataclasses.replace(result.evaluation, findings=tuple(findings), measured=measured)
     return dataclasses.replace(result, evaluation=evaluation, elsewhere=elsewhere)
+
+
+# --- Sealing ----------------------------------------------------------------------------------------------------------
 
 
 def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
