@@ -219,7 +219,10 @@ def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bo
     recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
     known: dict[str, dict[str, Collection[str] | None]] = {
         contract.id: {
-            gate.id: {*instances(gate, subjects), *(place.instance for place in recorded if place.gate == gate.id)}
+            gate.id: {
+                *instances(gate, subjects),
+                *(one.instance for one in recorded if (one.contract, one.gate) == (contract.id, gate.id)),
+            }
             for gate in contract.gates
         }
         for contract, subjects in judged

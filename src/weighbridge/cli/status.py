@@ -64,8 +64,6 @@ def command(
 ) -> None:
     """Show the status of every gate in the ledger, and how many gates have each status.
 
-    \b
-    Example: weighbridge status
     Example: weighbridge status why GATE-RUN-004
 
     A status is shown only where the evidence for it is beside the ledger and judges again to it; otherwise UNVERIFIED.
