@@ -9,16 +9,8 @@ from weighbridge.on_demand import Extended
 from weighbridge.plugins import Brought
 from weighbridge.quantities.base import Quantity
 
-FILES = (
-    "facts",
-    "hosts",
-    "tensors",
-    "checkpoints",
-    "runs",
-    "forward",
-    "commands",
-    "reports",
-)  # imported until a name is found
+# Imported until a name is found.
+FILES = ("facts", "hosts", "tensors", "checkpoints", "runs", "forward", "commands", "reports")
 
 
 class _Quantities(Mapping[str, Quantity]):

@@ -60,7 +60,9 @@ class CommandOutcome:
 class CommandRun(CommandOutcome):
     """One run of a command: the arguments that followed those that were bound, and how it ended."""
 
-    case: Annotated[str, Doc("the arguments as a shell takes them; `as bound` where there were none")]
+    case: Annotated[
+        str, Doc("the arguments as a shell takes them; `as bound` where there were none", typical="--device cpu")
+    ]
 
 
 QUANTITIES = (record("command_outcome", CommandOutcome), rows("command_runs", CommandRun, key="case"))

@@ -23,7 +23,7 @@ class Result(enum.StrEnum):
 class ReportedTest:
     """One test, as the report has it; where it stands there several times, its worst result."""
 
-    name: Annotated[str, Doc("its class and its name, as in `classname::name`; its name where these are one")]
+    name: Annotated[str, Doc("`classname::name`; its name where these are one", typical="gate::falsify_a")]
     result: Annotated[Result, Doc("how it ended", typical=Result.PASSED)]
     message: Annotated[str, Doc("what it failed or was skipped with, its first line", typical="")]
     times: Annotated[int, Doc("how often it stands in the report", typical=1)]
