@@ -115,6 +115,7 @@ def test_words_and_lists_have_what_is_installed(run: Run, site: Path, workplace:
         "no-dead-rows" in json.loads(run("schema", sites=(site,)).stdout)["$defs"]["gate"]["properties"]["kind"]["enum"]
     )
     assert "kind no-dead-rows weighbridge-dead-rows 1.0.0\n" in run("doctor", sites=(site,)).stdout
+    assert run("lint").stderr.endswith("\n  where another package brings it, install that package\n")
     contract = workplace / "contracts" / "embedding.yaml"
     contract.write_text(contract.read_text("utf-8").replace("no-dead-rows", "no-ded-rows"), encoding="utf-8")
     assert "did you mean 'no-dead-rows'?" in run("lint", sites=(site,)).stderr

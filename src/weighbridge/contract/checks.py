@@ -15,7 +15,7 @@ from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
 from weighbridge.gates import KINDS
-from weighbridge.limits import Doc, LimitsError, Problem, fields, nearest, read, show
+from weighbridge.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
 from weighbridge.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.quantities.facts import ACCEPTED, ENDED
 
@@ -23,6 +23,7 @@ TIMES: Final = ("s", "ms")
 SHOWN: Final = 8
 TYPED_STATUS: Final = ("status", "verdict", "discharge_status")
 NO_AGE: Final = float("inf")
+FROM_A_PACKAGE: Final = "where another package brings it, install that package"
 Gates: TypeAlias = Sequence[tuple[Path, Mapping[str, Any]]]  # each with its path
 
 
@@ -96,8 +97,8 @@ def _gate(layered: Layered, path: Path, gate: Mapping[str, Any], subjects: Mappi
         return
     kind = KINDS.get(named)
     if kind is None:
-        what = f"there is no gate kind {show(named)}{nearest(named, KINDS)}"
-        yield layered.found((*path, "kind"), "unknown-kind", what)
+        what, near = f"there is no gate kind {show(named)}{nearest(named, KINDS)}", closest(named, list(KINDS))
+        yield layered.found((*path, "kind"), "unknown-kind", what, "" if near else FROM_A_PACKAGE)
         return
     yield from _roles(layered, (*path, "subjects"), kind, _mapping(gate, "subjects"), subjects)
     yield from _limits(layered, path, kind, gate)
