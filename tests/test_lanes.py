@@ -10,12 +10,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.conftest import Cli, cli
 from tests.ledgers import git
 
-from weighbridge import verification
+from weighbridge import lane_turn
 from weighbridge.data import data_path
 from weighbridge.errors import ContractError
 from weighbridge.evidence.statement import Tool
@@ -111,7 +112,7 @@ def later(monkeypatch: pytest.MonkeyPatch, hours: float) -> None:
         def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
             return dt.datetime.now(tz) + dt.timedelta(hours=hours)
 
-    monkeypatch.setattr(verification, "datetime", Later)
+    monkeypatch.setattr(lane_turn, "dt", SimpleNamespace(datetime=Later, UTC=dt.UTC))
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -135,3 +136,23 @@ def test_a_refused_mark_fails_its_tests_under_xdist(project: Path) -> None:
 def test_a_contract_that_is_collected_too_leaves_the_gate_to_the_tests(project: Path) -> None:
     code, said = run(project, TESTS, "contracts/kernels.yaml", "-k", "ROPE or rope")
     assert (code, "PASS     GATE-ROPE" in said, "2 passed" in said) == (0, True, True), said
+
+
+WAIVER = """weighbridge: waivers/v0
+waivers:
+  - contract: kernels
+    gate: GATE-ROPE
+    covers: FAIL
+    reason: The kernel is mended in the next release
+    owner: Ada
+    created: "{today}"
+    expires: "{today}"
+"""
+
+
+def test_a_waiver_excuses_a_gate_of_marked_tests_and_is_told(project: Path) -> None:
+    failing = TESTS.replace("assert True", "assert angle")
+    assert run(project, failing)[0] == 1
+    (project / "waivers.yaml").write_text(WAIVER.format(today=dt.datetime.now(dt.UTC).date()), encoding="utf-8")
+    told = run(project, failing, "--deselect", "test_kernels.py::test_plain")[1]
+    assert "waived: FAIL of GATE-ROPE, by Ada" in told

@@ -89,21 +89,23 @@ def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
 def verify(
     contract: PathLike, *more: PathLike, subjects: Mapping[str, PathLike] = MappingProxyType({}),
     params: Mapping[str, str] = MappingProxyType({}), gates: Sequence[str] = (), expect_blocked: Collection[str] = (),
-    evidence: PathLike = ".weighbridge", record: bool = False,
+    evidence: PathLike | None = None, record: bool = False,
 ) -> Verification:  # fmt: skip
     """Check subjects against contracts, as `weighbridge verify` does, and write a bundle of evidence for each.
 
-    `subjects` is by NAME or NAME@INSTANCE. With `record`, `evidence` is the folder that holds bundles and ledger.
+    `subjects` is by NAME or NAME@INSTANCE. Without `evidence`, bundles go into the project's `.weighbridge`, or with
+    `record` into `evidence`, which holds the ledger, too.
     """
+    from weighbridge.project import local
     from weighbridge.verification import Asked, code_of, verify
 
     names = tuple(os.fspath(one) for one in (contract, *more))
     bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())
-    folder, expected = Path(evidence), frozenset(expect_blocked)
+    recorded, expected = Path(evidence or "evidence"), frozenset(expect_blocked)
     words = ("weighbridge.verify", *names, *(word for text in bound for word in ("--subject", text)))
     asked = Asked(
-        contracts=names, subjects=bound, params=params, gates=tuple(gates), expect_blocked=expected, evidence=folder,
-        ledger=folder / "ledger", record=record, command=words,
+        contracts=names, subjects=bound, params=params, gates=tuple(gates), expect_blocked=expected,
+        evidence=recorded if evidence or record else local(), ledger=recorded / "ledger", record=record, command=words,
     )  # fmt: skip
     results = verify(asked, lambda _text: None)
     return Verification(results=results, exit_code=code_of(results, asked.excuses))

@@ -41,10 +41,10 @@ def evaluate(
     return evaluation
 
 
-def told(finding: Finding, evaluation: Evaluation) -> str:
+def told(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
     """Return what a gate came to, in lines."""
     title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
-    row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured))
+    row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
     return under_pytest(click.unstyle("\n".join(block(row))), (one.target for one in evaluation.bound))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -27,6 +27,7 @@ from weighbridge.printable import printable
 
 if TYPE_CHECKING:
     from weighbridge.contract.load import LoadedContract
+    from weighbridge.exit_code import Excuses
 
 FORM = 'write @pytest.mark.gate("GATE-ID", contract="contracts/FILE.yaml")'
 KIND = "test-report"
@@ -41,9 +42,10 @@ ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TE
 class MarkedTests:
     """The marked tests that were collected, by contract and gate, and what each came to."""
 
-    def __init__(self, config: pytest.Config, outcomes: Counter[str]) -> None:
+    def __init__(self, config: pytest.Config, outcomes: Counter[str], excuses: Callable[[], Excuses]) -> None:
         self.config = config
         self.outcomes = outcomes  # of all gates of the session
+        self.excuses = excuses
         self.contracts: dict[str, LoadedContract] = {}
         self.tests: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
         self.refused = ""
@@ -147,12 +149,13 @@ class MarkedTests:
                 )
             on = {one.id: (DEFAULT,) if one.id in gates else () for one in loaded.contract.gates}
             evaluation = evaluate(self.config, loaded, bound, on)
-        self.lines += [contract, *(told(one, evaluation) for one in evaluation.findings)]
+        excuses = {one.gate: self.excuses().of(loaded.contract.id, one) for one in evaluation.findings}
+        self.lines += [contract, *(told(one, evaluation, excuses[one.gate]) for one in evaluation.findings)]
         asked = {gate for gate, tests in gates.items() if any(one != DESELECTED for one, _ in tests.values())}
         findings = [one for one in evaluation.findings if one.gate in asked]
         self.outcomes.update(str(one.verdict.outcome) for one in findings)
         allowed = {Severity.REQUIRED: (Outcome.PASS,), Severity.ADVISORY: (Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED)}
-        return any(one.verdict.outcome not in allowed[one.severity] for one in findings)
+        return any(one.verdict.outcome not in allowed[one.severity] and not excuses[one.gate] for one in findings)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Write what the gates came to."""

@@ -94,7 +94,8 @@ def marked_tests(config: pytest.Config) -> MarkedTests:
 
     found = config.pluginmanager.get_plugin(MARKED)
     if not isinstance(found, MarkedTests):
-        found = MarkedTests(config, gates_of(config).outcomes)
+        gates = gates_of(config)
+        found = MarkedTests(config, gates.outcomes, lambda: gates.excuses)
         config.pluginmanager.register(found, MARKED)
     return found
 

@@ -49,9 +49,11 @@ class LoadedContract:
     layered: Layered = field(repr=False)
 
     def gate_at(self, gate: str) -> Found:
-        """Return where a gate is written: file, line and column."""
+        """Return where a gate is written; one of a shipped contract where it is taken over: the line of `extends`."""
         index = next(index for index, decl in enumerate(self.contract.gates) if decl.id == gate)
-        return self.layered.found(("gates", index), "", "")
+        at = self.layered.found(("gates", index), "", "")
+        taken_over = at.file.startswith(BUILTIN) and "extends" in self.layered.data
+        return self.layered.found(("extends",), "", "") if taken_over else at
 
     def limit_at(self, gate: str, limit: str) -> Found | None:
         """Return where the value of a gate's limit is written, be it that of a parameter; None where it is not."""
