@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -24,8 +25,8 @@ model = nn.Sequential(nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, WIDTH), nn.GE
 model.to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 rows = torch.randint(0, VOCAB, (ROWS, SEQ + 1))
-loader = torch.utils.data.DataLoader(rows, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type]
-facts = {"seq_len": SEQ, "batch_size": BATCH, "vocab": VOCAB, "corpus_tokens": ROWS * SEQ}
+loader: Any = torch.utils.data.DataLoader(rows, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type]
+facts: dict[str, Any] = {"seq_len": SEQ, "batch_size": BATCH, "vocab": VOCAB, "corpus_tokens": ROWS * SEQ}
 shutil.rmtree("runs/a", ignore_errors=True)
 with Recorder("runs/a", model, optimizer, loader=loader, requested_device=asked, **facts) as recorder:
     for _ in range(EPOCHS):
@@ -33,7 +34,7 @@ with Recorder("runs/a", model, optimizer, loader=loader, requested_device=asked,
             logits = model(batch[:, :-1].to(device))
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten().to(device))
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             recorder.step(loss)
 

@@ -150,3 +150,18 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
     assert after(told[0], "ledger check")[1].endswith("problems: 14\n[exit 1]")
     assert after(told[0], "status")[2].count("UNVERIFIED    (no-bundle bundle ") == 7
     assert restored.startswith(first)
+
+
+# --- The pull requests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@needs_torch
+def test_two_of_five_runs_of_the_job_are_red_each_at_its_gate_and_its_line(tmp_path: Path) -> None:
+    command = (sys.executable, str(ROOT / "examples" / "pull_requests" / "run.py"), str(tmp_path / "repository"))
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.findall(r"^\d.* -> exit (\d)", ended.stdout, re.MULTILINE) == ["0", "1", "0", "1", "0"]
+    places = re.findall(r"^::error file=(\S+),line=(\d+),col=\d+,title=FAIL ([\w-]+)::", ended.stdout, re.MULTILINE)
+    assert places == [("contracts/import.yaml", "8", "GATE-MODEL-001"), ("contracts/run.yaml", "8", "GATE-RUN-003")]
+    assert "JUnit: {'failure': 1, 'passed': 5}; SARIF: ['error value-preservation']" in ended.stdout
