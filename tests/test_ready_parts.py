@@ -157,6 +157,7 @@ def scripts() -> dict[str, list[str]]:
 def test_a_template_installs_lints_verifies_and_leaves_what_it_uploads(
     repository: Path, packages: dict[str, str], name: str
 ) -> None:
+    subprocess.run(("git", "init", "--quiet", "model"), check=True)  # a job runs at the top of its repository
     ended = bash("\n".join(scripts()[name]), repository / "model", packages)
     assert ended.returncode == 0, ended.stderr
     assert "1 of 1 contracts are usable" in ended.stdout
