@@ -134,13 +134,13 @@ def known_contracts() -> dict[str, Contract]:
     return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
 
 
-def refuse_contracts(lane: str | None, named: object) -> None:
+def refuse_contracts(lane: str, named: object) -> None:
     """Refuse contracts that are named beside a lane.
 
     Raises:
         UsageError: `lane-contracts`.
     """
-    if lane and named:
+    if named:
         what = f"the lane {lane} says in {PROJECT} which contracts are its"
         raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
 

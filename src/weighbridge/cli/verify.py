@@ -17,7 +17,6 @@ from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract,
 from weighbridge.errors import UsageError
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
 from weighbridge.judging import DEFAULT
-from weighbridge.lanes import load_project, refuse_contracts
 from weighbridge.limits import nearest
 from weighbridge.model import Finding, Outcome
 from weighbridge.printable import printable
@@ -126,8 +125,12 @@ def _asked_for(context: click.Context) -> Asked:
     record: bool = given["record"]
     evidence: Path | None = given["evidence"]
     lane: str = given["lane"]
-    refuse_contracts(lane, given["contracts"])
-    project = load_project() if lane else None
+    project = None
+    if lane:
+        from weighbridge.lanes import load_project, refuse_contracts
+
+        refuse_contracts(lane, given["contracts"])
+        project = load_project()
     contracts = given["contracts"] or (project.names(lane) if project else written_in())
     if not contracts:
         raise UsageError("no-contracts", "no contract was named, and contracts/ holds no .yaml or .yml file")
