@@ -13,7 +13,7 @@ from weighbridge.binding import Bound
 from weighbridge.cards import gate_words, render
 from weighbridge.clauses.column_basis import basis_of
 from weighbridge.errors import SubjectError
-from weighbridge.formats import dcp_metadata, detect
+from weighbridge.formats import dcp_metadata, detect, unread_formats
 from weighbridge.gates import KINDS
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging import DEFAULT
@@ -75,9 +75,9 @@ def kind_of(target: str) -> SubjectKind:
     if not is_file(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
-        head = file.read(detect.HEAD)
+        head = file.read(unread_formats.HEAD)
     binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
-    return SubjectKind.CHECKPOINT if binary else SubjectKind.RUN
+    return SubjectKind.CHECKPOINT if binary or unread_formats.begins(head) else SubjectKind.RUN
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:

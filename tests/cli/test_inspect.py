@@ -56,11 +56,19 @@ def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
     assert ended.lines[-1] == "  looks wrong        there is no tensor, so nothing was looked at"
 
 
-def test_a_binary_file_of_no_known_format_is_refused_as_a_checkpoint(cli: Cli) -> None:
-    Path("model.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))
-    ended = cli("inspect", "model.tflite")
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (b"\x1c\0\0\0ABC3" + bytes(40), "is of no format that is known"),
+        (b"\x1c\0\0\0TFL3" + bytes(40), "is a TensorFlow Lite model"),
+        (b"\x81\xa6params" + b"\x81\xa1w\x01" * 20, "is MessagePack"),  # without a zero byte
+    ],
+)
+def test_a_binary_file_that_is_not_read_is_refused_as_a_checkpoint(cli: Cli, head: bytes, told: str) -> None:
+    Path("model").write_bytes(head)
+    ended = cli("inspect", "model")
     assert ended.code == 4
-    assert "checkpoint-format is of no format that is known" in ended.err
+    assert f"checkpoint-format {told}" in ended.err
     assert "CSV" not in ended.out + ended.err
 
 
