@@ -33,6 +33,10 @@ QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
 GGUF_SOURCE = "the source has the tensor names of a GGUF file, and the import those of what is converted to one"
 GGUF_NAMES = ("blk.", "token_embd.", "output_norm.")
 MEANT = "meant? every value is exactly what that conversion gives: "
+RENAMED = (
+    "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now{added}"
+)
+MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -70,6 +74,8 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = tensor_pairs(evaluation)
+    if finding.verdict.outcome is not Outcome.PASS:
+        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
@@ -100,6 +106,21 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
     in_gguf = {code: any(name.startswith(GGUF_NAMES) for name in names) for code, names in alone.items()}
     if in_gguf["missing"] and alone["extra"] and not in_gguf["extra"]:
         yield GGUF_SOURCE
+
+
+def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
+    """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
+    from weighbridge.comparison.renaming import renaming
+
+    paired = sum(bool(row.sources and row.candidate_dtype) for row in rows)
+    candidate = {row.name for row in rows if row.candidate_dtype}
+    if paired == len(candidate):
+        return
+    found = renaming({name for row in rows for name in row.sources}, candidate, more_than=paired)
+    if found:
+        added = f" ({', '.join(found.wrappers)})" if found.wrappers else ""
+        yield RENAMED.format(matched=found.matched, of=len(candidate), now=paired, added=added)
+        yield MAP.format(line=found.yaml)
 
 
 def _gains(offence: Offence) -> bool:
