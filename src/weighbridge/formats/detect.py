@@ -26,6 +26,7 @@ LEAST_MAGIC = 4
 LENGTH = 8  # bytes before the header of safetensors
 NAMED = 4  # files of a folder, in a message
 MAX_INDEX = 32 << 20
+SAFETENSORS = ".safetensors"
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
 ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
@@ -79,12 +80,12 @@ def read(file: ReadableFile) -> Reading:
 
 
 def _refuse_unread(file: ReadableFile, head: bytes) -> None:
-    """Refuse what is of another format, before a header's length makes no sense."""
+    """Refuse what is of another format; of none that is known, unless it is called safetensors and may be damaged."""
     from weighbridge.formats.unread_formats import SAVE, Unread, named
 
     found = named(file)
-    begun = head[LENGTH : LENGTH + 1]
-    if found is None and begun not in (b"", b"{") and int.from_bytes(head[:LENGTH], "little") > file.size:
+    beyond = int.from_bytes(head[:LENGTH], "little") > file.size or not file.name.endswith(SAFETENSORS)
+    if found is None and beyond and head[LENGTH : LENGTH + 1] not in (b"", b"{"):
         found = Unread(f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}", SAVE)
     if found:
         what = f"is {found.what}; {READ} are read"
@@ -164,7 +165,7 @@ def checkpoint_in(folder: Folder) -> str:
             raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
     if folder.holds(INDEX):
         return INDEX
-    found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
+    found = sorted(name for name in folder.names() if name.endswith(SAFETENSORS))
     if len(found) == 1:
         return found[0]
     from weighbridge.formats import dcp_metadata, gguf_split
