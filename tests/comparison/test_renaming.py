@@ -60,6 +60,24 @@ def test_what_torch_s_wrapper_adds_is_named(cli: Cli, workplace: Path) -> None: 
     )
 
 
+def test_an_optimizer_beside_the_model_may_go_where_the_policy_says_so(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, workplace / "a.pt")
+    torch.save(model.state_dict(), workplace / "b.pt")
+    (workplace / "map.yaml").write_text('rename: [{from: "^model[.]", to: ""}]')
+    ended = cli("compare", "a.pt", "b.pt", "--map", "map.yaml")
+    (told,) = (line for line in ended.lines if "training state" in line)
+    assert told.startswith("  6 of the missing are training state: where they may go, put allow_missing")
+    given = told.partition("put ")[2].partition(" beside")[0]
+    (workplace / "meant.yaml").write_text(f"policy: lossless\n{given}\n")
+    ended = cli("compare", "a.pt", "b.pt", "--map", "map.yaml", "--policy", "meant.yaml")
+    assert ended.code == 0
+
+
 @pytest.mark.parametrize(
     ("source", "candidate", "now"),
     [

@@ -37,6 +37,10 @@ RENAMED = (
     "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now{added}"
 )
 MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
+BESIDE = (
+    "{count} of the missing are training state: where they may go, put allow_missing: [{globs}] beside the policy in a "
+    "file, and name it by --policy"
+)
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -94,6 +98,9 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
     if policy := policy_meant(offences):
         yield f"{MEANT}--policy {policy}"
+    if beside := beside_the_model(offences):
+        globs = ", ".join(f'"{key}.*"' for key in sorted(beside))
+        yield BESIDE.format(count=sum(beside.values()), globs=globs)
 
 
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
@@ -134,6 +141,14 @@ def policy_meant(offences: Sequence[Offence]) -> str:
     verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
     policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
     return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
+
+
+def beside_the_model(offences: Sequence[Offence]) -> Mapping[str, int]:
+    """Count the missing tensors that a trainer saves beside a model's, by the outermost key that they stand under."""
+    from weighbridge.formats.torch_pickle import TRAINING_STATE
+
+    missing = (one.place.partition(".") for one in offences if one.code == "missing")
+    return Counter(key for key, dot, _ in missing if dot and key in TRAINING_STATE)
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
