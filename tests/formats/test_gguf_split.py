@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+from tests.formats.files import gguf_bytes, key
 
 from weighbridge.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
@@ -110,3 +112,11 @@ def test_a_file_whose_name_alone_says_that_it_is_a_part_is_refused(tmp_path: Pat
     with pytest.raises(SubjectError, match="shard-wrong") as caught:
         open_checkpoint(folder)
     assert caught.value.what == "by its name it is part 1 of 3, and its header has no split.count"
+
+
+def test_a_split_of_more_parts_than_are_looked_for_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m-00001-of-09999.gguf"
+    path.write_bytes(gguf_bytes([key("split.count", 2, struct.pack("<H", 9999))], []))
+    with pytest.raises(SubjectError, match="shard-wrong") as caught:
+        open_checkpoint(path)
+    assert caught.value.what == "split.count is 9999, more than the 1024 parts that are read"

@@ -5,18 +5,20 @@ Knows only names; shapes and values are compared under the mapping once it is as
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from weighbridge.comparison.mapping_plan import rewritten
+from weighbridge.comparison.mapping_plan import MAX_NAME, rewritten
 
 WRAPPERS = {
     "module.": "DistributedDataParallel", "_orig_mod.": "torch.compile", "_fsdp_wrapped_module.": "FSDP",
     "_checkpoint_wrapped_module.": "activation checkpointing",
 }  # fmt: skip
-MAX_NAMES = 1 << 15  # of either side; more are not looked through
+MAX_NAMES = 1 << 14  # of either side; more are not looked through
+MAX_CUTS = 6  # dots of a name behind which its end may begin: names may be hostile
 SAMPLE = 64  # unmatched names from which prefixes are guessed
 GUESSES = 3
 PLAIN = re.compile(r"[\w.-]*")  # a prefix that can be written in YAML and in a shell as it is
@@ -71,7 +73,8 @@ def _prefixes(source: Collection[str], candidate: Collection[str]) -> Iterator[t
         for prefix, end in _cut(name) if name not in known else ():
             ends[end] = None if end in ends else prefix
     votes: Counter[tuple[str, str]] = Counter()
-    for name in sorted(known.difference(source))[:: max(1, len(known) // SAMPLE)]:
+    unmatched = sorted(known.difference(source))
+    for name in unmatched[:: max(1, len(unmatched) // SAMPLE)]:
         shared = ((prefix, ends[end]) for prefix, end in _cut(name) if end in ends)
         new, old = next(shared, ("", None))
         if old is not None and PLAIN.fullmatch(old) and PLAIN.fullmatch(new):
@@ -83,7 +86,7 @@ def _prefixes(source: Collection[str], candidate: Collection[str]) -> Iterator[t
 def _cut(name: str) -> Iterator[tuple[str, str]]:
     """Yield a name's beginning and its end, cut before it and behind each dot: the longest end first."""
     yield "", name
-    for dot in re.finditer(r"\.", name):
+    for dot in itertools.islice(re.finditer(r"\.", name), MAX_CUTS if len(name) <= MAX_NAME else 0):
         yield name[: dot.end()], name[dot.end() :]
 
 

@@ -20,6 +20,7 @@ from weighbridge.storage.readable import Folder, ReadableFile
 SUFFIX = ".gguf"
 PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
+MAX_PARTS = 1 << 10
 NAMED = 3  # parts, in a message
 FETCH = "fetch all parts of one split again, under the names that they had"
 
@@ -46,6 +47,8 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
         by_name = f"part {int(told['number'])} of {int(told['count'])}" if told else "no part"
         says = f"its header says {COUNT} {many}" if COUNT in reading.metadata else f"its header has no {COUNT}"
         _refuse("shard-wrong", f"by its name it is {by_name}, and {says}", file)
+    if many > MAX_PARTS:
+        _refuse("shard-wrong", f"{COUNT} is {many}, more than the {MAX_PARTS} parts that are read", file)
     names = [f"{told['stem']}-{at:05}-of-{told['count']}{SUFFIX}" for at in range(1, int(told["count"]) + 1)]
     if absent := [name for name in names if not folder.holds(name)]:
         listed = ", ".join(map(quoted, absent[:NAMED])) + (", …" if len(absent) > NAMED else "")

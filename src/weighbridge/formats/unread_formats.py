@@ -24,6 +24,7 @@ PULL = "run `git lfs pull` in that repository"
 CONVERT = "bind the checkpoint that it was converted from, or {}"
 EXPORT = CONVERT.format("export its weights as safetensors")
 GGUF = CONVERT.format("convert that to GGUF again")
+TAR = 257, b"ustar"
 TABLE_END = bytes.fromhex("57fb808b247547db")  # of the index of a TensorFlow checkpoint, as of every LevelDB table
 TABLE_PARTS = re.compile(r"\.data-\d{5}-of-\d{5}")
 # Patterns of first bytes, what a file that begins so is, and what to do.
@@ -66,8 +67,9 @@ def begins(head: bytes) -> Unread | None:
 
 def named(file: ReadableFile) -> Unread | None:
     """Return what a file is that is of a known format and not read; None where it is of no such format."""
-    found = begins(bytes(file.read(0, HEAD)))
-    if found and found.what.startswith("a tar"):
+    head = bytes(file.read(0, HEAD))
+    found = begins(head)
+    if found and head[TAR[0] :].startswith(TAR[1]):
         return Unread(found.what, unpack(_members(file)))
     if found is None and bytes(file.read(file.size - len(TABLE_END), file.size)) == TABLE_END:
         return Unread("the index of a TensorFlow checkpoint", SAVE)
