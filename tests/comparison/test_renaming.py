@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
+from tests.comparison.conversions import converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
 from weighbridge.comparison.renaming import renaming
@@ -58,6 +59,14 @@ def test_what_torch_s_wrapper_adds_is_named(cli: Cli, workplace: Path) -> None: 
     assert (
         """  echo 'rename: [{from: "^model[.]module[.]", to: ""}]' > map.yaml; then add --map map.yaml""" in ended.lines
     )
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod."])
+def test_a_wrapped_model_is_the_source_of_its_gguf_file(cli: Cli, workplace: Path, wrapper: str) -> None:  # noqa: F811
+    source = decoder(1)
+    import_ = gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama")
+    wrapped = directory(workplace / "hf", {wrapper + name: values for name, values in source.items()})
+    assert cli("compare", wrapped, import_).lines[-1].startswith("SAME: 12 of 12")
 
 
 def test_an_optimizer_beside_the_model_may_go_where_the_policy_says_so(cli: Cli, workplace: Path) -> None:  # noqa: F811
