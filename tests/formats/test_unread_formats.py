@@ -57,6 +57,9 @@ def test_a_format_that_is_not_read_is_named(tmp_path: Path, head: bytes) -> None
     error = refusal(tmp_path)
     assert error.code == "checkpoint-none"
     assert error.what.endswith(f"; 'model' is {HEADS[head]}")
+    assert "bind one file of it" not in error.remedy
+    (tmp_path / "step=1.ckpt").write_bytes(b"{}")
+    assert "; or bind one file of it ('step=1.ckpt'), or the folder" in refusal(tmp_path).remedy
 
 
 def test_a_tensorflow_checkpoint_is_told_by_the_end_of_its_index_and_the_name_of_its_data(tmp_path: Path) -> None:

@@ -182,19 +182,22 @@ def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> Subject
     from weighbridge.formats import dcp_metadata, unread_formats
 
     names, several = folder.names(), found or gguf
-    files = several or sorted(names)
+    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in names)
+    unread = {} if several or parts else dict(unread_formats.in_folder(folder))
+    files = several or sorted(set(names) - unread.keys())
     listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
     what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
-    parts = sum(name.endswith(dcp_metadata.SUFFIX) for name in names)
     if gguf:
         what = f"{len(gguf)} .gguf checkpoints"
-    elif parts and not found:
+    elif parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
-    elif not found and (unread := next(unread_formats.in_folder(folder), None)):
-        what, remedy = f"{what}; {unread.what}", f"{unread.remedy}; or {remedy}"
+    elif unread:
+        name, first = next(iter(unread.items()))
+        what = f"{what}; {quoted(name)} is {first.what}"
+        remedy = f"{first.remedy}; or {remedy}" if files else first.remedy
     code = "checkpoint-ambiguous" if several else "checkpoint-none"
     return SubjectError(code, what, where=folder.name, remedy=remedy)
 

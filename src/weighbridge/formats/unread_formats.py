@@ -84,15 +84,15 @@ def unpack(names: Iterable[str]) -> str:
     return UNPACK if found is None else f"unpack it, and bind {quoted(found)}"
 
 
-def in_folder(folder: Folder) -> Iterator[Unread]:
-    """Yield the files of a folder that are of a known format and not read, by name."""
+def in_folder(folder: Folder) -> Iterator[tuple[str, Unread]]:
+    """Yield the files of a folder that are of a known format and not read, each with its name, sorted."""
     for name in sorted(folder.names())[:MAX_FILES]:
         try:
             found = named(folder.open(name))
         except SubjectError:  # an empty file, or one that may not be opened
             continue
         if found:
-            yield found._replace(what=f"{quoted(name)} is {found.what}")
+            yield name, found
 
 
 def _members(file: ReadableFile) -> Iterator[str]:
