@@ -5,6 +5,7 @@ Judges nothing and seals nothing.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,22 +13,24 @@ from typing import Any
 from weighbridge.binding import Bound
 from weighbridge.cards import gate_words, render
 from weighbridge.clauses.column_basis import basis_of
-from weighbridge.errors import SubjectError
-from weighbridge.formats import dcp_metadata, detect
+from weighbridge.errors import SubjectError, UsageError
+from weighbridge.formats import dcp_metadata, detect, unread_formats
 from weighbridge.gates import KINDS
 from weighbridge.gates.label_plausibility import Limits, decide
 from weighbridge.judging import DEFAULT
-from weighbridge.limits import plain, read
+from weighbridge.limits import nearest, plain, read
 from weighbridge.model import Fields, Measurement, Outcome, SubjectKind, Unmeasured, Verdict
+from weighbridge.printable import quoted
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import StepColumn
-from weighbridge.quantities.tensors import TensorBits
+from weighbridge.quantities.tensors import TensorBits, TensorMoments
 from weighbridge.storage.local_files import exists, is_file, is_folder, local_path
-from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_walk
+from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
 
 GATES = ("checkpoint-integrity", "label-plausibility")
 INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
+MOMENTS = "mean", "std", "min", "max"
 RUN_FILES = ("run.json", "steps.jsonl")
 
 
@@ -45,8 +48,10 @@ class Inspection:
     report: CheckpointReport | None
 
 
-def inspect(target: str, *, headers: bool = False, progress: Callable[[str], None] = lambda _text: None) -> Inspection:
-    """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint.
+def inspect(
+    target: str, *, headers: bool = False, moments: bool = False, progress: Callable[[str], None] = lambda _text: None
+) -> Inspection:
+    """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
 
     Raises:
         SubjectError: where it cannot be read.
@@ -56,10 +61,44 @@ def inspect(target: str, *, headers: bool = False, progress: Callable[[str], Non
     facts = _facts(kind, view)
     table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
     progress(f"reading {target}")
-    report = None if headers or kind is SubjectKind.RUN else look(view, table)
+    report = None if headers or kind is SubjectKind.RUN else look(view, table, moments=moments)
     return Inspection(
         target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report
     )  # fmt: skip
+
+
+def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
+    """Return the tensors whose names match, each with its first values; None for those of a dtype that nothing reads.
+
+    Raises:
+        SubjectError: where the file cannot be read.
+        UsageError: `values`, where it is a run log, or no name matches.
+    """
+    if kind_of(target) is SubjectKind.RUN:
+        raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
+    view = Bound(subject="file", instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True).open()
+    table = _tensors(view)
+    found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
+    if not found:
+        what = f"none of {len(table)} names matches {quoted(glob)}{nearest(glob, table)}"
+        raise UsageError("values", what, where=target, remedy="`weighbridge inspect --headers --all` lists them")
+    return {name: {**table[name], "values": _first_values(view, name, count)} for name in found}
+
+
+def _first_values(view: Any, name: str, count: int) -> list[float] | None:
+    """Return at most `count` values, with the digits that tell them from others of their dtype."""
+    import numpy as np
+
+    from weighbridge.comparison import casts
+
+    tensor = view.tensor(name)
+    elements, size = tensor.unit
+    if not tensor.elements:
+        return []
+    stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
+    values = casts.values(stored, tensor.dtype)
+    number = int if tensor.dtype in casts.INTEGERS else float
+    return None if values is None else [number(str(value)) for value in values[:count]]
 
 
 def kind_of(target: str) -> SubjectKind:
@@ -75,9 +114,9 @@ def kind_of(target: str) -> SubjectKind:
     if not is_file(path):
         return SubjectKind.RUN
     with path.open("rb") as file:
-        head = file.read(detect.HEAD)
+        head = file.read(unread_formats.HEAD)
     binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
-    return SubjectKind.CHECKPOINT if binary else SubjectKind.RUN
+    return SubjectKind.CHECKPOINT if binary or unread_formats.begins(head) else SubjectKind.RUN
 
 
 def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
@@ -124,7 +163,7 @@ class CheckpointReport:
     tensors: Mapping[str, Fields]
 
 
-def look(view: Any, table: Mapping[str, Fields]) -> CheckpointReport:
+def look(view: Any, table: Mapping[str, Fields], *, moments: bool = False) -> CheckpointReport:
     """Return what a checkpoint's values show, with what each tensor of its table looks like.
 
     Raises:
@@ -132,13 +171,14 @@ def look(view: Any, table: Mapping[str, Fields]) -> CheckpointReport:
     """
     files = VERIFIERS["file_structure", (SubjectKind.CHECKPOINT,)].measure((view,), {})
     assert isinstance(files, Measurement)
-    read_once = tensor_walk.walk(
-        view, [(tensor_bits.QUANTITY, tensor_bits.begin), (tensor_health.QUANTITY, tensor_health.begin)]
-    )
+    asked = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
+    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in asked])
     measured = {found.quantity: found for found in (files, *read_once)}
     verdicts = {gate: _judged(gate, measured) for gate in GATES}
     findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
     rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
+    for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
+        rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
     wrong = {finding["place"] for finding in findings}
     worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
     return CheckpointReport(

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -56,11 +57,19 @@ def test_a_file_without_tensors_is_not_said_to_look_right(cli: Cli) -> None:
     assert ended.lines[-1] == "  looks wrong        there is no tensor, so nothing was looked at"
 
 
-def test_a_binary_file_of_no_known_format_is_refused_as_a_checkpoint(cli: Cli) -> None:
-    Path("model.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))
-    ended = cli("inspect", "model.tflite")
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (b"\x1c\0\0\0ABC3" + bytes(40), "is of no format that is known"),
+        (b"\x1c\0\0\0TFL3" + bytes(40), "is a TensorFlow Lite model"),
+        (b"\x81\xa6params" + b"\x81\xa1w\x01" * 20, "is MessagePack"),  # without a zero byte
+    ],
+)
+def test_a_binary_file_that_is_not_read_is_refused_as_a_checkpoint(cli: Cli, head: bytes, told: str) -> None:
+    Path("model").write_bytes(head)
+    ended = cli("inspect", "model")
     assert ended.code == 4
-    assert "checkpoint-format is of no format that is known" in ended.err
+    assert f"checkpoint-format {told}" in ended.err
     assert "CSV" not in ended.out + ended.err
 
 
@@ -83,6 +92,52 @@ def test_all_lists_every_finding_and_otherwise_the_rest_are_counted(cli: Cli) ->
     few, every = cli("inspect", path).lines, cli("inspect", path, "--all").lines
     assert (few.count("    +22 more"), few.count("  +10 more")) == (1, 1)
     assert sum(line.endswith("4 NaN and 0 infinities in 4 elements") for line in every) == 30
+
+
+def test_the_first_values_are_shown_decoded_whatever_their_dtype(cli: Cli) -> None:
+    values = np.linspace(-1, 1, 64).astype("<f4").reshape(2, 32)
+    writer = gguf.GGUFWriter("m.gguf", "llama")
+    for name, array in (("a.f16", values.astype("<f2")), ("a.f32", values), ("b", values)):
+        writer.add_tensor(name, array)
+    packed = gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("a.q8", packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    read = gguf.dequantize(packed, gguf.GGMLQuantizationType.Q8_0)[0, :3]
+    assert cli("inspect", "m.gguf", "--values", "3", "a.*").lines == [
+        "a.f16                                    F16      [2, 32]  -1.0, -0.9682617, -0.93652344",
+        "a.f32                                    F32      [2, 32]  -1.0, -0.96825397, -0.93650794",
+        f"a.q8                                     Q8_0     [2, 32]  {', '.join(map(str, read))}",
+    ]
+    told = json.loads(cli("inspect", "m.gguf", "--values", "2", "b", "--json").out)
+    row = {"dtype": "F32", "shape": [2, 32], "bytes": 256, "values": [-1.0, -0.96825397]}
+    assert told == {"file": "m.gguf", "values": {"b": row}}
+
+
+def test_whole_numbers_stay_whole_and_what_has_no_values_is_said(cli: Cli) -> None:
+    path = saved(big=np.array([2**63 - 1]), empty=WEIGHTS[:0], flag=np.array([True]), odd=np.array([np.nan, -np.inf]))
+    shown = [line.split("]  ")[1] for line in cli("inspect", path, "--values", "9", "*").lines]
+    assert shown == ["9223372036854775807", "no value", "not decoded", "nan, -inf"]
+
+
+def test_values_of_no_tensor_and_of_a_run_are_refused(cli: Cli) -> None:
+    ended = cli("inspect", saved(a=WEIGHTS), "--values", "1", "norm*")
+    assert ended.code == 2
+    assert "values none of 1 names matches 'norm*'" in ended.err
+    Path("steps.csv").write_text("step,loss\n1,2\n")
+    ended = cli("inspect", "steps.csv", "--values", "1", "*")
+    assert (ended.code, "is a run log" in ended.err) == (2, True)
+
+
+def test_all_tells_mean_spread_least_and_largest(cli: Cli) -> None:
+    path = saved(a=np.array([[-1, 3], [0, 2]], "<f4"), flag=np.array([True]))
+    assert [line.partition("used")[2] for line in cli("inspect", path, "--all").lines[-2:]] == [
+        "  mean 1, std 1.581, -1 to 3", ""
+    ]  # fmt: skip
+    row = json.loads(cli("inspect", path, "--all", "--json").out)["table"]["a"]
+    assert [row[name] for name in ("mean", "std", "min", "max")] == [1.0, 1.58113883, -1.0, 3.0]
 
 
 def test_headers_alone_read_no_values(cli: Cli) -> None:

@@ -154,7 +154,7 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_refuses_what_is_malformed_and_says_what_and_where(tmp_path: Path, case: str) -> None:
     data, message = HOSTILE[case]
-    assert refusal(tmp_path / "x", data) == message
+    assert refusal(tmp_path / "x.safetensors", data) == message
 
 
 def test_a_payload_cut_by_4_kib_is_refused(tmp_path: Path) -> None:

@@ -142,9 +142,9 @@ def test_what_else_a_folder_holds_is_told_with_what_to_bind(tmp_path: Path) -> N
 
 
 def test_bytes_of_no_known_format_are_not_called_a_damaged_safetensors_file(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"\x1c\0\0\0TFL3" + bytes(40))  # as a .tflite begins
+    (tmp_path / "x").write_bytes(b"\x1c\0\0\0ABC3" + bytes(40))
     told = "checkpoint-format is of no format that is known, by its first bytes "
-    assert refused(tmp_path / "x").startswith(told + r"'\x1c\x00\x00\x00TFL3'; safetensors, GGUF")
+    assert refused(tmp_path / "x").startswith(told + r"'\x1c\x00\x00\x00ABC3'; safetensors, GGUF")
 
 
 def shards(folder: Path, weight_map: Any, **files: dict[str, Any]) -> Path:

@@ -8,24 +8,33 @@ import click
 
 from weighbridge.cards import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell
-from weighbridge.inspection import CheckpointReport, inspect
+from weighbridge.inspection import CheckpointReport, first_values, inspect
 from weighbridge.model import Fields, Json, SubjectKind
 from weighbridge.printable import printable
 from weighbridge.report import capped
 
 TENSORS_SHOWN = 20
+MOST_VALUES = 10_000
 
 
 @click.command(
     "inspect",
     short_help="Show what a checkpoint or run log contains.",
-    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a",
+    epilog="\b\nExample: weighbridge inspect model.gguf\nExample: weighbridge inspect runs/a\n"
+    "Example: weighbridge inspect model.gguf --values 8 'blk.0.*'",
 )
 @click.argument("file")
-@click.option("--all", "everything", is_flag=True, help="List every tensor and every problem.")
+@click.option(
+    "--all", "everything", is_flag=True,
+    help="List every tensor, with mean, spread, least and largest value, and every problem.",
+)  # fmt: skip
 @click.option("--headers", is_flag=True, help="Read only the headers of a checkpoint, not its values.")
+@click.option(
+    "--values", type=(click.IntRange(1, MOST_VALUES), str), metavar="N GLOB",
+    help="Show the first N values of the tensors whose names match, decoded, and nothing else.",
+)  # fmt: skip
 @as_json
-def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> None:
+def command(file: str, *, everything: bool, headers: bool, values: tuple[int, str] | None, as_json: bool) -> None:
     """Show the tensors of a checkpoint FILE, or the columns of a run log FILE.
 
     For a checkpoint, also show what looks wrong without its source: stored dtypes that the bits contradict, NaN,
@@ -33,8 +42,11 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
 
     Exit 0: read; 4: unreadable.
     """
+    if values is not None:
+        _show_values(file, first_values(file, *values), as_json=as_json)
+        return
     with progress() as show:
-        found = inspect(file, headers=headers, progress=show)
+        found = inspect(file, headers=headers, moments=everything, progress=show)
     kind, report, table = found.kind, found.report, found.table
     if as_json:
         told: dict[str, Json] = {"file": file, "kind": kind, "facts": found.facts, "table": table}
@@ -48,6 +60,16 @@ def command(file: str, *, everything: bool, headers: bool, as_json: bool) -> Non
         tell(_told_alone(report, everything=everything))
     lines = list(_lines(kind, table))
     tell(f"  {line}" for line in (lines if everything or kind is SubjectKind.RUN else capped(lines, TENSORS_SHOWN)))
+
+
+def _show_values(file: str, table: Mapping[str, Fields], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": file, "values": table})
+        return
+    for name, row in table.items():
+        values = row["values"]
+        shown = ", ".join(map(str, values)) or "no value" if isinstance(values, list) else "not decoded"
+        tell([fill("{name:<40} {dtype:<8} [{shape}]  {shown}", {**row, "name": name, "shown": shown})])
 
 
 def _told_alone(report: CheckpointReport, *, everything: bool) -> Iterator[str]:
@@ -78,4 +100,6 @@ def _lines(kind: SubjectKind, table: Mapping[str, Fields]) -> Iterator[str]:
         else:
             more = "  {used_bits} of {mantissa_bits} bits used" if shown.get("used_bits") is not None else ""
             label = "  stored dtype {label}" if shown.get("label", "undecided") != "undecided" else ""
+            if shown.get("mean") is not None:
+                label += "  mean {mean:.4g}, std {std:.4g}, {min:.4g} to {max:.4g}"
             yield fill("{name:<40} {dtype:<8} [{shape}]  {bytes} bytes" + more + label, shown)

@@ -114,7 +114,7 @@ def table(
         re.error: a pattern that is none.
     """
     patterns = [(re.compile(pattern), new) for pattern, new in rename]
-    origin = {_rewritten(name, patterns): name for name in sorted(source, reverse=True)}
+    origin = {rewritten(name, patterns): name for name in sorted(source, reverse=True)}
     origin |= {new: old for new, old in names.items() if old in source}
     return _paired("table", source, candidate, origin)
 
@@ -131,7 +131,8 @@ def _paired(
     return Plan(name=name, pairings=pairings, tied=ties({*source, *candidate}))
 
 
-def _rewritten(name: str, patterns: Sequence[tuple[re.Pattern[str], str]]) -> str:
+def rewritten(name: str, patterns: Sequence[tuple[re.Pattern[str], str]]) -> str:
+    """Return a name after all patterns, in turn; one that is too long as it is."""
     if len(name) > MAX_NAME:
         return name
     for pattern, new in patterns:

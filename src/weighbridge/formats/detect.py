@@ -26,9 +26,8 @@ LEAST_MAGIC = 4
 LENGTH = 8  # bytes before the header of safetensors
 NAMED = 4  # files of a folder, in a message
 MAX_INDEX = 32 << 20
+SAFETENSORS = ".safetensors"
 READ = "safetensors, GGUF, PyTorch (torch.save and distributed), APR, ONNX and NumPy files"
-SAVE = "save the weights in one of these formats; safetensors is the safest"
-BIND = "bind a file that one of them wrote, or save the weights as safetensors"
 ONE_READER = "uninstall one of the packages: `weighbridge doctor` names them"
 DOWNLOAD_AGAIN = "fetch the whole directory again, index and shards of one revision"
 
@@ -60,6 +59,10 @@ def parse(file: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, Readab
 
         if dcp_metadata.begins(head):
             return dcp_directory.parse(file, folder)
+    if head.startswith(GGUF):  # which may be one part of several
+        from weighbridge.formats import gguf_split
+
+        return gguf_split.parse(file, folder)
     if reader_of(head) is _onnx:  # which may keep data in files beside it
         from weighbridge.formats import onnx_file
 
@@ -71,14 +74,22 @@ def read(file: ReadableFile) -> Reading:
     """Read one file that is a checkpoint, or a shard of one, by itself."""
     head = bytes(file.read(0, HEAD))
     reader = reader_of(head)
-    # Formats that people bind by mistake are told before a header's length makes no sense.
-    foreign = next((name for magic, name in FOREIGN.items() if head.startswith(magic)), "")
-    begun = head[LENGTH : LENGTH + 1]
-    if not (reader or foreign) and begun not in (b"", b"{") and int.from_bytes(head[:LENGTH], "little") > file.size:
-        foreign = f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}"
-    if reader is None and foreign:
-        raise SubjectError("checkpoint-format", f"is {foreign}; {READ} are read", where=file.name, remedy=SAVE)
+    if reader is None:
+        _refuse_unread(file, head)
     return (reader or safetensors_file.read)(file)
+
+
+def _refuse_unread(file: ReadableFile, head: bytes) -> None:
+    """Refuse what is of another format; of none that is known, unless it is called safetensors and may be damaged."""
+    from weighbridge.formats.unread_formats import SAVE, Unread, named
+
+    found = named(file)
+    beyond = int.from_bytes(head[:LENGTH], "little") > file.size or not file.name.endswith(SAFETENSORS)
+    if found is None and beyond and head[LENGTH : LENGTH + 1] not in (b"", b"{"):
+        found = Unread(f"of no format that is known, by its first bytes {quoted(head[:8].decode('latin-1'))}", SAVE)
+    if found:
+        what = f"is {found.what}; {READ} are read"
+        raise SubjectError("checkpoint-format", what, where=file.name, remedy=found.remedy)
 
 
 def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
@@ -94,7 +105,11 @@ def reader_of(head: bytes) -> Callable[[ReadableFile], Reading] | None:
 
     if torch_file.begins_legacy(head):
         return torch_file.read_legacy
-    return _onnx if onnx_file.begins(head) else _brought(head)
+    if onnx_file.begins(head):
+        from weighbridge.formats import unread_formats
+
+        return None if unread_formats.begins(head) else _onnx
+    return _brought(head)
 
 
 def _brought(head: bytes) -> Callable[[ReadableFile], Reading] | None:
@@ -132,8 +147,12 @@ def _zipped(file: ReadableFile) -> Reading:
         return torch_file.parse(file, members, root)
     if members and all(name.endswith(npy_file.SUFFIX) for name in members):
         return npy_file.parse(file, members)
-    what = f"is a ZIP archive of {len(members)} members, not one that torch.save or numpy.savez wrote"
-    raise SubjectError("checkpoint-format", what, where=file.name, remedy=BIND)
+    from weighbridge.formats.unread_formats import SAVE, unpack
+
+    keras = "model.weights.h5" in members
+    what = "is a Keras model (.keras)" if keras else f"is a ZIP archive of {len(members)} members"
+    what += ", not one that torch.save or numpy.savez wrote"
+    raise SubjectError("checkpoint-format", what, where=file.name, remedy=SAVE if keras else unpack(members))
 
 
 def checkpoint_in(folder: Folder) -> str:
@@ -146,25 +165,41 @@ def checkpoint_in(folder: Folder) -> str:
             raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
     if folder.holds(INDEX):
         return INDEX
-    found = sorted(name for name in folder.names() if name.endswith(".safetensors"))
+    found = sorted(name for name in folder.names() if name.endswith(SAFETENSORS))
     if len(found) == 1:
         return found[0]
-    from weighbridge.formats import dcp_metadata
+    from weighbridge.formats import dcp_metadata, gguf_split
 
     older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
-    if older and not found:
-        return older
-    code = "checkpoint-ambiguous" if found else "checkpoint-none"
-    what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
-    files = found or sorted(folder.names())
+    split = [older] if older else gguf_split.wholes(folder.names())
+    if not found and len(split) == 1:
+        return split[0]
+    raise _no_checkpoint(folder, found, [] if found else split)
+
+
+def _no_checkpoint(folder: Folder, found: list[str], gguf: list[str]) -> SubjectError:
+    """Return the refusal of a folder with several checkpoints, or with none."""
+    from weighbridge.formats import dcp_metadata, unread_formats
+
+    names, several = folder.names(), found or gguf
+    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in names)
+    unread = {} if several or parts else dict(unread_formats.in_folder(folder))
+    files = several or sorted(set(names) - unread.keys())
     listed = ", ".join(map(quoted, files[:NAMED])) + (", …" if len(files) > NAMED else "")
     remedy = f"bind one file of it ({listed})" if files else "bind the file that holds the weights"
     remedy += ", or the folder of one checkpoint, such as a trainer's checkpoint-N; shards need their index beside them"
-    parts = 0 if found else sum(name.endswith(dcp_metadata.SUFFIX) for name in folder.names())
-    if parts:
+    what = f"{len(found) or 'no'} .safetensors file{'s' if found else ''} and no {INDEX}"
+    if gguf:
+        what = f"{len(gguf)} .gguf checkpoints"
+    elif parts:
         what = f"{parts} {dcp_metadata.SUFFIX} files and no {dcp_metadata.NAME}, which is written last"
         remedy = "bind a checkpoint whose save was finished, with one .metadata of all ranks"
-    raise SubjectError(code, what, where=folder.name, remedy=remedy)
+    elif unread:
+        name, first = next(iter(unread.items()))
+        what = f"{what}; {quoted(name)} is {first.what}"
+        remedy = f"{first.remedy}; or {remedy}" if files else first.remedy
+    code = "checkpoint-ambiguous" if several else "checkpoint-none"
+    return SubjectError(code, what, where=folder.name, remedy=remedy)
 
 
 def _sharded(index: ReadableFile, folder: Folder) -> tuple[Reading, dict[str, ReadableFile]]:
@@ -206,18 +241,10 @@ def _refuse(code: str, what: str, index: ReadableFile) -> NoReturn:
 
 
 # A reader is imported when a file begins so; most commands meet one format.
-FILES = {b"GGUF": "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
+GGUF = b"GGUF"
+FILES = {GGUF: "gguf_file", b"APR\0": "apr_file", b"\x93NUMPY": "npy_file"}
 READERS: Mapping[bytes, Callable[[ReadableFile], Reading]] = OnDemand(__package__, "read", FILES)
 OWN = ("safetensors", "gguf", "torch", "torch-legacy", "dcp", "apr", "onnx", "npy", "npz")
 BROUGHT: Brought[Format] = Brought("checkpoints", Format, OWN, named="name")
 ZIPPED = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members
 PICKLE = b"\x80"
-FOREIGN = {
-    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), "a Python pickle, but not of PyTorch"),
-    **dict.fromkeys((b"<!DO", b"<!do", b"<htm"), "a web page"),
-    b"\x89HDF": "an HDF5 file",
-    b"APRN": "an APR file of version 1",
-    b"APR2": "an APR file in a layout that no writer uses",
-    b"vers": "a Git LFS pointer",
-    b"ggml": "a GGML file, older than GGUF",
-}

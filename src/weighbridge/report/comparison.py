@@ -33,6 +33,14 @@ QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
 GGUF_SOURCE = "the source has the tensor names of a GGUF file, and the import those of what is converted to one"
 GGUF_NAMES = ("blk.", "token_embd.", "output_norm.")
 MEANT = "meant? every value is exactly what that conversion gives: "
+RENAMED = (
+    "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now{added}"
+)
+MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
+BESIDE = (
+    "{count} of the missing are training state: where they may go, put allow_missing: [{globs}] beside the policy in a "
+    "file, and name it by --policy"
+)
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -70,6 +78,8 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = tensor_pairs(evaluation)
+    if finding.verdict.outcome is not Outcome.PASS:
+        yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
@@ -88,6 +98,9 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
     if policy := policy_meant(offences):
         yield f"{MEANT}--policy {policy}"
+    if beside := beside_the_model(offences):
+        globs = ", ".join(f'"{key}.*"' for key in sorted(beside))
+        yield BESIDE.format(count=sum(beside.values()), globs=globs)
 
 
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
@@ -102,6 +115,21 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
         yield GGUF_SOURCE
 
 
+def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
+    """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
+    from weighbridge.comparison.renaming import renaming
+
+    paired = sum(bool(row.sources and row.candidate_dtype) for row in rows)
+    candidate = {row.name for row in rows if row.candidate_dtype}
+    if paired == len(candidate):
+        return
+    found = renaming({name for row in rows for name in row.sources}, candidate, more_than=paired)
+    if found:
+        added = f" ({', '.join(found.wrappers)})" if found.wrappers else ""
+        yield RENAMED.format(matched=found.matched, of=len(candidate), now=paired, added=added)
+        yield MAP.format(line=found.yaml)
+
+
 def _gains(offence: Offence) -> bool:
     """Return whether a tensor of blocks became one of plain numbers."""
     source, candidate = (offence.figures.get(f"{side}_dtype") for side in ("source", "candidate"))
@@ -113,6 +141,14 @@ def policy_meant(offences: Sequence[Offence]) -> str:
     verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
     policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
     return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
+
+
+def beside_the_model(offences: Sequence[Offence]) -> Mapping[str, int]:
+    """Count the missing tensors that a trainer saves beside a model's, by the outermost key that they stand under."""
+    from weighbridge.formats.torch_pickle import TRAINING_STATE
+
+    missing = (one.place.partition(".") for one in offences if one.code == "missing")
+    return Counter(key for key, dot, _ in missing if dot and key in TRAINING_STATE)
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
