@@ -141,7 +141,7 @@ def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     rope = config.get(name)
     inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
-    return name, inner if isinstance(inner, Mapping) else rope
+    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, rope)
 
 
 def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -154,10 +154,11 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         for field, key in ROPE_KEYS.items()
         if rope.get(key) is not None
     }
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind is not None:
-        word = canonical(kind, FieldKind.WORD)
-        found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read} {word}")
+    key = "rope_type" if rope.get("rope_type") is not None else "type"
+    if rope.get(key) is not None:
+        word = canonical(rope[key], FieldKind.WORD)
+        found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
+    name = name.partition(".")[0]
     local = config[name].get("sliding_attention")
     if isinstance(local, Mapping) and local.get("rope_theta") is not None:
         base = canonical(local["rope_theta"], FieldKind.NUMBER)
@@ -167,8 +168,8 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     """Compute how many dimensions of a head turn, where a share of them is stated."""
-    _, rope = _rope_of(config)
-    places = [(rope, f"rope_parameters.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
+    name, rope = _rope_of(config)
+    places = [(rope, f"{name}.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
     places += [(config, key, key) for key in PARTIAL]
     for where, told, key in places:
         share, size = where.get(key), head_dim(found)
@@ -205,8 +206,7 @@ def of_tokenizer(
         told = list(_ids(token, config, generation, tokenizer, known))
         if told:
             (value, read), *also = told
-            others = tuple((one, where) for one, where in also if one != value)
-            found[f"{token}_token_id"] = Stated(value=value, read=read, also=others)
+            found[f"{token}_token_id"] = Stated(value=value, read=read, also=tuple(also))
     for token in ("bos", "eos"):
         value = tokenizer.get(f"add_{token}_token")
         if value is not None:

@@ -67,6 +67,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     "chat_template": FieldKind.WORD,
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
+UNREAD = "no rule reads it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,9 @@ class EntryDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigField:
-    """What two sides say of one field of their model, whether anybody states it or not."""
+    """What two sides say of one field of their model, stated or not, or of one key that no field reads."""
 
-    name: Annotated[str, Doc("the field", typical="block_count")]
+    name: Annotated[str, Doc("the field, or the key with its file", typical="block_count")]
     source: Annotated[object, Doc("the source's value; of a list a digest; None where nobody knows", typical=2)]
     candidate: Annotated[object, Doc("the import's value", typical=2)]
     source_read: Annotated[str, Doc("where the source states it", typical="config.json num_hidden_layers")]

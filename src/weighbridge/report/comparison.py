@@ -121,8 +121,16 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
 
 
+BESIDES = {
+    "unread": "{unread} are read by no rule",
+    "harmless": "different, and known to be harmless: {harmless}",
+}
+
+
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
+    from weighbridge.cards import fill
+
     figures = finding.verdict.figures
     if finding.verdict.code == NO_CONFIGURATION:
         return
@@ -138,10 +146,10 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         said = finding_text(finding, evaluation.measured)
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
+    yield from (fill(f"  configuration: {words}", figures) for name, words in BESIDES.items() if figures.get(name))
     if display.everything:
-        from weighbridge.cards import fill
-
         yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
+        yield from (fill("  configuration: {what}", {"what": one}) for one in figures.get("also_said") or ())  # type: ignore[union-attr]
 
 
 def classes(evaluation: Evaluation) -> Json:

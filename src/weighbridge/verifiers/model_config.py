@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, Stated
@@ -38,7 +39,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if unsaid is not None:
         return unsaid
     rows = [_row(name, source, candidate) for name in (*CONFIG_FIELDS, *CONFIG_LISTS)]
+    rows += _keys(source, candidate, rows)
     return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
+
+
+def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
+    forms = one.model.form, other.model.form
+    return key_rows(forms, (one.keys, other.keys), (one.model.fields, other.model.fields), rows)
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
@@ -79,7 +86,9 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
     return ConfigField(
         name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
         source_basis=one.basis, candidate_basis=other.basis, why=why,
-        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told
+        also=tuple(
+            f"{value} ({read})" for side in (one, other) for value, read in side.also if value != side.value
+        ), **told
     )  # fmt: skip
 
 
@@ -180,9 +189,11 @@ def _stated(name: str, vocabulary: Vocabulary | None) -> Stated:
     return Stated(value=f"{_count(name, vocabulary)} entries", read=_place(name, vocabulary))
 
 
-def extent(_views: Views, _options: Fields) -> int:
-    """Count the fields."""
-    return len(CONFIG_FIELDS) + len(CONFIG_LISTS)
+def extent(views: Views, _options: Fields) -> int:
+    """Count the fields, and the keys that no field compares."""
+    source, candidate = describe_model(views[0]), describe_model(views[1])
+    rows = [_row(name, source, candidate) for name in CONFIG_FIELDS]
+    return len(rows) + len(CONFIG_LISTS) + len(_keys(source, candidate, rows))
 
 
 KEPT = 64  # entries of each list
@@ -261,7 +272,8 @@ def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDe
 def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
     fields = dict(side.model.fields)
     if name is not None:
-        fields[name] = replace(fields[name], value=_other(name, fields[name].value), also=())
+        value = _other(name, fields[name].value)
+        fields[name] = replace(fields[name], value=value, also=tuple((value, read) for _, read in fields[name].also))
     vocabulary = side.vocabulary
     if vocabulary is not None and "tokens" in lists:
         vocabulary = replace(vocabulary, walk=_marked(vocabulary.walk, vocabulary.count - 1))
