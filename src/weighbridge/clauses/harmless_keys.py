@@ -1,4 +1,4 @@
-"""Keys of a configuration that change nothing of what a model computes: a difference in one is told, and decides nothing.
+"""Keys that change nothing of what a model computes: a difference in one is told, and decides nothing.
 
 By globs over the names of keys, each with the reason. Every other key decides.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 LABEL = "a label"
 TENSORS_TELL = "it follows from the tensors, which are compared"
@@ -71,6 +72,7 @@ HARMLESS: Mapping[str, str] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def harmless(name: str) -> str:
     """Return why a difference in this key decides nothing, or nothing where it decides."""
     if name in HARMLESS:

@@ -110,11 +110,12 @@ def _free(name: str, meant: Collection[str]) -> bool:
 def _by_file(names: Sequence[str]) -> list[str]:
     """Count the keys of each file, and name the first of them."""
     files = {file: [name for name in names if _file(name) == file] for file in dict.fromkeys(map(_file, names))}
-    return [
-        f"{len(found)} keys of {file}: " + ", ".join(name.removeprefix(f"{file}:") for name in found[:SHOWN])
-        + (f", +{len(found) - SHOWN} more" if len(found) > SHOWN else "")
-        for file, found in files.items()
-    ]  # fmt: skip
+    return [_counted(file, [name.removeprefix(f"{file}:") for name in found]) for file, found in files.items()]
+
+
+def _counted(file: str, keys: Sequence[str]) -> str:
+    more = f", +{len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {', '.join(keys[:SHOWN])}{more}"
 
 
 def _file(name: str) -> str:

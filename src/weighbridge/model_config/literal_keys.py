@@ -17,23 +17,27 @@ from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
-WHOLE = {"tokenizer.json:added_tokens", "tokenizer_config.json:added_tokens_decoder"}  # thousands of keys, one value
+WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
+    "tokenizer_config.json:added_tokens_decoder",
+    *(f"tokenizer.json:{key}" for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")),
+}
 LISTS = {"tokenizer.json:model.vocab", "tokenizer.json:model.merges", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}
 INNER = "text_config."
 
 # Where the other format keeps what a key says, by globs: llama.cpp's converter computes tensors from some keys.
 IN_FREQUENCIES = "converters compute rope_freqs.weight from it, compared as a tensor"
+BIASES = "biases are tensors, and compared as such"
 IN_FACTORS = "a tensor of a GGUF file, and compared as one"
-PIECEWISE = "it is in the pieces and merges, which are compared one by one"
 ELSEWHERE: Mapping[str, str] = {
+    "config.json:*attention_bias": BIASES, "config.json:*mlp_bias": BIASES,
     "*.low_freq_factor": IN_FREQUENCIES, "*.high_freq_factor": IN_FREQUENCIES,
     "*.short_factor": IN_FACTORS, "*.long_factor": IN_FACTORS,
     "tokenizer.ggml.scores": "scores lie in a sentencepiece model, and are not compared",
     "tokenizer.ggml.pre": "a directory names no pre-tokenizer: converters know it by what it makes of a text",
-    "tokenizer.json:pre_tokenizer*": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
-    "tokenizer.json:normalizer*": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
-    "tokenizer.json:decoder*": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
-    "tokenizer.json:model.*": PIECEWISE,
+    "tokenizer.ggml.token_type": "a directory states no types of tokens: converters guess them from added tokens",
+    "tokenizer.json:pre_tokenizer": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
+    "tokenizer.json:normalizer": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
+    "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
 }  # fmt: skip
 
 
@@ -69,10 +73,15 @@ def key_rows(
     if forms[0] == forms[1]:
         return list(_literal(forms[0], keys, rows))
     return [
-        _row(name, **{side: value}, why=next((why for glob, why in ELSEWHERE.items() if fnmatchcase(name, glob)), UNREAD))
+        _row(name, **{side: value}, why=elsewhere(name))
         for side, stated, told in zip(("source", "candidate"), keys, fields, strict=True)
         for name, value in unread(stated, told).items()
     ]  # fmt: skip
+
+
+def elsewhere(name: str) -> str:
+    """Return where the other format keeps what a key says, or that no rule reads it."""
+    return next((why for glob, why in ELSEWHERE.items() if fnmatchcase(name, glob)), UNREAD)
 
 
 def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:

@@ -105,6 +105,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     fields = of_config(config, CONFIG)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings))
     if tokenizer is not None:
+        fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
     template = _template(view, settings)
     if template is not None:
@@ -113,7 +114,9 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         CONFIG: json_beside(view, CONFIG, MAX_CONFIG), "generation_config.json": generation,
         "tokenizer_config.json": settings, TOKENIZER: tokenizer,
     }  # fmt: skip
-    keys = {name: value for place, one in stated.items() for name, value in literal_keys.of_document(one, place).items()}
+    keys = {
+        name: value for place, one in stated.items() for name, value in literal_keys.of_document(one, place).items()
+    }
     return ModelDescription(
         model=Model(
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,

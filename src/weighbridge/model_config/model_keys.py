@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model import Json
@@ -85,7 +85,14 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
     "feed_forward_length": ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
-    "context_length": ("max_position_embeddings", "n_ctx", "n_positions", "max_sequence_length", "max_seq_len"),
+    "context_length": (
+        "max_position_embeddings",
+        "n_ctx",
+        "n_positions",
+        "max_sequence_length",
+        "max_seq_len",
+        "seq_length",
+    ),
     "vocab_size": ("vocab_size",),
     "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
@@ -96,26 +103,74 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "rope_original_context": ("original_max_position_embeddings",),
     "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
     "activation": ("hidden_activation", "hidden_act", "activation_function", "dense_act_fn", "activation"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
-    "sliding_window": ("sliding_window",),
+    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "expert_used_count": (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "top_k_experts",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+    ),
+    "sliding_window": ("sliding_window", "local_attention"),
     "attn_logit_softcap": ("attn_logit_softcapping",),
     "final_logit_softcap": ("final_logit_softcapping",),
     "tied_embeddings": ("tie_word_embeddings",),
+    # As llama.cpp's converter writes them: conversion/base.py, and the module of the family.
+    "value_dim": ("v_head_dim",),
+    "q_lora_rank": ("q_lora_rank",),
+    "kv_lora_rank": ("kv_lora_rank",),
+    "expert_feed_forward_length": ("moe_intermediate_size",),
+    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
+    "expert_shared_count": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "expert_group_count": ("n_group",),
+    "expert_group_used_count": ("topk_group",),
+    "leading_dense_block_count": ("first_k_dense_replace",),
+    "nextn_predict_layers": ("num_nextn_predict_layers",),
+    "expert_weights_norm": ("norm_topk_prob",),
+    "expert_weights_scale": ("routed_scaling_factor",),
+    "expert_gating": ("scoring_func", "score_function", "score_func", "moe_router_activation", "expert_selection_fn"),
+    "ssm_conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"),
+    "ssm_inner_size": ("mamba_d_ssm",),
+    "ssm_state_size": ("state_size", "ssm_state_size", "mamba_d_state", "linear_key_head_dim"),
+    "ssm_time_step_rank": ("mamba_dt_rank", "mamba_n_heads", "linear_num_value_heads"),
+    "ssm_group_count": ("n_groups", "mamba_n_groups", "linear_num_key_heads"),
+    "logit_scale": ("logit_scale", "logits_scaling", "output_multiplier_scale"),
+    "embedding_scale": ("embedding_multiplier", "embedding_multiplier_scale"),
+    "residual_scale": ("residual_multiplier",),
+    "attention_scale": ("attention_multiplier",),
+    "clamp_kqv": ("clip_qkv",),
+    "parallel_residual": ("use_parallel_residual",),
+    "causal": ("is_causal",),
 }
 # By `model_type`, where another key counts.
 OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
     "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
+    "granitemoeshared": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
+    "granitemoehybrid": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
+    "mamba": {"ssm_inner_size": ("intermediate_size",), "ssm_time_step_rank": ("time_step_rank",)},
+    "mamba2": {"ssm_time_step_rank": ("num_heads",)},
+    "nemotron_h": {"ssm_time_step_rank": ("mamba_num_heads",)},
 }
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 ROPE_KEYS = {
     "rope_base": "rope_theta",
     "rope_scaling_factor": "factor",
     "rope_original_context": "original_max_position_embeddings",
+    "rope_attn_factor": "attention_factor",
+    "rope_ext_factor": "extrapolation_factor",
+    "rope_beta_fast": "beta_fast",
+    "rope_beta_slow": "beta_slow",
 }
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
+GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
+SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer.ggml.model"
+# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
+TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
+WINDOWED = ("sliding_attention", "chunked_attention")
+BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
 TOKENS = ("bos", "eos", "pad", "unk")
 
 
@@ -129,11 +184,38 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
             found[name] = Stated(value=canonical(config[key], CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
+    found |= _of_layers(config, place)
     if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
         found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
     if config.get("use_sliding_window") is False:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
+    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
+    if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
+        read = f"{place} max_position_embeddings"
+        found["context_length"] = Stated(value=context - padding - 1, read=read, basis="derived")
     return found
+
+
+def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Read which layers attend within a window, and which attend at all, a digit a layer."""
+    key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
+    kinds, read = config.get(key, ()), f"{place} {key}"
+    if not kinds or not all(isinstance(kind, str) for kind in kinds):
+        return {}
+    found = {}
+    if any(kind in WINDOWED for kind in kinds):
+        found["sliding_layers"] = Stated(value=digits(kind in WINDOWED for kind in kinds), read=read)
+    elif "sliding_window" in config:
+        found["sliding_window"] = Stated(value=0, read=read)
+    if not all("attention" in kind for kind in kinds):
+        attending = (kind in ("attention", "full_attention", *WINDOWED) for kind in kinds)
+        found["attention_layers"] = Stated(value=digits(attending), read=read)
+    return found
+
+
+def digits(flags: Iterable[bool]) -> Json:
+    """Return a digit for each layer: 1 where it is meant."""
+    return canonical("".join("1" if flag else "0" for flag in flags), FieldKind.WORD)
 
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
@@ -215,6 +297,13 @@ def of_tokenizer(
     return found
 
 
+def of_tokenizer_model(model: Any) -> dict[str, Stated]:
+    """Read which kind of tokenizer a tokenizer.json holds, by GGUF's name of it."""
+    told = (str(model.get("type")), model.get("byte_fallback") is True) if isinstance(model, Mapping) else ("", False)
+    kind = TOKENIZER_KINDS.get(told)
+    return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
+
+
 STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
 
 
@@ -277,7 +366,7 @@ def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
     """Return GGUF's keys of each field, the first that is there."""
     from gguf.constants import Keys
 
-    llm, attention, rope, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.Tokenizer
+    llm, attention, rope, ssm, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.Tokenizer
     found = {
         "architecture": (Keys.General.ARCHITECTURE,), "block_count": (llm.BLOCK_COUNT,),
         "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
@@ -293,7 +382,26 @@ def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
         "bos_token_id": (tokenizer.BOS_ID,), "eos_token_id": (tokenizer.EOS_ID,), "pad_token_id": (tokenizer.PAD_ID,),
         "unk_token_id": (tokenizer.UNK_ID,), "add_bos_token": (tokenizer.ADD_BOS,),
         "add_eos_token": (tokenizer.ADD_EOS,),
+        "rope_attn_factor": (rope.SCALING_YARN_ATTN_FACTOR,), "rope_ext_factor": (rope.SCALING_YARN_EXT_FACTOR,),
+        "rope_beta_fast": (rope.SCALING_YARN_BETA_FAST,), "rope_beta_slow": (rope.SCALING_YARN_BETA_SLOW,),
+        "value_dim": (attention.VALUE_LENGTH_MLA, attention.VALUE_LENGTH), "q_lora_rank": (attention.Q_LORA_RANK,),
+        "kv_lora_rank": (attention.KV_LORA_RANK,), "sliding_layers": (attention.SLIDING_WINDOW_PATTERN,),
+        "expert_feed_forward_length": (llm.EXPERT_FEED_FORWARD_LENGTH,),
+        "expert_shared_feed_forward_length": (llm.EXPERT_SHARED_FEED_FORWARD_LENGTH,),
+        "expert_shared_count": (llm.EXPERT_SHARED_COUNT,), "expert_group_count": (llm.EXPERT_GROUP_COUNT,),
+        "expert_group_used_count": (llm.EXPERT_GROUP_USED_COUNT,),
+        "leading_dense_block_count": (llm.LEADING_DENSE_BLOCK_COUNT,),
+        "nextn_predict_layers": (llm.NEXTN_PREDICT_LAYERS,), "expert_weights_norm": (llm.EXPERT_WEIGHTS_NORM,),
+        "expert_weights_scale": (llm.EXPERT_WEIGHTS_SCALE,), "expert_gating": (llm.EXPERT_GATING_FUNC,),
+        "ssm_conv_kernel": (ssm.CONV_KERNEL,), "ssm_inner_size": (ssm.INNER_SIZE,), "ssm_state_size": (ssm.STATE_SIZE,),
+        "ssm_time_step_rank": (ssm.TIME_STEP_RANK,), "ssm_group_count": (ssm.GROUP_COUNT,),
+        "logit_scale": (llm.LOGIT_SCALE,), "embedding_scale": (llm.EMBEDDING_SCALE,),
+        "residual_scale": (llm.RESIDUAL_SCALE,), "attention_scale": (attention.SCALE,),
+        "clamp_kqv": (attention.CLAMP_KQV,), "parallel_residual": (llm.USE_PARALLEL_RESIDUAL,),
+        "causal": (attention.CAUSAL,), "tokenizer_model": (tokenizer.MODEL,),
     }  # fmt: skip
+    if architecture == "nemotron":  # whose loader reads the other one
+        found["norm_epsilon"] = found["norm_epsilon"][::-1]
     return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
 
 
@@ -307,4 +415,30 @@ def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, 
     for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
         if tensor in tensors:
             found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
-    return found
+    if not isinstance(metadata.get(SLIDING.format(arch=metadata.get("general.architecture"))), list):
+        found.pop("sliding_layers", None)  # a period, whose phase is the loader's
+    if metadata.get(TOKENIZER_MODEL) not in TOKENIZER_KINDS.values():
+        found.pop("tokenizer_model", None)
+    return found | _of_arrays(metadata, found)
+
+
+def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
+    """Return what a header states a layer at a time, or by a number, as a directory states it."""
+    more = {}
+    pattern, gating, heads = (found.get(name) for name in ("sliding_layers", "expert_gating", "head_count_kv"))
+    if pattern is not None and isinstance(flags := metadata[pattern.read], list):
+        more["sliding_layers"] = replace(pattern, value=digits(map(bool, flags)))
+    if gating is not None:
+        number = metadata[gating.read]
+        more["expert_gating"] = replace(
+            gating, value=GATINGS.get(number, gating.value) if type(number) is int else number
+        )
+    if heads is not None and isinstance(each := metadata[heads.read], list) and 0 in each and any(each):
+        told = canonical([count for count in each if count], FieldKind.COUNT)
+        more["head_count_kv"] = replace(heads, value=told)
+        more["attention_layers"] = Stated(value=digits(map(bool, each)), read=heads.read, basis="derived")
+    blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
+    if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
+        less = blocks.value - nextn.value, f"{blocks.read} less {nextn.read}"
+        more["block_count"] = replace(blocks, also=(less,))
+    return more

@@ -14,7 +14,7 @@ from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, cl
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import COLOURS, capped, finding_text, trials_told
+from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
@@ -122,8 +122,9 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
 
 
 BESIDES = {
-    "unread": "{unread} are read by no rule",
-    "harmless": "different, and known to be harmless: {harmless}",
+    "unread": "no rule reads {what}",
+    "harmless": "different, and known to be harmless: {what}",
+    "also_said": "said otherwise elsewhere: {what}",
 }
 
 
@@ -146,10 +147,11 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         said = finding_text(finding, evaluation.measured)
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
-    yield from (fill(f"  configuration: {words}", figures) for name, words in BESIDES.items() if figures.get(name))
+    for name, words in BESIDES.items():
+        found = [fill(words, {"what": one}) for one in figures.get(name) or ()]  # type: ignore[union-attr]
+        yield from (f"  configuration: {line}" for line in (found if display.everything else capped(found, TOLD)))
     if display.everything:
         yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
-        yield from (fill("  configuration: {what}", {"what": one}) for one in figures.get("also_said") or ())  # type: ignore[union-attr]
 
 
 def classes(evaluation: Evaluation) -> Json:

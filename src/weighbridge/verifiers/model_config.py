@@ -14,7 +14,7 @@ from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.model_config.literal_keys import key_rows
-from weighbridge.model_config.model_defaults import default, family, incomparable
+from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
@@ -24,7 +24,7 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 
 QUANTITY = "model_config"
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
-OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", *CONFIG_LISTS)
+OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", *CONFIG_LISTS)
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
@@ -76,6 +76,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
+    if across and not why and name in UNLESS_SAID and (one is None) != (other is None):
+        why = f"the {'source' if one is None else 'import'} does not state it, and its loader is not asked"
     loose = GGUF in (source.model.form, candidate.model.form)
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
     return _told(name, _following(here, there.value), _following(there, here.value), why)
@@ -201,7 +203,7 @@ MARK = b"?"
 # Fields that defaults of others are computed from, and those others.
 FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
 FED = (
-    "head_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
+    "head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
     "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"
 )  # fmt: skip
 
