@@ -82,6 +82,8 @@ def table(name: str, folder: Path) -> int:
         found = {key: way(told_of(source, changed), before, key) for key, changed in of(folder)}
         counts = Counter(found.values())
         print(f"{name:12} {told:32} " + " ".join(f"{counts[one]:12}" for one in WAYS))
+        if before.offences:
+            print(f"{'':12} differs as converted: {', '.join(sorted(place for place, *_ in before.offences))}")
         unseen = [key for key, one in found.items() if one == SILENT]
         silent += len(unseen)
         if unseen:

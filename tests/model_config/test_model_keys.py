@@ -68,6 +68,17 @@ def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str
         ({"model_type": "cohere", "max_position_embeddings": 8192, "model_max_length": 131072},
          {"architecture": "cohere", "context_length": 131072}),
         ({"sliding_window": 4096, "use_sliding_window": False}, {"sliding_window": 0}),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"] * 2}, {"sliding_window": 0}),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, {"sliding_layers": "10"}),
+        ({"layer_types": ["conv", "full_attention"]}, {"attention_layers": "01"}),
+        ({"layers_block_type": ["mamba", "attention", "mamba"]}, {"attention_layers": "010"}),
+        ({"layer_types": "all"}, {}),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1},
+         {"architecture": "roberta", "context_length": 512}),
+        ({"model_type": "mamba2", "num_heads": 8, "time_step_rank": 4},
+         {"architecture": "mamba2", "head_count": 8, "ssm_time_step_rank": 8}),
+        ({"rope_parameters": {"rope_type": "yarn", "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.5}},
+         {"rope_scaling": "yarn", "rope_beta_fast": 32.0, "rope_beta_slow": 1.0, "rope_attn_factor": 1.5}),
     ],
 )  # fmt: skip
 def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -186,13 +197,50 @@ def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:
     keys = gguf_keys("qwen2")
     assert (keys["rope_base"], keys["head_count_kv"]) == (("qwen2.rope.freq_base",), ("qwen2.attention.head_count_kv",))
     metadata: dict[str, Any] = {name[0]: 7 for name in keys.values()} | {"general.architecture": "qwen2"}
-    assert set(of_gguf(metadata, frozenset())) == set(keys)
+    # A period of windows, and a kind of tokenizer that no file beside a directory could say, are told as unread.
+    assert set(of_gguf(metadata, frozenset())) == set(keys) - {"sliding_layers", "tokenizer_model"}
     assert of_gguf({}, frozenset({"rope_freqs.weight"}))["rope_scaling"].value == "table"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"attention.sliding_window_pattern": [True, False, True]}, {"sliding_layers": "101"}),
+        ({"attention.sliding_window_pattern": 6}, {}),
+        ({"attention.head_count_kv": [0, 2, 0, 2]}, {"head_count_kv": 2, "attention_layers": "0101"}),
+        ({"attention.head_count_kv": [4, 2]}, {"head_count_kv": [4, 2]}),
+        ({"expert_gating_func": 2}, {"expert_gating": "sigmoid"}),
+        ({"expert_gating_func": 9}, {"expert_gating": "9 (int)"}),
+    ],
+)
+def test_what_a_header_says_a_layer_at_a_time_is_told_as_a_directory_does(
+    said: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    metadata = {"general.architecture": "lfm2", **{f"lfm2.{key}": value for key, value in said.items()}}
+    found = {name: stated.value for name, stated in of_gguf(metadata, frozenset()).items()}
+    assert found == {"architecture": "lfm2", **expected}
+
+
+def test_a_block_count_with_prediction_layers_is_either_of_two() -> None:
+    metadata = {"general.architecture": "glm4moe", "glm4moe.block_count": 47, "glm4moe.nextn_predict_layers": 1}
+    found = of_gguf(metadata, frozenset())["block_count"]
+    assert (found.value, found.also) == (47, ((46, "glm4moe.block_count less glm4moe.nextn_predict_layers"),))
+
+
+def test_nemotron_s_loader_reads_the_other_epsilon() -> None:
+    keys = {"layer_norm_epsilon": 1e-5, "layer_norm_rms_epsilon": 1e-6}
+    for architecture, expected in (("nemotron", 1e-5), ("llama", 1e-6)):
+        metadata = {"general.architecture": architecture}
+        metadata |= {f"{architecture}.attention.{key}": value for key, value in keys.items()}
+        assert of_gguf(metadata, frozenset())["norm_epsilon"].value == expected
 
 
 @pytest.mark.parametrize(
     ("name", "side", "expected"),
     [
+        ("norm_epsilon", model(architecture="olmo"), 1e-5),
+        ("norm_epsilon", model(architecture="llama"), None),
+        ("causal", model(architecture="bert"), False),
         ("rope_base", model(), 10000.0),
         ("rope_base", model(architecture="mixtral"), 1e6),
         ("rope_base", model(GGUF, "llama"), 10000.0),

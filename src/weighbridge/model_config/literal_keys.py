@@ -92,9 +92,10 @@ def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
 
 def _literal(form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField]) -> Iterator[ConfigField]:
     compared = [row for row in rows if not row.why]
-    reads = (
-        _names([row.source_read for row in compared], keys[0]),
-        _names([row.candidate_read for row in compared], keys[1]),
+    unlike = [row for row in compared if row.source != row.candidate]
+    reads, told = (
+        (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
+        for some in (compared, unlike)
     )
     files = [{_file(name) for name in side} if form == HUGGING_FACE else set() for side in keys]
     for file in sorted(files[0] ^ files[1]):
@@ -102,7 +103,10 @@ def _literal(form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[Confi
         yield _row(file, **{side: "stated"}, why=f"the {other} has no {file} beside it")
     alone = files[0] ^ files[1]
     for name in dict.fromkeys((*keys[0], *keys[1])):
-        held = all(name not in side or name in read for side, read in zip(keys, reads, strict=True))
+        # A field may read no more of a key than its kind: what is written otherwise is told all the same.
+        otherwise = name in keys[0] and name in keys[1] and keys[0][name] != keys[1][name]
+        by_fields = told if otherwise else reads
+        held = all(name not in side or name in read for side, read in zip(keys, by_fields, strict=True))
         if not held and _file(name) not in alone:
             yield _row(name, source=keys[0].get(name), candidate=keys[1].get(name))
 
