@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.conversions import ROTARY, VOCABULARY, convert, models, save
+from benchmarks.conversions import COMMON, ROTARY, VOCABULARY, convert, models, save
 
 from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.formats.gguf_file import ARRAY, SCALARS, STRING, LongValues
@@ -38,6 +38,11 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_pos
         "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.1}  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 SCALES = {"logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}
+ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 32,
+          "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5}  # fmt: skip
+LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+STATES = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16,
+          "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64}  # fmt: skip
 WINDOW = {"sliding_window": 16, "head_dim": 16}
 MORE: Mapping[str, tuple[str, dict[str, Any], str]] = {
     "yarn": ("Qwen2ForCausalLM", {**ROTARY, "rope_parameters": YARN}, "bpe"),
@@ -46,6 +51,13 @@ MORE: Mapping[str, tuple[str, dict[str, Any], str]] = {
     "cohere2": ("Cohere2ForCausalLM", {**ROTARY, **WINDOW, "logit_scale": 0.25}, "bpe"),
     "olmo": ("OlmoForCausalLM", {**ROTARY, "clip_qkv": 8.0}, "bpe"),
     "starcoder2": ("Starcoder2ForCausalLM", {**ROTARY, "sliding_window": None}, "bpe"),
+    "roberta": ("RobertaModel", {**COMMON, "max_position_embeddings": 130, "pad_token_id": 1}, "bpe"),
+    "lfm2": ("Lfm2ForCausalLM", {**ROTARY, "layer_types": ["conv", "full_attention"]}, "bpe"),
+    "glm4-moe": ("Glm4MoeForCausalLM", {**ROTARY, **ROUTED, "num_nextn_predict_layers": 1, "head_dim": 16}, "bpe"),
+    "dots1": ("Dots1ForCausalLM", {**ROTARY, **ROUTED, "head_dim": 16}, "bpe"),
+    "deepseek-v3": ("DeepseekV3ForCausalLM", {**ROTARY, **ROUTED, **LATENT, "num_key_value_heads": 4}, "bpe"),
+    "granite-hybrid": ("GraniteMoeHybridForCausalLM", {**ROTARY, **SCALES, **STATES}, "bpe"),
+    "gpt-oss": ("GptOssForCausalLM", {**ROTARY, **WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2}, "bpe"),
 }
 
 

@@ -114,8 +114,9 @@ def _by_file(names: Sequence[str]) -> list[str]:
 
 
 def _counted(file: str, keys: Sequence[str]) -> str:
-    more = f", +{len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {', '.join(keys[:SHOWN])}{more}"
+    rest = keys[SHOWN:]
+    told = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
+    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {told}"
 
 
 def _file(name: str) -> str:

@@ -12,6 +12,7 @@ import click
 from weighbridge.clauses.block_types import TYPICAL_ERROR
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
+from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
@@ -125,13 +126,12 @@ BESIDES = {
     "unread": "no rule reads {what}",
     "harmless": "different, and known to be harmless: {what}",
     "also_said": "said otherwise elsewhere: {what}",
+    "not_compared": "{what} was not compared",
 }
 
 
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
-    from weighbridge.cards import fill
-
     figures = finding.verdict.figures
     if finding.verdict.code == NO_CONFIGURATION:
         return
@@ -148,10 +148,10 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
     for name, words in BESIDES.items():
-        found = [fill(words, {"what": one}) for one in figures.get(name) or ()]  # type: ignore[union-attr]
-        yield from (f"  configuration: {line}" for line in (found if display.everything else capped(found, TOLD)))
-    if display.everything:
-        yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
+        found = figures.get(name) if name != "not_compared" or display.everything else ()
+        assert found is None or isinstance(found, Sequence)
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in found or ()]
+        yield from (lines if display.everything else capped(lines, TOLD))
 
 
 def classes(evaluation: Evaluation) -> Json:
