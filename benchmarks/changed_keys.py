@@ -43,17 +43,17 @@ ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
 STATES = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16,
           "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64}  # fmt: skip
+ROUNDED = {"intermediate_size": 97, "block_multiple_of": 32}  # one more is another width, after rounding
 WINDOW = {"sliding_window": 16, "head_dim": 16}
 MORE: Mapping[str, tuple[str, dict[str, Any], str]] = {
     "yarn": ("Qwen2ForCausalLM", {**ROTARY, "rope_parameters": YARN}, "bpe"),
     "qwen3-moe": ("Qwen3MoeForCausalLM", {**ROTARY, **EXPERTS, "head_dim": 32}, "bpe"),
     "granite": ("GraniteForCausalLM", {**ROTARY, **SCALES}, "bpe"),
-    "cohere2": ("Cohere2ForCausalLM", {**ROTARY, **WINDOW, "logit_scale": 0.25}, "bpe"),
+    "cohere2": ("Cohere2ForCausalLM", {**ROTARY, **WINDOW, "logit_scale": 0.25, "rotary_pct": 1.0}, "bpe"),
     "olmo": ("OlmoForCausalLM", {**ROTARY, "clip_qkv": 8.0}, "bpe"),
     "starcoder2": ("Starcoder2ForCausalLM", {**ROTARY, "sliding_window": None}, "bpe"),
     "roberta": ("RobertaModel", {**COMMON, "max_position_embeddings": 130, "pad_token_id": 1}, "bpe"),
-    "lfm2": ("Lfm2ForCausalLM", {**ROTARY, "layer_types": ["conv", "full_attention"]}, "bpe"),
-    "glm4-moe": ("Glm4MoeForCausalLM", {**ROTARY, **ROUTED, "num_nextn_predict_layers": 1, "head_dim": 16}, "bpe"),
+    "lfm2": ("Lfm2ForCausalLM", {**ROTARY, **ROUNDED, "layer_types": ["conv", "full_attention"]}, "bpe"),
     "dots1": ("Dots1ForCausalLM", {**ROTARY, **ROUTED, "head_dim": 16}, "bpe"),
     "deepseek-v3": ("DeepseekV3ForCausalLM", {**ROTARY, **ROUTED, **LATENT, "num_key_value_heads": 4}, "bpe"),
     "granite-hybrid": ("GraniteMoeHybridForCausalLM", {**ROTARY, **SCALES, **STATES}, "bpe"),
@@ -141,6 +141,8 @@ def other(value: Any) -> Any:
         return not value
     if isinstance(value, str):
         return f"{value}x"
+    if isinstance(value, dict):
+        return {**value, "x": 1}
     if isinstance(value, list):
         return [*value[:-1], other(value[-1])] if value else ["x"]
     return value + 1 if isinstance(value, int) else value * 1.5 + 0.25

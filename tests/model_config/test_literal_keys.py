@@ -61,7 +61,8 @@ def test_a_key_of_which_a_field_reads_less_is_held_literally() -> None:
     keys = [of_document({"layer_types": [kind, "full_attention"]}, FILE) for kind in ("mamba", "conv")]
     field = {"source": "01", "candidate": "01", "source_read": f"{FILE} layer_types"}
     alike = typed("model_config", {"name": "attention_layers", **field, "candidate_read": f"{FILE} layer_types"})
-    forms, none = (HUGGING_FACE, HUGGING_FACE), ({}, {})
+    forms = (HUGGING_FACE, HUGGING_FACE)
+    none: tuple[dict[str, Stated], ...] = ({}, {})
     assert [row.name for row in key_rows(forms, keys, none, [alike])] == ["config.json:layer_types"]
     assert key_rows(forms, [keys[0], keys[0]], none, [alike]) == []
     assert key_rows(forms, keys, none, [replace(alike, candidate="10")]) == []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.model import Json
-from weighbridge.model_config import literal_keys, model_keys
+from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
@@ -69,10 +69,10 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
 
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
-    wanted = [key for keys in model_keys.gguf_keys(architecture).values() for key in keys]
+    wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
-    fields = model_keys.of_gguf(metadata, frozenset(view.tensors))
+    fields = header_keys.of_gguf(metadata, frozenset(view.tensors))
     template = values.text(TEMPLATE)
     if template is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)

@@ -1,7 +1,6 @@
-"""What a side says of each field of its model, and the keys under which a format states it.
+"""What a directory, or the metadata of an APR file, says of each field of its model, and the keys that state it.
 
-Formats are a Hugging Face directory, an APR file and a GGUF file. Pure: takes plain values that were parsed already.
-What is null states nothing.
+Pure: takes plain values that were parsed already. What is null states nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.model import Json
@@ -165,11 +164,11 @@ ROPE_KEYS = {
 }
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
-GATINGS = {1: "softmax", 2: "sigmoid", 3: "softmax_weight", 4: "sqrtsoftplus"}  # llama.cpp's numbers
-SLIDING, TOKENIZER_MODEL = "{arch}.attention.sliding_window_pattern", "tokenizer.ggml.model"
 # Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
 TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
-WINDOWED = ("sliding_attention", "chunked_attention")
+# Kinds of layers in transformers.
+WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
+RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
 BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
 TOKENS = ("bos", "eos", "pad", "unk")
 
@@ -189,6 +188,8 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
     if config.get("use_sliding_window") is False:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
+    if config.get("model_type") == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
+        found |= _adjusted(config, place)
     context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
     if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
         read = f"{place} max_position_embeddings"
@@ -196,20 +197,35 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return found
 
 
+def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
+    key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
+    width, times, step = (config.get(key) for key in (key, "block_ffn_dim_multiplier", "block_multiple_of"))
+    if (
+        not isinstance(width, int)
+        or not isinstance(step, int)
+        or step < 1
+        or not isinstance(times, (int, float, type(None)))
+    ):
+        return {}
+    width = int(2 * width / 3)
+    width = width if times is None else int(times * width)
+    return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
+
+
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
-    """Read which layers attend within a window, and which attend at all, a digit a layer."""
+    """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
     kinds, read = config.get(key, ()), f"{place} {key}"
-    if not kinds or not all(isinstance(kind, str) for kind in kinds):
+    if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT) for kind in kinds):
         return {}
     found = {}
     if any(kind in WINDOWED for kind in kinds):
         found["sliding_layers"] = Stated(value=digits(kind in WINDOWED for kind in kinds), read=read)
     elif "sliding_window" in config:
         found["sliding_window"] = Stated(value=0, read=read)
-    if not all("attention" in kind for kind in kinds):
-        attending = (kind in ("attention", "full_attention", *WINDOWED) for kind in kinds)
-        found["attention_layers"] = Stated(value=digits(attending), read=read)
+    if any(kind in RECURRENT for kind in kinds):
+        found["attention_layers"] = Stated(value=digits(kind not in RECURRENT for kind in kinds), read=read)
     return found
 
 
@@ -357,88 +373,3 @@ def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]
         if isinstance(inner, Mapping):
             switches[token] = inner.get("id") == special.get(token)
     return _added(kind="TemplateProcessing", **switches)
-
-
-# --- GGUF -------------------------------------------------------------------------------------------------------------
-
-
-def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
-    """Return GGUF's keys of each field, the first that is there."""
-    from gguf.constants import Keys
-
-    llm, attention, rope, ssm, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.Tokenizer
-    found = {
-        "architecture": (Keys.General.ARCHITECTURE,), "block_count": (llm.BLOCK_COUNT,),
-        "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
-        "context_length": (llm.CONTEXT_LENGTH,), "vocab_size": (llm.VOCAB_SIZE,),
-        "head_count": (attention.HEAD_COUNT,), "head_count_kv": (attention.HEAD_COUNT_KV,),
-        "head_dim": (attention.KEY_LENGTH,), "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
-        "rope_dimensions": (rope.DIMENSION_COUNT,), "rope_scaling": (rope.SCALING_TYPE,),
-        "rope_scaling_factor": (rope.SCALING_FACTOR,), "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
-        "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
-        "activation": ("{arch}.hidden_activation",), "expert_count": (llm.EXPERT_COUNT,),
-        "expert_used_count": (llm.EXPERT_USED_COUNT,), "sliding_window": (attention.SLIDING_WINDOW,),
-        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,), "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
-        "bos_token_id": (tokenizer.BOS_ID,), "eos_token_id": (tokenizer.EOS_ID,), "pad_token_id": (tokenizer.PAD_ID,),
-        "unk_token_id": (tokenizer.UNK_ID,), "add_bos_token": (tokenizer.ADD_BOS,),
-        "add_eos_token": (tokenizer.ADD_EOS,),
-        "rope_attn_factor": (rope.SCALING_YARN_ATTN_FACTOR,), "rope_ext_factor": (rope.SCALING_YARN_EXT_FACTOR,),
-        "rope_beta_fast": (rope.SCALING_YARN_BETA_FAST,), "rope_beta_slow": (rope.SCALING_YARN_BETA_SLOW,),
-        "value_dim": (attention.VALUE_LENGTH_MLA, attention.VALUE_LENGTH), "q_lora_rank": (attention.Q_LORA_RANK,),
-        "kv_lora_rank": (attention.KV_LORA_RANK,), "sliding_layers": (attention.SLIDING_WINDOW_PATTERN,),
-        "expert_feed_forward_length": (llm.EXPERT_FEED_FORWARD_LENGTH,),
-        "expert_shared_feed_forward_length": (llm.EXPERT_SHARED_FEED_FORWARD_LENGTH,),
-        "expert_shared_count": (llm.EXPERT_SHARED_COUNT,), "expert_group_count": (llm.EXPERT_GROUP_COUNT,),
-        "expert_group_used_count": (llm.EXPERT_GROUP_USED_COUNT,),
-        "leading_dense_block_count": (llm.LEADING_DENSE_BLOCK_COUNT,),
-        "nextn_predict_layers": (llm.NEXTN_PREDICT_LAYERS,), "expert_weights_norm": (llm.EXPERT_WEIGHTS_NORM,),
-        "expert_weights_scale": (llm.EXPERT_WEIGHTS_SCALE,), "expert_gating": (llm.EXPERT_GATING_FUNC,),
-        "ssm_conv_kernel": (ssm.CONV_KERNEL,), "ssm_inner_size": (ssm.INNER_SIZE,), "ssm_state_size": (ssm.STATE_SIZE,),
-        "ssm_time_step_rank": (ssm.TIME_STEP_RANK,), "ssm_group_count": (ssm.GROUP_COUNT,),
-        "logit_scale": (llm.LOGIT_SCALE,), "embedding_scale": (llm.EMBEDDING_SCALE,),
-        "residual_scale": (llm.RESIDUAL_SCALE,), "attention_scale": (attention.SCALE,),
-        "clamp_kqv": (attention.CLAMP_KQV,), "parallel_residual": (llm.USE_PARALLEL_RESIDUAL,),
-        "causal": (attention.CAUSAL,), "tokenizer_model": (tokenizer.MODEL,),
-    }  # fmt: skip
-    if architecture == "nemotron":  # whose loader reads the other one
-        found["norm_epsilon"] = found["norm_epsilon"][::-1]
-    return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
-
-
-def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:
-    """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
-    found = {}
-    for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
-        key = next((key for key in keys if metadata.get(key) is not None), None)
-        if key is not None:
-            found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
-    for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
-        if tensor in tensors:
-            found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
-    if not isinstance(metadata.get(SLIDING.format(arch=metadata.get("general.architecture"))), list):
-        found.pop("sliding_layers", None)  # a period, whose phase is the loader's
-    if metadata.get(TOKENIZER_MODEL) not in TOKENIZER_KINDS.values():
-        found.pop("tokenizer_model", None)
-    return found | _of_arrays(metadata, found)
-
-
-def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
-    """Return what a header states a layer at a time, or by a number, as a directory states it."""
-    more = {}
-    pattern, gating, heads = (found.get(name) for name in ("sliding_layers", "expert_gating", "head_count_kv"))
-    if pattern is not None and isinstance(flags := metadata[pattern.read], list):
-        more["sliding_layers"] = replace(pattern, value=digits(map(bool, flags)))
-    if gating is not None:
-        number = metadata[gating.read]
-        more["expert_gating"] = replace(
-            gating, value=GATINGS.get(number, gating.value) if type(number) is int else number
-        )
-    if heads is not None and isinstance(each := metadata[heads.read], list) and 0 in each and any(each):
-        told = canonical([count for count in each if count], FieldKind.COUNT)
-        more["head_count_kv"] = replace(heads, value=told)
-        more["attention_layers"] = Stated(value=digits(map(bool, each)), read=heads.read, basis="derived")
-    blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
-    if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
-        less = blocks.value - nextn.value, f"{blocks.read} less {nextn.read}"
-        more["block_count"] = replace(blocks, also=(less,))
-    return more
