@@ -201,15 +201,13 @@ def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
     key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
     width, times, step = (config.get(key) for key in (key, "block_ffn_dim_multiplier", "block_multiple_of"))
-    if (
-        not isinstance(width, int)
-        or not isinstance(step, int)
-        or step < 1
-        or not isinstance(times, (int, float, type(None)))
-    ):
+    if not isinstance(width, int) or not isinstance(step, int) or step < 1:
         return {}
-    width = int(2 * width / 3)
-    width = width if times is None else int(times * width)
+    try:
+        width = int(2 * width / 3)
+        width = int(times * width) if isinstance(times, (int, float)) else width
+    except OverflowError:
+        return {}
     return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
 
 
