@@ -84,7 +84,7 @@ def _figures(rows: Sequence[ConfigField], compared: Sequence[ConfigField], limit
         "unread": _by_file([name for name in unread if not harmless(name)]) or None,
         "harmless_unread": sum(bool(harmless(name)) for name in unread),
         "harmless": [f"{name} ({harmless(name)})" for name in differing if harmless(name)] or None,
-        "also_said": [f"{row.name} also {said}" for row in stated for said in row.also] or None,
+        "also_said": [f"{row.name} also {said}" for row in stated for said in dict.fromkeys(row.also)] or None,
         "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
         "one_sided": [row.name for row, known in both if not known and not harmless(row.name)] or None,
         "unset_on_both": len(rows) - len(stated),
