@@ -106,13 +106,18 @@ def tokenizer(kind: str, folder: Path) -> None:
 
 def source(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Make and save one model with random weights, norms included; `changed` is laid over its configuration."""
+    kind, given, words = models(VOCABULARY)[name]
+    save(kind, {**given, **changed}, words, dtype, folder, seed=sum(name.encode()))
+
+
+def save(kind: str, given: Mapping[str, Any], words: str, dtype: str, folder: Path, *, seed: int) -> None:
+    """Make and save a model of a class, with a tokenizer."""
     import torch
     import transformers
 
-    kind, given, words = models(VOCABULARY)[name]
     cls = getattr(transformers, kind)
-    torch.manual_seed(sum(name.encode()))
-    model = cls(cls.config_class(**{**given, **changed}))
+    torch.manual_seed(seed)
+    model = cls(cls.config_class(**given))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

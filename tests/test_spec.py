@@ -24,7 +24,7 @@ from weighbridge.lanes import Lane
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
 from weighbridge.limits import fields, read
 from weighbridge.model import STATUS_ORDER, SubjectKind
-from weighbridge.model_config import model_defaults, model_keys
+from weighbridge.model_config import header_keys, model_defaults, model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -194,7 +194,7 @@ def test_every_code_with_which_a_move_is_refused_is_on_the_page() -> None:
 def test_every_field_of_a_configuration_is_on_its_page_with_its_keys_and_plain_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", section("model-config", "## Fields"), re.MULTILINE)
     assert tuple(name for name, *_ in rows) == config_agreement.FIELDS
-    stored = model_keys.gguf_keys("ARCH")
+    stored = header_keys.gguf_keys("ARCH")
     for name, config, gguf, default in rows[: -len(CONFIG_LISTS)]:
         assert tuple(words(config)) == model_keys.CONFIG_KEYS.get(name, ()), name
         assert tuple(words(gguf)) == stored.get(name, ()), name

@@ -52,6 +52,21 @@ def test_what_is_meant_to_differ_does_not(cli: Cli, model: tuple[Path, Path]) ->
     assert cli("compare", *model, "--may-differ", "rope_bse").code == 2
 
 
+def test_keys_of_two_directories_decide_unless_they_are_harmless_or_meant_to_differ(
+    cli: Cli, workplace: Path, model: tuple[Path, Path]
+) -> None:
+    other = directory(workplace / "other", decoder(), {**CONFIG, "attention_bias": True, "rope_theta": 10000})
+    ended = cli("compare", model[0], other)
+    assert ended.code == 1
+    assert ended.lines[-1].endswith("fields differ: config.json:attention_bias")
+    assert cli("compare", model[0], other, "--may-differ", "config.json:attention_bias").code == 0
+    other = directory(workplace / "again", decoder(), {**CONFIG, "use_cache": True, "rope_theta": 10000})
+    ended = cli("compare", model[0], other)
+    assert ended.code == 0
+    told = "config.json:use_cache (how a library calls the model, not what the model is)"
+    assert f"  configuration: different, and known to be harmless: {told}" in ended.lines
+
+
 def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tuple[Path, Path]) -> None:
     assert cli("compare", *model, "--headers").code == 3
     rewritten(model[0], rope_theta=500000)
@@ -63,13 +78,17 @@ def test_labels_alone_leave_the_configuration_to_be_compared(cli: Cli, model: tu
 def test_both_halves_stand_in_one_answer(cli: Cli) -> None:
     ended = cli("compare", CONFIGS / "llama", CONFIGS / "wrong-base.gguf")
     assert ended.code == 1
-    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 17 configuration fields differ: rope_base"
+    answer = "DIFFERENT: 2 of 2 tensors: 1 extra, 1 missing; 1 of 18 configuration fields differ: rope_base"
     assert ended.lines[-1] == answer
 
 
 def test_what_could_not_be_compared_is_counted_and_listed_with_all(cli: Cli) -> None:
     pair = CONFIGS / "llama", CONFIGS / "llama.gguf"
-    assert "  configuration: 17 fields agree, 2 could not be compared" in cli("compare", *pair).lines
+    assert "  configuration: 18 fields agree, 2 could not be compared" in cli("compare", *pair).lines
+    assert (
+        "  configuration: no rule reads 2 keys of tokenizer.json: added_tokens, post_processor"
+        in cli("compare", *pair).lines
+    )
     listed = [line for line in cli("compare", *pair, "--all").lines if "was not compared" in line]
     assert listed == [
         "  configuration: architecture (the two formats name architectures differently) was not compared",

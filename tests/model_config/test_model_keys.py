@@ -17,9 +17,7 @@ from weighbridge.model_config.model_keys import (
     Model,
     Stated,
     canonical,
-    gguf_keys,
     of_config,
-    of_gguf,
     of_post_processor,
     of_tokenizer,
     text,
@@ -68,6 +66,20 @@ def test_every_spelling_is_read_and_null_says_nothing(name: str, keys: tuple[str
         ({"model_type": "cohere", "max_position_embeddings": 8192, "model_max_length": 131072},
          {"architecture": "cohere", "context_length": 131072}),
         ({"sliding_window": 4096, "use_sliding_window": False}, {"sliding_window": 0}),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"] * 2}, {"sliding_window": 0}),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, {"sliding_layers": "10"}),
+        ({"layer_types": ["conv", "full_attention"]}, {"attention_layers": "01"}),
+        ({"layers_block_type": ["mamba", "attention", "mamba"]}, {"attention_layers": "010"}),
+        ({"layer_types": "all"}, {}),
+        ({"layer_types": ["full_attention", "unheard_of"], "sliding_window": 8}, {"sliding_window": 8}),
+        ({"model_type": "lfm2", "block_auto_adjust_ff_dim": True, "block_ff_dim": 96, "block_multiple_of": 32,
+          "block_ffn_dim_multiplier": 1.5}, {"architecture": "lfm2", "feed_forward_length": 96}),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1},
+         {"architecture": "roberta", "context_length": 512}),
+        ({"model_type": "mamba2", "num_heads": 8, "time_step_rank": 4},
+         {"architecture": "mamba2", "head_count": 8, "ssm_time_step_rank": 8}),
+        ({"rope_parameters": {"rope_type": "yarn", "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.5}},
+         {"rope_scaling": "yarn", "rope_beta_fast": 32.0, "rope_beta_slow": 1.0, "rope_attn_factor": 1.5}),
     ],
 )  # fmt: skip
 def test_what_a_configuration_says_in_other_ways(config: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -179,20 +191,15 @@ def test_what_frames_a_text_is_read_from_the_post_processor(processor: Any, expe
     assert {name: stated.value for name, stated in found.items()} == expected
 
 
-# --- GGUF and defaults ------------------------------------------------------------------------------------------------
-
-
-def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:
-    keys = gguf_keys("qwen2")
-    assert (keys["rope_base"], keys["head_count_kv"]) == (("qwen2.rope.freq_base",), ("qwen2.attention.head_count_kv",))
-    metadata: dict[str, Any] = {name[0]: 7 for name in keys.values()} | {"general.architecture": "qwen2"}
-    assert set(of_gguf(metadata, frozenset())) == set(keys)
-    assert of_gguf({}, frozenset({"rope_freqs.weight"}))["rope_scaling"].value == "table"
+# --- Defaults ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "side", "expected"),
     [
+        ("norm_epsilon", model(architecture="olmo"), 1e-5),
+        ("norm_epsilon", model(architecture="llama"), None),
+        ("causal", model(architecture="bert"), False),
         ("rope_base", model(), 10000.0),
         ("rope_base", model(architecture="mixtral"), 1e6),
         ("rope_base", model(GGUF, "llama"), 10000.0),

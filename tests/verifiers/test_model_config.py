@@ -23,7 +23,7 @@ from weighbridge.data import data_path
 from weighbridge.errors import SubjectError
 from weighbridge.evidence.codec import encode_measured
 from weighbridge.model import Measurement, Rows, Unmeasured
-from weighbridge.quantities.checkpoints import EntryDifference
+from weighbridge.quantities.checkpoints import UNREAD, EntryDifference
 from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
@@ -165,7 +165,7 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
-        "add_bos_token", "add_eos_token", "chat_template", "tokens", "merges",
+        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "tokens", "merges",
     }  # fmt: skip
     assert unlike(found) == {}
 
@@ -179,6 +179,50 @@ def test_an_apr_file_says_it_in_its_metadata(source: CheckpointView, tmp_path: P
     found = rows(source, open_checkpoint(tmp_path / "x.apr"))
     assert unlike(found)["rope_base"] == (1e6, 1e4)
     assert found["tokens"].why == "the import has no tokenizer beside it"
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "values"),
+    [
+        ({"attention_bias": True}, "config.json:attention_bias", (None, "true")),
+        ({"rope_scaling": {"rope_type": "llama3", "low_freq_factor": 2.0}},
+         "config.json:rope_scaling.low_freq_factor", (None, 2.0)),
+        ({"layer_types": ["full_attention"] * 2}, "config.json:layer_types", None),
+    ],
+)  # fmt: skip
+def test_two_directories_are_held_against_each_other_key_by_key(
+    source: CheckpointView, tmp_path: Path, changed: dict[str, Any], name: str, values: Any
+) -> None:
+    other = folder(tmp_path / "other", {**CONFIGURATION, **changed}, tokenizer__json=tokenizer())
+    found = unlike(rows(source, other))
+    assert name in found
+    assert values is None or found[name] == values
+
+
+def test_two_headers_are_held_against_each_other_key_by_key_and_long_values_by_digest(tmp_path: Path) -> None:
+    one, other = (
+        header(tmp_path / f"{name}.gguf", token_types=[1] * 299 + [last], logit_scale=scale, tokenizer_pre=pre)
+        for name, last, scale, pre in (("one", 1, 0.5, "qwen2"), ("other", 3, 0.25, "gpt-2"))
+    )
+    found = unlike(rows(one, other))
+    assert set(found) == {"logit_scale", "tokenizer.ggml.pre", "tokenizer.ggml.token_type"}
+    assert all(str(value).startswith("sha256:") for value in found["tokenizer.ggml.token_type"])
+    assert unlike(rows(one, one)) == {}
+
+
+def test_what_no_rule_reads_across_formats_is_a_row_of_its_own(source: CheckpointView, tmp_path: Path) -> None:
+    beside = folder(tmp_path / "hf2", {**CONFIGURATION, "query_scale": 3}, tokenizer__json=tokenizer())
+    found = rows(beside, header(tmp_path / "x.gguf", tokenizer_pre="qwen2"))
+    assert (found["config.json:query_scale"].source, found["config.json:query_scale"].why) == (3, UNREAD)
+    assert found["tokenizer.ggml.pre"].why.startswith("a directory names no pre-tokenizer")
+    assert not any(name.startswith("config.json:") and name != "config.json:query_scale" for name in found)
+
+
+def test_a_field_that_one_format_does_not_state_is_no_difference(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", {**CONFIGURATION, "logits_scaling": 4.0}, tokenizer__json=tokenizer())
+    silent, said = (rows(hf, header(tmp_path / f"{at}.gguf", logit_scale=at)) for at in (None, 8.0))
+    assert silent["logit_scale"].why == "the import does not state it, and its loader is not asked"
+    assert unlike(said) == {"logit_scale": (4.0, 8.0)}
 
 
 def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:

@@ -31,6 +31,14 @@ OF_CHECKPOINTS = ("policy", "mapping", "headers", "may_differ", "tensors", "addr
 PAUSE_S = 0.2  # between two lines of progress
 
 
+class Field(click.Choice[str]):
+    """A field of a configuration, or the name of a key, of which there are too many to list."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name; one that is neither is refused with the fields that there are."""
+        return value if config_agreement.is_key(value) else super().convert(value, param, ctx)
+
+
 @click.command(
     "compare",
     short_help="Compare a checkpoint with its source, or two traces.",
@@ -51,8 +59,9 @@ PAUSE_S = 0.2  # between two lines of progress
     "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
 )
 @click.option(
-    "--may-differ", metavar="FIELD", multiple=True, type=click.Choice(config_agreement.FIELDS),
-    help="A configuration field that may differ, such as context_length. Repeatable.",
+    "--may-differ", metavar="FIELD", multiple=True, type=Field(config_agreement.FIELDS),
+    help="A configuration field that may differ, such as context_length, or a key such as "
+    "config.json:rope_parameters.factor. Repeatable.",
 )  # fmt: skip
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
 @click.option("--all", "everything", is_flag=True, help="List every tensor, not only those that differ.")

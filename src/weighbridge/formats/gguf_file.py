@@ -8,6 +8,7 @@ length is held against the file again then. Nothing is read from the payload.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import struct
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -220,12 +221,13 @@ def _placed(reader: _Reader, infos: dict[str, tuple[Tensor, int]], alignment: in
 class LongValues:
     """The long values of one file's header, by key; `places` are the bytes at which their types stand."""
 
-    __slots__ = ("file", "marks", "places", "refuse")
+    __slots__ = ("end", "file", "marks", "places", "refuse")
 
     def __init__(self, file: ReadableFile) -> None:
         reader = _Reader(file)
         self.file, self.refuse = file, reader.refuse
         _, self.places = reader.metadata(reader.counts()[1])
+        self.end = reader.at
         self.marks: dict[str, dict[int, int]] = {}  # where some entries of an array lie, once walked
 
     def text(self, key: str) -> str | None:
@@ -249,6 +251,16 @@ class LongValues:
         kind, count, at = found
         form = f"<{count}{SCALARS[kind]}"
         return list(struct.unpack(form, self.file.read(at, at + struct.calcsize(form))))
+
+    def digest(self, key: str) -> str:
+        """Digest a value as it lies, with its type and its length."""
+        start, found = self.places[key], hashlib.sha256()
+        behind = ((at - 8 - len(name.encode()), name) for name, at in self.places.items() if at > start)
+        end, _ = min(behind, default=(self.end, ""))
+        for at in range(start, end, WINDOW):
+            found.update(self.file.read(at, min(at + WINDOW, end)))
+            self.file.release(at, min(at + WINDOW, end))
+        return f"sha256:{found.hexdigest()}"
 
     def count(self, key: str) -> int | None:
         """Count the entries of an array of texts; None where the key is not there, or holds something else."""

@@ -2,30 +2,33 @@
 
 A wrong rope base alone breaks a model whose tensors are perfect. What one side states is held against what the other
 states, or what a loader takes where nothing is said; what cannot be compared is told, and never counts as agreement.
+Two sides of one format are held against each other key by key, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows
+from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
 from weighbridge.limits import Doc, nearest, plain
 from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
-from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, EntryDifference
+from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)
+SHOWN = 5  # keys of each file that are named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meant:
-    """A field that is meant to differ."""
+    """A field, or a key, that is meant to differ."""
 
-    field: Annotated[str, Doc("the field")]
+    field: Annotated[str, Doc("the field, or the key as it is told: FILE:PATH, or a key of a GGUF header")]
     why: Annotated[str, Doc("why it is meant to differ")]
 
 
@@ -48,20 +51,9 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     meant = {one.field: one.why for one in limits.may_differ}
     stated = [row for row in rows if row.source_basis or row.candidate_basis]
     open_ones = [row for row in stated if not row.why]
-    compared = [row for row in open_ones if row.source_basis and row.candidate_basis and row.name not in meant]
-    told: dict[str, Any] = {
-        "unit": "fields",
-        "figures": {
-            "fields": len(rows),
-            "compared": len(compared),
-            "by_default": sum("default" in (row.source_basis, row.candidate_basis) for row in compared),
-            "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why] or None,
-            "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
-            "one_sided": [row.name for row in open_ones if not (row.source_basis and row.candidate_basis)] or None,
-            "unset_on_both": len(rows) - len(stated),
-        },
-    }
-    broken = [(row, code) for row in open_ones if row.name not in meant and (code := _code(row, limits))]
+    compared = [row for row in open_ones if row.source_basis and row.candidate_basis and not _free(row.name, meant)]
+    told: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, compared, limits)}
+    broken = [(row, code) for row in open_ones if not _free(row.name, meant) and (code := _code(row, limits))]
     if broken:
         offences = [Offence(place=row.name, code=code, figures=plain(row)) for row, code in broken]
         held = {row.name for row in (*compared, *(row for row, _ in broken))}
@@ -77,6 +69,28 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     return passed(looked=[row.name for row in rows], of=len(compared), **told)
 
 
+def _figures(rows: Sequence[ConfigField], compared: Sequence[ConfigField], limits: Limits) -> dict[str, Any]:
+    """Return what was compared, and everything that was not, by its reason."""
+    stated = [row for row in rows if row.source_basis or row.candidate_basis]
+    unread = [row.name for row in stated if row.why == UNREAD]
+    meant = {one.field: one.why for one in limits.may_differ}
+    both = ((row, row.source_basis and row.candidate_basis) for row in stated if not row.why)
+    differing = [row.name for row in stated if not row.why and row.name not in meant and _code(row, limits)]
+    return {
+        "fields": len(rows),
+        "compared": len(compared),
+        "by_default": sum("default" in (row.source_basis, row.candidate_basis) for row in compared),
+        "not_compared": [f"{row.name} ({row.why})" for row in stated if row.why not in ("", UNREAD)] or None,
+        "unread": _by_file([name for name in unread if not harmless(name)]) or None,
+        "harmless_unread": sum(bool(harmless(name)) for name in unread),
+        "harmless": [f"{name} ({harmless(name)})" for name in differing if harmless(name)] or None,
+        "also_said": [f"{row.name} also {said}" for row in stated for said in dict.fromkeys(row.also)] or None,
+        "meant": [f"{name} ({why})" for name, why in meant.items()] or None,
+        "one_sided": [row.name for row, known in both if not known and not harmless(row.name)] or None,
+        "unset_on_both": len(rows) - len(stated),
+    }
+
+
 def _code(row: ConfigField, limits: Limits) -> str:
     """Return what is wrong with a field that one side at least states, or nothing."""
     if not row.candidate_basis:
@@ -88,10 +102,36 @@ def _code(row: ConfigField, limits: Limits) -> str:
     return "differs" if row.first_difference is None else "entries"
 
 
+def _free(name: str, meant: Collection[str]) -> bool:
+    """Return whether a difference here decides nothing: it is meant, or known to be harmless."""
+    return name in meant or bool(harmless(name))
+
+
+def _by_file(names: Sequence[str]) -> list[str]:
+    """Count the keys of each file, and name the first of them."""
+    files = {file: [name for name in names if _file(name) == file] for file in dict.fromkeys(map(_file, names))}
+    return [_counted(file, [name.removeprefix(f"{file}:") for name in found]) for file, found in files.items()]
+
+
+def _counted(file: str, keys: Sequence[str]) -> str:
+    rest = keys[SHOWN:]
+    told = ", ".join((*keys[:SHOWN], *([f"+{len(rest)} more"] if rest else [])))
+    return f"{len(keys)} key{'s' if len(keys) > 1 else ''} of {file}: {told}"
+
+
+def _file(name: str) -> str:
+    return name.partition(":")[0] if ":" in name else "the header"
+
+
+def is_key(name: str) -> bool:
+    """Return whether a name is one of a key: of a file beside a checkpoint, or of a header."""
+    return ":" in name or "." in name
+
+
 def check(limits: Limits, _measure: object) -> list[str]:
     """Return which names are no field, and which fields must agree and may differ at once."""
     meant = [one.field for one in limits.may_differ]
-    unknown = [name for name in (*limits.required, *meant) if name not in FIELDS]
+    unknown = [name for name in (*limits.required, *meant) if name not in FIELDS and not is_key(name)]
     both = [name for name in meant if name in limits.required]
     return [
         *(f"{name!r} is no field of a configuration{nearest(name, FIELDS)}" for name in unknown),
@@ -107,7 +147,7 @@ ENTRY = EntryDifference(index=7, source="a", candidate="b")
 
 
 def _promised(row: ConfigField, limits: Limits) -> bool:
-    return not row.why and all(row.name != one.field for one in limits.may_differ)
+    return not row.why and not _free(row.name, [one.field for one in limits.may_differ])
 
 
 def _stated_but(**changed: Any) -> Change:
@@ -151,7 +191,7 @@ def _none_left(name: str, change: Change) -> Falsifier[Limits]:
 
 KIND = Kind(
     name="config-agreement",
-    version=2,
+    version=3,
     roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
     needs={"fields": Need("model_config", of=("source", "candidate"))},
     limits=Limits,

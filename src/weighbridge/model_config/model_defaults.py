@@ -18,6 +18,12 @@ PLAIN: Mapping[str, Json] = {
 # By `model_type`, of transformers' classes, and by `general.architecture`, of llama.cpp's loader.
 OF_MODEL_TYPE: Mapping[str, Mapping[str, Json]] = {
     "falcon": {"context_length": 2048},
+    # Epsilons that the classes hard-code.
+    "olmo": {"norm_epsilon": 1e-5},
+    "dbrx": {"norm_epsilon": 1e-5},
+    "mpt": {"norm_epsilon": 1e-5},
+    "distilbert": {"norm_epsilon": 1e-12, "causal": False},
+    **{encoder: {"causal": False} for encoder in ("bert", "roberta", "xlm-roberta", "modernbert", "nomic_bert")},
     "gemma": {"head_dim": 256},
     "gemma2": {"head_dim": 256, "attn_logit_softcap": 50.0, "final_logit_softcap": 30.0},
     "gemma3_text": {"head_dim": 256, "rope_base": 1_000_000.0},
@@ -55,13 +61,28 @@ SAID_BY_NONE = {
     "activation": "GGUF does not say it, and what a loader computes is not known here",
 }
 PLACEHOLDER = "the import holds a placeholder, which no loader of this architecture reads"
-STATE_SPACE = dict.fromkeys(("context_length", "feed_forward_length", "head_count", "head_count_kv"), PLACEHOLDER)
+STATE_SPACE = dict.fromkeys((
+    "context_length", "feed_forward_length", "head_count", "head_count_kv", "head_dim", "rope_dimensions",
+), PLACEHOLDER)  # fmt: skip
 COMPRESSED = "the import's attention is laid out compressed, with one key-value head of another size"
 NOT_MEANT: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7"), STATE_SPACE),
     "deepseek2": {"head_count_kv": COMPRESSED, "head_dim": COMPRESSED},
+    # conversion/falcon.py and granite.py: constants, whatever config.json says.
+    "falcon": {"context_length": "converters write 2048 for every model of this architecture"},
+    "granitehybrid": {"context_length": "converters write 2^20 where no position is turned"},
     "gemma3": {"vocab_size": "converters cut the rows beyond the tokenizer's; the tensors tell"},
 }
+# What a side may leave out for its loader to know; then it is told, and no difference.
+UNLESS_SAID = frozenset({
+    "rope_attn_factor", "rope_ext_factor", "rope_beta_fast", "rope_beta_slow", "value_dim", "q_lora_rank",
+    "kv_lora_rank", "sliding_layers", "attention_layers", "expert_feed_forward_length",
+    "expert_shared_feed_forward_length", "expert_shared_count", "expert_group_count", "expert_group_used_count",
+    "leading_dense_block_count", "nextn_predict_layers", "expert_weights_norm", "expert_weights_scale", "expert_gating",
+    "ssm_conv_kernel", "ssm_inner_size", "ssm_state_size", "ssm_time_step_rank", "ssm_group_count", "logit_scale",
+    "embedding_scale", "residual_scale", "attention_scale", "clamp_kqv", "parallel_residual", "causal",
+    "tokenizer_model",
+})  # fmt: skip
 IN_TENSORS = "the factors are a tensor of the import, and compared as one"
 
 
@@ -104,6 +125,7 @@ def _feed_forward(model: Model) -> tuple[Json, str]:
 COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
     "head_dim": _head_dim,
     "rope_dimensions": _head_dim,
+    "value_dim": _head_dim,
     "head_count_kv": lambda model: (_value(model, "head_count"), "head_count"),
     "rope_original_context": lambda model: (_value(model, "context_length"), "context_length"),
     "feed_forward_length": _feed_forward,

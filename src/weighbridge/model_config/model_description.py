@@ -8,15 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.model import Json
-from weighbridge.model_config import model_keys
+from weighbridge.model_config import header_keys, literal_keys, model_keys
 from weighbridge.model_config import vocabulary as vocabularies
 from weighbridge.model_config.model_keys import APR, GGUF, HUGGING_FACE, Model, Stated, of_config
 from weighbridge.model_config.vocabulary import MAX_TOKENIZER, TOKENIZER, Vocabulary, content_of
 from weighbridge.quantities.checkpoints import FieldKind
 from weighbridge.views.checkpoint import CONFIG, MAX_CONFIG, CheckpointView, config_beside, json_beside, text_beside
+
+if TYPE_CHECKING:
+    from weighbridge.formats.gguf_file import LongValues
 
 DESCRIBED = "described"
 TEMPLATE = "tokenizer.chat_template"
@@ -25,10 +28,14 @@ TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """One side's model; `home` is the folder that says it, where the checkpoint's own file does not."""
+    """One side's model; `home` is the folder that says it, where the checkpoint's own file does not.
+
+    `keys` are all that it states, by the names of `literal_keys`.
+    """
 
     model: Model
     vocabulary: Vocabulary | None
+    keys: Mapping[str, Json]
     home: str = ""
 
     @property
@@ -52,7 +59,8 @@ def _read(view: CheckpointView) -> ModelDescription:
     if view.format == "apr":
         name = str(view.metadata.get("architecture") or "")
         model = Model(form=APR, architecture=name, fields=of_config(view.metadata, "metadata"))
-        return ModelDescription(model=model, vocabulary=None)
+        keys = literal_keys.of_document(view.metadata, "metadata")
+        return ModelDescription(model=model, vocabulary=None, keys=keys)
     return _of_directory(view)
 
 
@@ -61,10 +69,10 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
 
     architecture = str(view.metadata.get("general.architecture") or "")
     values = LongValues(next(iter(view.files.values())))
-    wanted = [key for keys in model_keys.gguf_keys(architecture).values() for key in keys]
+    wanted = [key for keys in header_keys.gguf_keys(architecture).values() for key in keys]
     metadata: dict[str, Json] = {**view.metadata}
     metadata |= {key: values.numbers(key) for key in wanted if key in metadata and metadata[key] is None}
-    fields = model_keys.of_gguf(metadata, frozenset(view.tensors))
+    fields = header_keys.of_gguf(metadata, frozenset(view.tensors))
     template = values.text(TEMPLATE)
     if template is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
@@ -76,7 +84,16 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     if vocabulary is not None and "vocab_size" not in fields:
         read = f"entries of {vocabulary.read}"
         fields["vocab_size"] = Stated(value=vocabulary.count, read=read, basis="derived")
-    return ModelDescription(model=model, vocabulary=vocabulary)
+    return ModelDescription(model=model, vocabulary=vocabulary, keys=_header_keys(metadata, values))
+
+
+def _header_keys(metadata: Mapping[str, Json], values: LongValues) -> dict[str, Json]:
+    """Return every key of a header but the lists that are compared entry by entry; a long value by its digest."""
+    return {
+        key: literal_keys.as_text(value) if value is not None else values.digest(key)
+        for key, value in metadata.items()
+        if key not in literal_keys.LISTS
+    }
 
 
 def _of_directory(view: CheckpointView) -> ModelDescription:
@@ -88,16 +105,24 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     fields = of_config(config, CONFIG)
     fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings))
     if tokenizer is not None:
+        fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
     template = _template(view, settings)
     if template is not None:
         fields["chat_template"] = template
+    stated = {
+        CONFIG: json_beside(view, CONFIG, MAX_CONFIG), "generation_config.json": generation,
+        "tokenizer_config.json": settings, TOKENIZER: tokenizer,
+    }  # fmt: skip
+    keys = {
+        name: value for place, one in stated.items() for name, value in literal_keys.of_document(one, place).items()
+    }
     return ModelDescription(
         model=Model(
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
             tokenizer=str(settings.get("tokenizer_class") or ""),
         ),
-        vocabulary=vocabulary, home=view.folder.home,
+        vocabulary=vocabulary, home=view.folder.home, keys=keys,
     )  # fmt: skip
 
 
@@ -128,7 +153,8 @@ def _template(view: CheckpointView, settings: Mapping[str, Any]) -> Stated | Non
     alone = text_beside(view, TEMPLATE_FILE, MAX_TEMPLATE)
     older = (json_beside(view, "chat_template.json", MAX_TEMPLATE) or {}).get("chat_template")
     first = settings.get("chat_template")
-    places = (first, "tokenizer_config.json"), (alone, TEMPLATE_FILE), (older, "chat_template.json")
+    said = f"tokenizer_config.json chat_template{' (the default one)' if isinstance(first, list) else ''}"
+    places = (first, said), (alone, TEMPLATE_FILE), (older, "chat_template.json")
     told = [(digest(text), place) for value, place in places if (text := _default(value)) is not None]
     if not told:
         return None

@@ -1,14 +1,13 @@
-"""What a side says of each field of its model, and the keys under which a format states it.
+"""What a directory, or the metadata of an APR file, says of each field of its model, and the keys that state it.
 
-Formats are a Hugging Face directory, an APR file and a GGUF file. Pure: takes plain values that were parsed already.
-What is null states nothing.
+Pure: takes plain values that were parsed already. What is null states nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +84,14 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
     "feed_forward_length": ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "ffn_hidden_size", "hidden_dim"),
-    "context_length": ("max_position_embeddings", "n_ctx", "n_positions", "max_sequence_length", "max_seq_len"),
+    "context_length": (
+        "max_position_embeddings",
+        "n_ctx",
+        "n_positions",
+        "max_sequence_length",
+        "max_seq_len",
+        "seq_length",
+    ),
     "vocab_size": ("vocab_size",),
     "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
@@ -96,26 +102,74 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "rope_original_context": ("original_max_position_embeddings",),
     "norm_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
     "activation": ("hidden_activation", "hidden_act", "activation_function", "dense_act_fn", "activation"),
-    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
-    "sliding_window": ("sliding_window",),
+    "expert_count": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"),
+    "expert_used_count": (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "top_k_experts",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+    ),
+    "sliding_window": ("sliding_window", "local_attention"),
     "attn_logit_softcap": ("attn_logit_softcapping",),
     "final_logit_softcap": ("final_logit_softcapping",),
     "tied_embeddings": ("tie_word_embeddings",),
+    # As llama.cpp's converter writes them: conversion/base.py, and the module of the family.
+    "value_dim": ("v_head_dim",),
+    "q_lora_rank": ("q_lora_rank",),
+    "kv_lora_rank": ("kv_lora_rank",),
+    "expert_feed_forward_length": ("moe_intermediate_size",),
+    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
+    "expert_shared_count": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+    "expert_group_count": ("n_group",),
+    "expert_group_used_count": ("topk_group",),
+    "leading_dense_block_count": ("first_k_dense_replace",),
+    "nextn_predict_layers": ("num_nextn_predict_layers",),
+    "expert_weights_norm": ("norm_topk_prob",),
+    "expert_weights_scale": ("routed_scaling_factor",),
+    "expert_gating": ("scoring_func", "score_function", "score_func", "moe_router_activation", "expert_selection_fn"),
+    "ssm_conv_kernel": ("conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"),
+    "ssm_inner_size": ("mamba_d_ssm",),
+    "ssm_state_size": ("state_size", "ssm_state_size", "mamba_d_state", "linear_key_head_dim"),
+    "ssm_time_step_rank": ("mamba_dt_rank", "mamba_n_heads", "linear_num_value_heads"),
+    "ssm_group_count": ("n_groups", "mamba_n_groups", "linear_num_key_heads"),
+    "logit_scale": ("logit_scale", "logits_scaling", "output_multiplier_scale"),
+    "embedding_scale": ("embedding_multiplier", "embedding_multiplier_scale"),
+    "residual_scale": ("residual_multiplier",),
+    "attention_scale": ("attention_multiplier",),
+    "clamp_kqv": ("clip_qkv",),
+    "parallel_residual": ("use_parallel_residual",),
+    "causal": ("is_causal",),
 }
 # By `model_type`, where another key counts.
 OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
     "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
+    "granitemoeshared": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
+    "granitemoehybrid": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
+    "mamba": {"ssm_inner_size": ("intermediate_size",), "ssm_time_step_rank": ("time_step_rank",)},
+    "mamba2": {"ssm_time_step_rank": ("num_heads",)},
+    "nemotron_h": {"ssm_time_step_rank": ("mamba_num_heads",)},
 }
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 ROPE_KEYS = {
     "rope_base": "rope_theta",
     "rope_scaling_factor": "factor",
     "rope_original_context": "original_max_position_embeddings",
+    "rope_attn_factor": "attention_factor",
+    "rope_ext_factor": "extrapolation_factor",
+    "rope_beta_fast": "beta_fast",
+    "rope_beta_slow": "beta_slow",
 }
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
 SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
+# Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
+TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
+# Kinds of layers in transformers.
+WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
+RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
+BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
 TOKENS = ("bos", "eos", "pad", "unk")
 
 
@@ -129,11 +183,53 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
             found[name] = Stated(value=canonical(config[key], CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
+    found |= _of_layers(config, place)
     if config.get("multi_query") is True and config.get("new_decoder_architecture") is not True:
         found["head_count_kv"] = Stated(value=1, read=f"{place} multi_query")
     if config.get("use_sliding_window") is False:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
+    if config.get("model_type") == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
+        found |= _adjusted(config, place)
+    context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
+    if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
+        read = f"{place} max_position_embeddings"
+        found["context_length"] = Stated(value=context - padding - 1, read=read, basis="derived")
     return found
+
+
+def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Compute the width that Lfm2 makes of the stated one, as its class and conversion/lfm2.py do."""
+    key = "block_ff_dim" if "block_ff_dim" in config else "intermediate_size"
+    width, times, step = (config.get(key) for key in (key, "block_ffn_dim_multiplier", "block_multiple_of"))
+    if not isinstance(width, int) or not isinstance(step, int) or step < 1:
+        return {}
+    try:
+        width = int(2 * width / 3)
+        width = int(times * width) if isinstance(times, (int, float)) else width
+    except OverflowError:
+        return {}
+    return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
+
+
+def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
+    key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
+    kinds, read = config.get(key, ()), f"{place} {key}"
+    if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT) for kind in kinds):
+        return {}
+    found = {}
+    if any(kind in WINDOWED for kind in kinds):
+        found["sliding_layers"] = Stated(value=digits(kind in WINDOWED for kind in kinds), read=read)
+    elif "sliding_window" in config:
+        found["sliding_window"] = Stated(value=0, read=read)
+    if any(kind in RECURRENT for kind in kinds):
+        found["attention_layers"] = Stated(value=digits(kind not in RECURRENT for kind in kinds), read=read)
+    return found
+
+
+def digits(flags: Iterable[bool]) -> Json:
+    """Return a digit for each layer: 1 where it is meant."""
+    return canonical("".join("1" if flag else "0" for flag in flags), FieldKind.WORD)
 
 
 def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
@@ -141,7 +237,7 @@ def _rope_of(config: Mapping[str, Any]) -> tuple[str, Any]:
     name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     rope = config.get(name)
     inner = rope.get("full_attention") if isinstance(rope, Mapping) else None
-    return name, inner if isinstance(inner, Mapping) else rope
+    return (f"{name}.full_attention", inner) if isinstance(inner, Mapping) else (name, rope)
 
 
 def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -154,10 +250,11 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         for field, key in ROPE_KEYS.items()
         if rope.get(key) is not None
     }
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind is not None:
-        word = canonical(kind, FieldKind.WORD)
-        found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read} {word}")
+    key = "rope_type" if rope.get("rope_type") is not None else "type"
+    if rope.get(key) is not None:
+        word = canonical(rope[key], FieldKind.WORD)
+        found["rope_scaling"] = Stated(value=SCALINGS.get(str(word).lower(), word), read=f"{read}.{key}")
+    name = name.partition(".")[0]
     local = config[name].get("sliding_attention")
     if isinstance(local, Mapping) and local.get("rope_theta") is not None:
         base = canonical(local["rope_theta"], FieldKind.NUMBER)
@@ -167,8 +264,8 @@ def _rope(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
 
 def _partial(config: Mapping[str, Any], place: str, found: Fields) -> dict[str, Stated]:
     """Compute how many dimensions of a head turn, where a share of them is stated."""
-    _, rope = _rope_of(config)
-    places = [(rope, f"rope_parameters.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
+    name, rope = _rope_of(config)
+    places = [(rope, f"{name}.{PARTIAL[0]}", PARTIAL[0])] if isinstance(rope, Mapping) else []
     places += [(config, key, key) for key in PARTIAL]
     for where, told, key in places:
         share, size = where.get(key), head_dim(found)
@@ -205,14 +302,20 @@ def of_tokenizer(
         told = list(_ids(token, config, generation, tokenizer, known))
         if told:
             (value, read), *also = told
-            others = tuple((one, where) for one, where in also if one != value)
-            found[f"{token}_token_id"] = Stated(value=value, read=read, also=others)
+            found[f"{token}_token_id"] = Stated(value=value, read=read, also=tuple(also))
     for token in ("bos", "eos"):
         value = tokenizer.get(f"add_{token}_token")
         if value is not None:
             read = f"tokenizer_config.json add_{token}_token"
             found[f"add_{token}_token"] = Stated(value=canonical(value, FieldKind.SWITCH), read=read)
     return found
+
+
+def of_tokenizer_model(model: Any) -> dict[str, Stated]:
+    """Read which kind of tokenizer a tokenizer.json holds, by GGUF's name of it."""
+    told = (str(model.get("type")), model.get("byte_fallback") is True) if isinstance(model, Mapping) else ("", False)
+    kind = TOKENIZER_KINDS.get(told)
+    return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
 
 
 STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
@@ -268,43 +371,3 @@ def _of_template(template: Any, special: Mapping[str, str]) -> dict[str, Stated]
         if isinstance(inner, Mapping):
             switches[token] = inner.get("id") == special.get(token)
     return _added(kind="TemplateProcessing", **switches)
-
-
-# --- GGUF -------------------------------------------------------------------------------------------------------------
-
-
-def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
-    """Return GGUF's keys of each field, the first that is there."""
-    from gguf.constants import Keys
-
-    llm, attention, rope, tokenizer = Keys.LLM, Keys.Attention, Keys.Rope, Keys.Tokenizer
-    found = {
-        "architecture": (Keys.General.ARCHITECTURE,), "block_count": (llm.BLOCK_COUNT,),
-        "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
-        "context_length": (llm.CONTEXT_LENGTH,), "vocab_size": (llm.VOCAB_SIZE,),
-        "head_count": (attention.HEAD_COUNT,), "head_count_kv": (attention.HEAD_COUNT_KV,),
-        "head_dim": (attention.KEY_LENGTH,), "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
-        "rope_dimensions": (rope.DIMENSION_COUNT,), "rope_scaling": (rope.SCALING_TYPE,),
-        "rope_scaling_factor": (rope.SCALING_FACTOR,), "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
-        "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
-        "activation": ("{arch}.hidden_activation",), "expert_count": (llm.EXPERT_COUNT,),
-        "expert_used_count": (llm.EXPERT_USED_COUNT,), "sliding_window": (attention.SLIDING_WINDOW,),
-        "attn_logit_softcap": (llm.ATTN_LOGIT_SOFTCAPPING,), "final_logit_softcap": (llm.FINAL_LOGIT_SOFTCAPPING,),
-        "bos_token_id": (tokenizer.BOS_ID,), "eos_token_id": (tokenizer.EOS_ID,), "pad_token_id": (tokenizer.PAD_ID,),
-        "unk_token_id": (tokenizer.UNK_ID,), "add_bos_token": (tokenizer.ADD_BOS,),
-        "add_eos_token": (tokenizer.ADD_EOS,),
-    }  # fmt: skip
-    return {name: tuple(key.format(arch=architecture) for key in keys) for name, keys in found.items()}
-
-
-def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, Stated]:
-    """Read the fields that a GGUF file's metadata states, and what its tensors say of rope scaling."""
-    found = {}
-    for name, keys in gguf_keys(str(metadata.get("general.architecture"))).items():
-        key = next((key for key in keys if metadata.get(key) is not None), None)
-        if key is not None:
-            found[name] = Stated(value=canonical(metadata[key], CONFIG_FIELDS[name]), read=key)
-    for tensor, kind in (("rope_factors_long.weight", "longrope"), ("rope_freqs.weight", "table")):
-        if tensor in tensors:
-            found["rope_scaling"] = Stated(value=kind, read=f"the tensor {tensor}", basis="derived")
-    return found

@@ -62,11 +62,27 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     **dict.fromkeys(("expert_count", "expert_used_count", "sliding_window"), FieldKind.COUNT),
     **dict.fromkeys(("attn_logit_softcap", "final_logit_softcap"), FieldKind.NUMBER),
     "tied_embeddings": FieldKind.SWITCH,
+    **dict.fromkeys(("rope_attn_factor", "rope_ext_factor", "rope_beta_fast", "rope_beta_slow"), FieldKind.NUMBER),
+    **dict.fromkeys(("value_dim", "q_lora_rank", "kv_lora_rank"), FieldKind.COUNT),
+    **dict.fromkeys(("sliding_layers", "attention_layers"), FieldKind.WORD),
+    **dict.fromkeys(("expert_feed_forward_length", "expert_shared_feed_forward_length"), FieldKind.COUNT),
+    **dict.fromkeys(("expert_shared_count", "expert_group_count", "expert_group_used_count"), FieldKind.COUNT),
+    **dict.fromkeys(("leading_dense_block_count", "nextn_predict_layers"), FieldKind.COUNT),
+    "expert_weights_norm": FieldKind.SWITCH,
+    "expert_weights_scale": FieldKind.NUMBER,
+    "expert_gating": FieldKind.WORD,
+    **dict.fromkeys(("ssm_conv_kernel", "ssm_inner_size", "ssm_state_size"), FieldKind.COUNT),
+    **dict.fromkeys(("ssm_time_step_rank", "ssm_group_count"), FieldKind.COUNT),
+    **dict.fromkeys(("logit_scale", "embedding_scale", "residual_scale", "attention_scale"), FieldKind.NUMBER),
+    "clamp_kqv": FieldKind.NUMBER,
+    **dict.fromkeys(("parallel_residual", "causal"), FieldKind.SWITCH),
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
     "chat_template": FieldKind.WORD,
+    "tokenizer_model": FieldKind.WORD,
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
+UNREAD = "no rule reads it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +96,9 @@ class EntryDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigField:
-    """What two sides say of one field of their model, whether anybody states it or not."""
+    """What two sides say of one field of their model, stated or not, or of one key that no field reads."""
 
-    name: Annotated[str, Doc("the field", typical="block_count")]
+    name: Annotated[str, Doc("the field, or the key with its file", typical="block_count")]
     source: Annotated[object, Doc("the source's value; of a list a digest; None where nobody knows", typical=2)]
     candidate: Annotated[object, Doc("the import's value", typical=2)]
     source_read: Annotated[str, Doc("where the source states it", typical="config.json num_hidden_layers")]

@@ -12,9 +12,10 @@ import click
 from weighbridge.clauses.block_types import TYPICAL_ERROR
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
+from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
-from weighbridge.report import COLOURS, capped, finding_text, trials_told
+from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
@@ -157,6 +158,14 @@ def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
     return (finding, configuration) if configuration.verdict.outcome in OBJECTING else (finding,)
 
 
+BESIDES = {
+    "unread": "no rule reads {what}",
+    "harmless": "different, and known to be harmless: {what}",
+    "also_said": "said otherwise elsewhere: {what}",
+    "not_compared": "{what} was not compared",
+}
+
+
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
     figures = finding.verdict.figures
@@ -174,10 +183,11 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         said = finding_text(finding, evaluation.measured)
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
     yield from (f"  configuration: {line}" for line in told)
-    if display.everything:
-        from weighbridge.cards import fill
-
-        yield from (fill("  configuration: {what} was not compared", {"what": one}) for one in apart)
+    for name, words in BESIDES.items():
+        found = figures.get(name) if name != "not_compared" or display.everything else ()
+        assert found is None or isinstance(found, Sequence)
+        lines = [f"  configuration: {printable(words.format(what=one))}" for one in found or ()]
+        yield from (lines if display.everything else capped(lines, TOLD))
 
 
 def classes(evaluation: Evaluation) -> Json:

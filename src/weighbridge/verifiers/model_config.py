@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config.model_defaults import default, family, incomparable
+from weighbridge.model_config.literal_keys import key_rows
+from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
 from weighbridge.model_config.model_keys import GGUF, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
@@ -23,7 +24,7 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 
 QUANTITY = "model_config"
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
-OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", *CONFIG_LISTS)
+OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", *CONFIG_LISTS)
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
@@ -38,7 +39,13 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if unsaid is not None:
         return unsaid
     rows = [_row(name, source, candidate) for name in (*CONFIG_FIELDS, *CONFIG_LISTS)]
+    rows += _keys(source, candidate, rows)
     return table(QUANTITY, rows, at=f"{source.model.form} -> {candidate.model.form}", basis=Basis.REPORTED)
+
+
+def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
+    forms = one.model.form, other.model.form
+    return key_rows(forms, (one.keys, other.keys), (one.model.fields, other.model.fields), rows)
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
@@ -69,6 +76,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
+    if across and not why and name in UNLESS_SAID and (one is None) != (other is None):
+        why = f"the {'source' if one is None else 'import'} does not state it, and its loader is not asked"
     loose = GGUF in (source.model.form, candidate.model.form)
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
     return _told(name, _following(here, there.value), _following(there, here.value), why)
@@ -79,7 +88,9 @@ def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> Confi
     return ConfigField(
         name=name, source=one.value, candidate=other.value, source_read=one.read, candidate_read=other.read,
         source_basis=one.basis, candidate_basis=other.basis, why=why,
-        also=tuple(f"{value} ({read})" for value, read in (*one.also, *other.also)), **told
+        also=tuple(
+            f"{value} ({read})" for side in (one, other) for value, read in side.also if value != side.value
+        ), **told
     )  # fmt: skip
 
 
@@ -180,9 +191,11 @@ def _stated(name: str, vocabulary: Vocabulary | None) -> Stated:
     return Stated(value=f"{_count(name, vocabulary)} entries", read=_place(name, vocabulary))
 
 
-def extent(_views: Views, _options: Fields) -> int:
-    """Count the fields."""
-    return len(CONFIG_FIELDS) + len(CONFIG_LISTS)
+def extent(views: Views, _options: Fields) -> int:
+    """Count the fields, and the keys that no field compares."""
+    source, candidate = describe_model(views[0]), describe_model(views[1])
+    rows = [_row(name, source, candidate) for name in CONFIG_FIELDS]
+    return len(rows) + len(CONFIG_LISTS) + len(_keys(source, candidate, rows))
 
 
 KEPT = 64  # entries of each list
@@ -190,7 +203,7 @@ MARK = b"?"
 # Fields that defaults of others are computed from, and those others.
 FEEDING = ("embedding_length", "head_count", "head_dim", "context_length", "vocab_size", "rope_scaling")
 FED = (
-    "head_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
+    "head_dim", "value_dim", "head_count_kv", "rope_dimensions", "rope_original_context", "rope_scaling_factor",
     "feed_forward_length", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"
 )  # fmt: skip
 
@@ -261,7 +274,8 @@ def _cut(source: ModelDescription, candidate: ModelDescription) -> tuple[ModelDe
 def _changed(side: ModelDescription, name: str | None, lists: set[str]) -> ModelDescription:
     fields = dict(side.model.fields)
     if name is not None:
-        fields[name] = replace(fields[name], value=_other(name, fields[name].value), also=())
+        value = _other(name, fields[name].value)
+        fields[name] = replace(fields[name], value=value, also=tuple((value, read) for _, read in fields[name].also))
     vocabulary = side.vocabulary
     if vocabulary is not None and "tokens" in lists:
         vocabulary = replace(vocabulary, walk=_marked(vocabulary.walk, vocabulary.count - 1))
