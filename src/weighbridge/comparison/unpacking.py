@@ -6,6 +6,7 @@ of `RULES` a packing, from its published arithmetic. Where names, dtypes or shap
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
 LARGEST_F8 = 448.0
 SLACK = 2.0**-7  # of a value: packers divide in BF16, and round the scale that they store
+BITE = 1 << 16  # elements whose arrays stay in a cache
 REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets values up to 8 be stored as 6
 
 
@@ -34,7 +36,8 @@ class Rule:
 
     A scale is of `high` rows by `wide` columns. `bits` of 8 are read by the codes' own dtype. `kind` is F8, FP4 or INT,
     whose codes are from `least` to `most`. Where it is `turned`, the unpacked
-    weight has the last two dimensions exchanged.
+    weight has the last two dimensions exchanged. `codes_alone` says that its values are no source for others: MLX
+    computes them in the dtype of its scales, and a turned weight would not be read in stretches.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +51,7 @@ class Rule:
     most: int = 0
     offsets: Tensor | None = None
     turned: bool = False
+    codes_alone: bool = False
 
     def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Floats, Floats, Floats]:
         """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
@@ -57,7 +61,8 @@ class Rule:
         data = stored.read(self.codes.name, start * row_bytes, stop * row_bytes)
         codes = self._codes(data).reshape(stop - start, -1)
         scales = self._spread(stored, self.scales, start, stop)
-        offsets = np.float32(0) if self.offsets is None else self._spread(stored, self.offsets, start, stop)
+        none = np.float32(-0.0)  # the one that leaves every value as it is, zeros of both signs among them
+        offsets = none if self.offsets is None else self._spread(stored, self.offsets, start, stop)
         return codes, scales, np.broadcast_to(offsets, codes.shape)
 
     def nearest(self, values: Floats) -> Floats:
@@ -67,7 +72,7 @@ class Rule:
         if self.kind == "INT":
             return np.clip(np.rint(values), self.least, self.most)
         if self.kind == "F8":
-            return decode(encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3"), "F8_E4M3")
+            return _values_of_f8()[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
         points = np.array(FP4, np.float32)
         found = points[np.searchsorted((points[1:] + points[:-1]) / 2, np.abs(values))]
         return np.copysign(found, values)
@@ -83,10 +88,10 @@ class Rule:
     def _codes(self, data: memoryview) -> Floats:
         import numpy as np
 
-        if self.codes.dtype == "F8_E4M3":
-            return decode(words(data, self.codes.dtype), self.codes.dtype).astype(np.float32, copy=False)
-        per = 8 // self.bits
         held = np.frombuffer(data, np.uint8)
+        if self.kind == "F8":
+            return _values_of_f8()[held]
+        per = 8 // self.bits
         found = np.empty((len(held), per), np.uint8)
         for at in range(per):
             found[:, at] = held >> (at * self.bits) & ((1 << self.bits) - 1)
@@ -108,6 +113,14 @@ class Rule:
         return np.repeat(rows, self.wide, axis=1)[:, : self.shape[-1]]
 
 
+@functools.cache
+def _values_of_f8() -> Floats:
+    """Return the value of each byte: looked up, they come three times as fast as converted."""
+    import numpy as np
+
+    return decode(np.arange(256, dtype=np.uint8), "F8_E4M3")
+
+
 def _floats(data: memoryview, dtype: str) -> Floats:
     import numpy as np
 
@@ -123,24 +136,51 @@ def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats
     return (codes * scales + offsets).reshape(-1)[inside]
 
 
-def not_nearest(rule: Rule, stored: CheckpointView, start: int, values: Floats) -> int:
-    """Count the codes, from element `start` on, that are not the nearest to these values under the file's own scales.
+@dataclass(slots=True)
+class Held:
+    """What adds up over codes that are held against values: those that are not nearest, squared errors and values.
 
     A value beyond the codes' range has no near one, and neither has one that is not finite.
     """
-    import numpy as np
 
-    first, last, inside = _rows(rule, start, start + len(values))
-    codes, scales, offsets = (one.reshape(-1)[inside] for one in rule.row(stored, first, last))
-    with np.errstate(all="ignore"):
-        units = (values - offsets) / scales
-        best = np.abs(values - (rule.nearest(units) * scales + offsets))
-        error = np.abs(values - (codes * scales + offsets))
-        near = error <= best + SLACK * (np.abs(values) + np.abs(offsets))
-        least, most = rule.reach()
-        near &= (units >= least) & (units <= most)
-    near |= values == codes * scales + offsets
-    return int(len(values) - np.count_nonzero(near))
+    rule: Rule
+    stored: CheckpointView
+    at: int = 0
+    not_nearest: int = 0
+    errors: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Floats) -> None:
+        """Hold the next codes against these values."""
+        for start in range(0, len(values), BITE):
+            self._add(values[start : start + BITE])
+
+    @property
+    def relative_rmse(self) -> float | None:
+        """Return the root of the squared errors over that of the squared values; None where it is not finite."""
+        if self.errors == 0:
+            return 0.0
+        share = self.errors / self.squares if self.squares else math.inf
+        return math.sqrt(share) if math.isfinite(share) else None
+
+    def _add(self, values: Floats) -> None:
+        import numpy as np
+
+        first, last, inside = _rows(self.rule, self.at, self.at + len(values))
+        codes, scales, offsets = (one.reshape(-1)[inside] for one in self.rule.row(self.stored, first, last))
+        least, most = self.rule.reach()
+        with np.errstate(all="ignore"):
+            units = (values - offsets) / scales
+            found = codes * scales + offsets
+            best = np.abs(values - (self.rule.nearest(units) * scales + offsets))
+            error = np.abs(values - found)
+            near = error <= best + SLACK * (np.abs(values) + np.abs(offsets))
+            near &= (units >= least) & (units <= most)
+            near |= values == found
+            self.errors += float(np.square(error, dtype=np.float64).sum())
+            self.squares += float(np.square(values, dtype=np.float64).sum())
+        self.at += len(values)
+        self.not_nearest += int(len(values) - np.count_nonzero(near))
 
 
 def _rows(rule: Rule, start: int, stop: int) -> tuple[int, int, slice]:
@@ -205,7 +245,7 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
         return None
     return Rule(
         shape=shape, codes=codes, scales=scales, offsets=biases, high=1, wide=group, kind="INT", bits=bits,
-        most=(1 << bits) - 1,
+        most=(1 << bits) - 1, codes_alone=True,
     )  # fmt: skip
 
 
@@ -215,7 +255,9 @@ def _mx(weight: PackedWeight, _settings: Mapping[str, Any]) -> Rule | None:
     if not codes.elements or codes.shape[-1:] != (16,) or scales.shape != codes.shape[:-1] or scales.dtype != "U8":
         return None
     shape = (*codes.shape[:-2], codes.shape[-2] * 32)
-    return Rule(shape=shape, codes=codes, scales=scales, high=1, wide=32, kind="FP4", bits=4, turned=True)
+    return Rule(
+        shape=shape, codes=codes, scales=scales, high=1, wide=32, kind="FP4", bits=4, turned=True, codes_alone=True
+    )
 
 
 def _reads(scales: Tensor) -> bool:

@@ -23,7 +23,7 @@ from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype,
 from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.comparison.unpacked_view import UnpackedView, UnpackedWeight, packed_weight, unpacked
-from weighbridge.comparison.unpacking import not_nearest
+from weighbridge.comparison.unpacking import Held
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -159,7 +159,7 @@ class _Pair:
             row = self._by_name(pairing)
             return replace(row, packed=told, compared=self.contents, not_nearest=row.elements)
         of_source = packed[:-1] if new is not None else packed
-        if any(weight.rule is None or weight.rule.turned for weight in of_source) or (new and new.rule is None):
+        if any(weight.rule is None or weight.rule.codes_alone for weight in of_source) or (new and new.rule is None):
             return replace(self._by_name(pairing), packed=told)
         if new is None:
             return replace(self._made(pairing), packed=told)
@@ -173,12 +173,13 @@ class _Pair:
         if not self.contents or pairing.shape != aligned.new.shape or rule is None or numpy_dtype(dtype) is None:
             return row
         assert isinstance(self.candidate, UnpackedView)
-        at = far = 0
+        held = Held(rule, self.candidate.stored)
+        self.candidate.require_unchanged(pairing.candidate)
         for stored in aligned.predicted():
-            far += not_nearest(rule, self.candidate.stored, at, decode(stored, dtype).astype("f4", copy=False))
-            at += len(stored)
-        self.candidate.forget(pairing.candidate)
-        return replace(row, **value_errors.errors(aligned, None), compared=True, not_nearest=far)
+            held.add(decode(stored, dtype).astype("f4", copy=False))
+            self.candidate.forget(pairing.candidate)
+        self.candidate.require_unchanged(pairing.candidate)
+        return replace(row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse)
 
     def _by_name(self, pairing: Pairing) -> TensorPair:
         """Describe a weight without its values: where nobody knows its shape, it has the other side's."""
