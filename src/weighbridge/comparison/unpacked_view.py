@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.casts import decode
+from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
-from weighbridge.comparison.unpacking import ContradictionError, Rule, decoded, rule_of
+from weighbridge.comparison.unpacking import ContradictionError, Held, Rule, decoded, rule_of
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -101,6 +104,37 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
     """Return how a weight is packed, or None where it is not."""
     return view.packed.get(name) if isinstance(view, UnpackedView) else None
+
+
+def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
+    """Return what is packed of a weight on either side."""
+    sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
+    found = (packed_weight(view, name) for view, name in sides)
+    return tuple(weight for weight in found if weight is not None)
+
+
+def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
+    """Return the pairing with the last two dimensions exchanged, where a weight's packing stores them so."""
+    if weight.rule is None or not weight.rule.turned or len(pairing.parts) != 1 or not pairing.parts[0].plain:
+        return pairing
+    *stack, rows, columns = pairing.shape
+    turned = replace(pairing.parts[0], transposed=True)
+    return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
+
+
+def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView) -> Held:
+    """Hold each code of the candidate's weight against the value that it is meant to have, in constant memory.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    name, held = aligned.new.name, Held(rule, stored)
+    aligned.candidate.require_unchanged(name)
+    for words in aligned.predicted():
+        held.add(decode(words, aligned.dtype).astype("f4", copy=False))
+        aligned.candidate.forget(name)
+    aligned.candidate.require_unchanged(name)
+    return held
 
 
 def _tensor(name: str, told: UnpackedWeight) -> Tensor:

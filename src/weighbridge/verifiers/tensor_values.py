@@ -19,11 +19,18 @@ from typing import Any, NoReturn, TypeAlias
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values
+from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
 from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
-from weighbridge.comparison.unpacked_view import UnpackedView, UnpackedWeight, packed_weight, unpacked
-from weighbridge.comparison.unpacking import Held
+from weighbridge.comparison.unpacked_view import (
+    UnpackedView,
+    UnpackedWeight,
+    as_stored,
+    hold,
+    packed_parts,
+    packed_weight,
+    unpacked,
+)
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -122,7 +129,7 @@ class _Pair:
             pairing = self.plan.pairings.get(name)
             if pairing is None:
                 return self._alone(name, self.candidate, name)
-            packed = _packed(self.source, self.candidate, pairing)
+            packed = packed_parts(self.source, self.candidate, pairing)
             return self._packed(pairing, packed) if packed else self._made(pairing)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
@@ -163,26 +170,21 @@ class _Pair:
             return replace(self._by_name(pairing), packed=told)
         if new is None:
             return replace(self._made(pairing), packed=told)
-        return replace(self._held(_turned(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
+        return replace(self._held(as_stored(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
 
     def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         """Hold each code of the candidate against the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
-        rule, dtype = weight.rule, aligned.dtype
-        if not self.contents or pairing.shape != aligned.new.shape or rule is None or numpy_dtype(dtype) is None:
+        rule, fits = weight.rule, pairing.shape == aligned.new.shape
+        if not (self.contents and fits and rule is not None and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
-        held = Held(rule, self.candidate.stored)
-        self.candidate.require_unchanged(pairing.candidate)
-        for stored in aligned.predicted():
-            held.add(decode(stored, dtype).astype("f4", copy=False))
-            self.candidate.forget(pairing.candidate)
-        self.candidate.require_unchanged(pairing.candidate)
+        held = hold(aligned, rule, self.candidate.stored)
         return replace(row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse)
 
     def _by_name(self, pairing: Pairing) -> TensorPair:
-        """Describe a weight without its values: where nobody knows its shape, it has the other side's."""
+        """Describe a tensor without its values; codes have a shape of their own, so they get the other side's."""
         name = pairing.candidate
         new, old = self.candidate.tensor(name), [self.source.tensor(part.source) for part in pairing.parts]
         shape = new.shape if packed_weight(self.candidate, name) is None else pairing.shape
@@ -194,20 +196,15 @@ class _Pair:
         )  # fmt: skip
 
     def _made(self, pairing: Pairing) -> TensorPair:
-        name = pairing.candidate
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        new, old = aligned.new, [self.source.tensor(part.source) for part in pairing.parts]
+        new = aligned.new
         try:
-            return TensorPair(
-                name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
-                source_dtype=aligned.dtype, candidate_dtype=new.dtype, source_shape=pairing.shape,
-                candidate_shape=new.shape, elements=new.elements,
-                nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
-                source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
-                **{**ABSENT, **(self._compared(aligned) if self.contents else {})}
+            return replace(
+                self._by_name(pairing), source_dtype=aligned.dtype, source_shape=pairing.shape,
+                candidate_shape=new.shape, elements=new.elements, **(self._compared(aligned) if self.contents else {})
             )  # fmt: skip
         finally:
-            self.candidate.forget(name)
+            self.candidate.forget(new.name)
 
     def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
         new, pairing = aligned.new, aligned.pairing
@@ -241,22 +238,6 @@ class _Pair:
         told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
         told["overflowed"] = counted.overflowed
         return told | {"compared": True}
-
-
-def _packed(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
-    """Return what is packed of a weight on either side."""
-    sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
-    found = (packed_weight(view, name) for view, name in sides)
-    return tuple(weight for weight in found if weight is not None)
-
-
-def _turned(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
-    """Return the pairing of a weight that its packing stores with its last two dimensions exchanged."""
-    if weight.rule is None or not weight.rule.turned or len(pairing.parts) != 1 or not pairing.parts[0].plain:
-        return pairing
-    *stack, rows, columns = pairing.shape
-    turned = replace(pairing.parts[0], transposed=True)
-    return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
 
 
 # --- Choosing the mapping, from what was asked for and what headers and configuration say -----------------------------
@@ -326,7 +307,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(
         name
         for name, pairing in plan.pairings.items()
-        if not _packed(source, candidate, pairing) and _comparable(AlignedTensor(source, candidate, pairing))
+        if not packed_parts(source, candidate, pairing) and _comparable(AlignedTensor(source, candidate, pairing))
     )
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
