@@ -226,3 +226,23 @@ def test_a_packed_source_gives_the_values_of_what_was_unpacked_from_it(cli: Cli,
     ended = cli("compare", packed, ignored)
     assert ended.code == 1
     assert ended.lines[1].startswith("  p.weight: F32 -> BF16, but ")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight_block_size": "abc"},
+        {"weight_block_size": [0, 32]},
+        {"weight_block_size": [16]},
+        {"quant_method": ["x"]},
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_never_a_pass(
+    cli: Cli, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    source, packed = model(tmp_path / "source", p__weight=WEIGHT), model(tmp_path / "x", settings, **fp8("p", WEIGHT))
+    ended = cli("compare", source, packed)
+    assert ended.code in (1, 3)
+    assert ended.lines[1].startswith("  p.weight: ")
+    strange = model(tmp_path / "strange", {"bits": 4, "group_size": 0}, **mlx("p", WEIGHT))
+    assert cli("compare", source, strange).code == 3

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
+from weighbridge.formats.tensor import Tensor, short
+from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 WORDS = ("I32", "U32", "I16", "U8", "I64")
@@ -71,12 +72,15 @@ class PackedWeight:
 
     def told(self, settings: Mapping[str, Any]) -> str:
         """Return the packing in words: its method, and the figures that the configuration gives."""
-        known = self.packing.name if self.packing else "an unknown method"
-        method = str(settings.get("quant_method") or settings.get("quant_algo") or known)
-        bits = settings.get("bits") or settings.get("w_bit")
-        group = settings.get("group_size") or settings.get("q_group_size")
-        form = settings.get("format") or settings.get("bnb_4bit_quant_type") or ("int8" * (".SCB" in self.members))
-        figures = [str(form), f"{bits} bits" if bits else "", f"groups of {group}" if group else ""]
+
+        def said(*keys: str) -> str:
+            found = (short(settings.get(key)) for key in keys)
+            return next((str(value) for value in found if value), "")
+
+        method = said("quant_method", "quant_algo") or (self.packing.name if self.packing else "an unknown method")
+        form = said("format", "bnb_4bit_quant_type") or ("int8" if ".SCB" in self.members else "")
+        bits, group = said("bits", "w_bit"), said("group_size", "q_group_size")
+        figures = [form, f"{bits} bits" if bits else "", f"groups of {group}" if group else ""]
         beside = ", ".join(figure for figure in figures if figure)
         return f"{method} ({beside})" if beside else method
 
@@ -94,11 +98,11 @@ def marked(view: CheckpointView) -> Iterator[PackedWeight]:
     """Yield each weight whose tensors have the names and dtypes of a known packing."""
     taken: set[str] = set()
     for packing in PACKINGS:
-        for name in view.tensors:
+        for name in (name for name in view.tensors if name.endswith(packing.mark)):
             stem = name.removesuffix(packing.mark)
             endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))
             members = {end: view.tensors[stem + end] for end in endings if stem + end in view.tensors}
-            whole = name.endswith(packing.mark) and {packing.codes, *packing.needs} <= members.keys()
+            whole = {packing.codes, *packing.needs} <= members.keys()
             if whole and name not in taken and members[packing.codes].dtype in packing.dtypes:
                 taken |= {one.name for one in members.values()}
                 yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from weighbridge.comparison.casts import FLOATS, decode, encode, numpy_dtype, words
 from weighbridge.comparison.packed_weights import PackedWeight
@@ -57,7 +57,7 @@ class Rule:
         """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
         import numpy as np
 
-        row_bytes = self.codes.nbytes // (self.codes.elements and math.prod(self.shape[:-1]))
+        row_bytes = self.codes.nbytes // math.prod(self.shape[:-1])
         data = stored.read(self.codes.name, start * row_bytes, stop * row_bytes)
         codes = self._codes(data).reshape(stop - start, -1)
         scales = self._spread(stored, self.scales, start, stop)
@@ -223,8 +223,10 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
     if scales.elements == rows and scales.elements > 1:
         high = 1
     elif scales.elements > 1:
-        block = settings.get("weight_block_size") or (128, 128)
-        high, wide = map(int, block)
+        block = settings.get("weight_block_size") or [128, 128]
+        if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
+            return None
+        high, wide = block
         tiles = (-(-codes.shape[-2] // high), -(-columns // wide))
         _require(scales, (*codes.shape[:-2], *tiles), f"blocks of {high}x{wide}")
         if len(codes.shape) > 2 and codes.shape[-2] % high:
@@ -236,7 +238,9 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
     """MLX's affine quantisation: `code * scale + bias`, codes in words from the lowest bits on."""
     codes, scales, biases = weight.codes, weight.members[".scales"], weight.members.get(".biases")
     bits, group = settings.get("bits"), settings.get("group_size")
-    if bits not in (2, 4, 8) or not isinstance(group, int) or biases is None or not (_reads(scales) and codes.elements):
+    if bits not in (2, 4, 8) or not _is_size(group) or biases is None or not (_reads(scales) and codes.elements):
+        return None
+    if len(codes.shape) < 2:
         return None
     shape = (*codes.shape[:-1], codes.shape[-1] * 32 // bits)
     _require(scales, (*shape[:-1], shape[-1] // group), f"groups of {group}")
@@ -252,12 +256,18 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
 def _mx(weight: PackedWeight, _settings: Mapping[str, Any]) -> Rule | None:
     """OCP's MXFP4 as gpt-oss stores it: sixteen bytes of two codes, the lower one first, and a power of two."""
     codes, scales = weight.codes, weight.members["_scales"]
-    if not codes.elements or codes.shape[-1:] != (16,) or scales.shape != codes.shape[:-1] or scales.dtype != "U8":
+    if not codes.elements or len(codes.shape) < 3 or codes.shape[-1] != 16:
+        return None
+    if scales.shape != codes.shape[:-1] or scales.dtype != "U8":
         return None
     shape = (*codes.shape[:-2], codes.shape[-2] * 32)
     return Rule(
         shape=shape, codes=codes, scales=scales, high=1, wide=32, kind="FP4", bits=4, turned=True, codes_alone=True
     )
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and value > 0
 
 
 def _reads(scales: Tensor) -> bool:
