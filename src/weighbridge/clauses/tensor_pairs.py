@@ -231,7 +231,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
-        why = "packed" if all(code == "packed" for _, code in unread) else "not-compared"
+        why = "packed" if any(code == "packed" for _, code in unread) else "not-compared"
         return blocked(why, said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})

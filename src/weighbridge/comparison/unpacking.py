@@ -138,15 +138,15 @@ def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats
 
 @dataclass(slots=True)
 class Held:
-    """What adds up over codes that are held against values: those that are not nearest, squared errors and values.
+    """What adds up over codes that are held against values: those that are nearest, squared errors and values.
 
-    A value beyond the codes' range has no near one, and neither has one that is not finite.
+    A code that nobody looked at is not nearest. A value beyond the codes' range has no near one, and neither has one that is not finite.
     """
 
     rule: Rule
     stored: CheckpointView
     at: int = 0
-    not_nearest: int = 0
+    nearest: int = 0
     errors: float = 0.0
     squares: float = 0.0
 
@@ -154,6 +154,11 @@ class Held:
         """Hold the next codes against these values."""
         for start in range(0, len(values), BITE):
             self._add(values[start : start + BITE])
+
+    @property
+    def not_nearest(self) -> int:
+        """Return how many codes are not the nearest to their values."""
+        return math.prod(self.rule.shape) - self.nearest
 
     @property
     def relative_rmse(self) -> float | None:
@@ -180,7 +185,7 @@ class Held:
             self.errors += float(np.square(error, dtype=np.float64).sum())
             self.squares += float(np.square(values, dtype=np.float64).sum())
         self.at += len(values)
-        self.not_nearest += int(len(values) - np.count_nonzero(near))
+        self.nearest += int(np.count_nonzero(near))
 
 
 def _rows(rule: Rule, start: int, stop: int) -> tuple[int, int, slice]:
