@@ -140,7 +140,7 @@ def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats
 class Held:
     """What adds up over codes that are held against values: those that are nearest, squared errors and values.
 
-    A code that nobody looked at is not nearest. A value beyond the codes' range has no near one, and neither has one that is not finite.
+    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite.
     """
 
     rule: Rule

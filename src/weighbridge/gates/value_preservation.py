@@ -114,7 +114,9 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     """Return what is wrong with a weight that is packed on some side, or nothing."""
     if not pair.compared:
         return "packed"
-    if pair.not_nearest is None and (limits.policy == "same" or pair.candidate_dtype in BOUND):
+    if limits.policy == "same":
+        return "packing"
+    if pair.not_nearest is None and pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
     if pair.not_nearest is None:  # the source is packed, so its values have no dtype that could be kept
         exact = _makings(pair) & {"identical", "value-cast"}
@@ -158,7 +160,7 @@ def class_of(pair: TensorPair) -> Class | None:
     near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
     within = near and lost is not None and lost <= LOST_SHARE
     holds = {
-        Class.BYTES_EQUAL: "identical" in made,
+        Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: cast and is_exact(pair),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
