@@ -143,16 +143,18 @@ def mxfp4(name: str, values: Any) -> Tensors:
             f"{name}__weight_scales": np.ascontiguousarray(stored[..., 0])}  # fmt: skip
 
 
-def source_of(packer: Packer) -> tuple[Any, Any]:
-    """Return two weights as they are unpacked: gpt-oss stores the experts' matrices transposed."""
-    both = WEIGHT, OTHER
-    return tuple(np.ascontiguousarray(one.T[None]) for one in both) if packer is mxfp4 else both
+def source_of(packer: Packer) -> Any:
+    """Return the weight as it is unpacked: gpt-oss stores the experts' matrices transposed."""
+    return np.ascontiguousarray(WEIGHT.T[None]) if packer is mxfp4 else WEIGHT
 
 
-SETTINGS = {fp8: {"quant_method": "fp8", "weight_block_size": [16, 32]}, mlx: {"bits": 4, "group_size": 32},
-            mxfp4: {"quant_method": "mxfp4"}}  # fmt: skip
-SCALES = {fp8: "p__weight_scale_inv", mlx: "p__scales", mxfp4: "p__weight_scales"}
-CODES = {fp8: "p__weight", mlx: "p__weight", mxfp4: "p__weight_blocks"}
+SETTINGS: dict[Packer, dict[str, Any]] = {
+    fp8: {"quant_method": "fp8", "weight_block_size": [16, 32]},
+    mlx: {"bits": 4, "group_size": 32},
+    mxfp4: {"quant_method": "mxfp4"},
+}
+SCALES: dict[Packer, str] = {fp8: "p__weight_scale_inv", mlx: "p__scales", mxfp4: "p__weight_scales"}
+CODES: dict[Packer, str] = {fp8: "p__weight", mlx: "p__weight", mxfp4: "p__weight_blocks"}
 
 
 def wrong_scale(packer: Packer, tensors: Tensors, settings: dict[str, Any]) -> None:
@@ -191,7 +193,7 @@ DAMAGES = (wrong_scale, swapped_nibbles, other_group_size, zero_point_off_by_one
 
 @pytest.mark.parametrize("packer", [fp8, mlx, mxfp4])
 def test_each_code_is_the_nearest_and_no_damage_passes(cli: Cli, tmp_path: Path, packer: Packer) -> None:
-    source = model(tmp_path / "source", p__weight=source_of(packer)[0])
+    source = model(tmp_path / "source", p__weight=source_of(packer))
     right = cli("compare", source, model(tmp_path / "right", SETTINGS[packer], **packer("p", WEIGHT)))
     assert right.code == 0, right.lines
     assert "1 NEAREST_CODES" in right.lines[1]
