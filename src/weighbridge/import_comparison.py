@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.comparison.packed_weights import marked
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
@@ -123,6 +124,8 @@ def _declared(view: CheckpointView | None) -> Policy:
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
+    if not blocks and view is not None and any(True for _ in marked(view)):
+        return Policy(limits={"policy": "packed"}, told="packed", why=" (the file holds codes and their scales)")
     if not blocks:
         return Policy(limits={"policy": "lossless"}, told="lossless")
     named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"

@@ -135,7 +135,7 @@ def test_ci_is_that_of_the_repository(cli: Cli, workplace: Path) -> None:
         ("--for run --name Run", "name-form 'Run' cannot name a contract\n  leave --name out, or write lower-case "
          "words joined by hyphens\n"),
         ("--for import --param policy=bf16", "--param policy=bf16: unknown-choice 'bf16' is not same, lossless, "
-         "rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE; did you mean 'rounded:BF16'?\n"),
+         "packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE; did you mean 'rounded:BF16'?\n"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_begun_writes_nothing(cli: Cli, workplace: Path, asked: str, told: str) -> None:

@@ -86,7 +86,7 @@ def test_each_class_follows_from_the_counts(found: Any, expected: Class | None) 
 
 
 def test_the_lattice_is_ordered_best_first() -> None:
-    lattice = "BYTES_EQUAL VALUE_EQUAL ROUNDED_EXACT REQUANT_EXACT WITHIN_BOUND LAYOUT_ONLY DIFFERENT"
+    lattice = "BYTES_EQUAL VALUE_EQUAL ROUNDED_EXACT REQUANT_EXACT NEAREST_CODES WITHIN_BOUND LAYOUT_ONLY"
     assert sorted(RANK, key=RANK.__getitem__)[:7] == lattice.split()
 
 

@@ -152,9 +152,11 @@ ONE_PAIR = {
     "batch: for job in jobs": SAME,
     "planned: for rule in rename": UNUSED,
     "sizes: for name in self.source.names() if name not in used": "every tensor of the source is used here",
-    "_made: for part in pairing.parts": "every tensor is made of one here",
-    "_made: for tensor in old": "every tensor is made of one here",
-    "_made: for tensor in old #2": "every tensor is made of one here",
+    "_by_name: for part in pairing.parts": "every tensor is made of one here",
+    "_by_name: for tensor in old": "every tensor is made of one here",
+    "_by_name: for tensor in old #2": "every tensor is made of one here",
+    "_packed: for weight in of_source": "nothing is packed here",
+    "_packed: for weight in packed": "nothing is packed here",
 }
 HARMLESS: dict[str, dict[str, str]] = {
     "tensor_values, byte for byte": {**ONE_PAIR},

@@ -69,7 +69,12 @@ def kind_of_pairs(
         limits=limits,
         measure=Look,
         codes=codes(
-            "dtype", *fails, "shape", "missing", "extra", blocked=("not-compared", "nothing-compared", *blocked)
+            "dtype",
+            *fails,
+            "shape",
+            "missing",
+            "extra",
+            blocked=("not-compared", "packed", "nothing-compared", *blocked),
         ),
         judge=judge,
         falsifiers=tuple(falsifiers),
@@ -188,20 +193,28 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
     return {name: plain(getattr(pair, name)) for name in columns}
 
 
+PACKED = ("packed", "packing", "codes")
+
+
 def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     """Return the figures of a mechanism that gives so many elements."""
     if code == "overflow":  # it is the cast that was meant, so no mechanism explains it
         return {"overflowed": pair.overflowed}
+    if code in PACKED:  # codes are no values, so no mechanism speaks of them
+        return {"packed": pair.packed, "not_nearest": pair.not_nearest}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
     figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
+
+
+UNREAD = ("not-compared", "packed")
 
 
 def _offences(coded: Coded, figures: Figures) -> list[Offence]:
     """Return an offence for each pair; those of one change of dtype are explained together."""
     alike: dict[tuple[str, str], list[TensorPair]] = {}
     for pair, code in coded:
-        if two_sided(pair) and code != "not-compared":
+        if two_sided(pair) and code not in (*UNREAD, *PACKED):
             alike.setdefault((pair.source_dtype, pair.candidate_dtype), []).append(pair)
     together = {pair.name: found for pairs in alike.values() for found in (mechanism(pairs),) for pair in pairs}
     told = ((pair, code, figures(pair, code, together.get(pair.name, ""))) for pair, code in coded)
@@ -211,14 +224,15 @@ def _offences(coded: Coded, figures: Figures) -> list[Offence]:
 def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | None = None) -> Verdict:
     """Return what the codes of all pairs come to: what is broken first, then what was not compared, then a PASS."""
     looked = [pair.name for pair, _ in coded]
-    broken = [(pair, code) for pair, code in coded if code not in ("", "not-compared")]
+    broken = [(pair, code) for pair, code in coded if code not in ("", *UNREAD)]
     if broken:
         return failed(_offences(broken, figures), looked=looked, unit="tensors", figures=summary)
     unread = [(pair, code) for pair, code in coded if code]
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
-        return blocked("not-compared", said, offences=_offences(unread, figures), of=len(coded))
+        why = "packed" if any(code == "packed" for _, code in unread) else "not-compared"
+        return blocked(why, said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
         return blocked("nothing-compared", count)
@@ -247,14 +261,16 @@ def breaks(
     """Return the falsifier that changes tensors of both sides."""
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
-        return change(pair, limits) if two_sided(pair) else None
+        told_by_codes = pair.packed and code in ("not-compared", "content", "bound", "overflow")
+        return change(pair, limits) if two_sided(pair) and not told_by_codes else None
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
 
 
 def follows(pair: TensorPair, **changed: Any) -> TensorPair:
     """Return the pair with content that follows from the source in every way, so that only another clause objects."""
-    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **changed)
+    plain = {"packed": "", "not_nearest": None, **changed}
+    return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **plain)
 
 
 def deeper(pair: TensorPair) -> TensorPair:
@@ -323,6 +339,7 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier
         in_rows("dropped as zeros", "missing", "pairs", TensorPair, _dropped_zeros, why="every tensor may be missing"),
         in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
         breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
+        breaks("packed by an unknown method", "packed", _packed, outcome=Outcome.BLOCKED),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
     )
 
@@ -340,6 +357,15 @@ def _unread(pair: TensorPair, _limits: Meant) -> TensorPair:
     return dataclasses.replace(pair, compared=False, reproduced={}, **untold)  # type: ignore[arg-type]
 
 
+def _packed(pair: TensorPair, _limits: Meant) -> TensorPair:
+    return dataclasses.replace(pair, packed="an unknown method", compared=False, not_nearest=None)
+
+
+def _emptied(pair: TensorPair) -> TensorPair:
+    empty = dataclasses.replace(pair, elements=0, reproduced=dict.fromkeys(pair.reproduced, 0))
+    return empty if pair.packed else follows(empty)
+
+
 def _left_out(pair: TensorPair, limits: Meant) -> TensorPair | None:
     meant = pair.source_dtype and listed(pair.name, limits.allow_missing)
     return dataclasses.replace(pair, candidate_dtype="") if meant else None
@@ -351,7 +377,7 @@ def _new(pair: TensorPair, limits: Meant) -> TensorPair | None:
 
 
 NOTHING: tuple[tuple[str, Change, str], ...] = (
-    ("every tensor empty", lambda pair, _: follows(dataclasses.replace(pair, elements=0)), "there is no tensor"),
+    ("every tensor empty", lambda pair, _: _emptied(pair), "there is no tensor"),
     ("only what may be missing", _left_out, "nothing may be missing"),
     ("only what may be extra", _new, "nothing may be extra"),
 )

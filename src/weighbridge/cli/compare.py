@@ -47,8 +47,9 @@ class Field(click.Choice[str]):
 @click.argument("imports", nargs=-1, required=True)
 @click.option(
     "--policy", metavar="POLICY", shell_complete=policies,
-    help="What the import should be: same, lossless, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE, or a "
-    "YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE]",
+    help="What the import should be: same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE, quantised:FTYPE, "
+    "or a YAML file of limits.  [default: lossless; for a block-quantised import, quantised:TYPE; for packed weights, "
+    "packed]",
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",

@@ -48,6 +48,8 @@ def code_of(pair: TensorPair) -> str:
         return "missing"
     if not pair.source_dtype:
         return "extra"
+    if pair.packed:
+        return "packed"
     if pair.source_dtype != pair.candidate_dtype:
         return "dtype"
     if pair.source_shape != pair.candidate_shape:
@@ -58,7 +60,7 @@ def code_of(pair: TensorPair) -> str:
 
 
 def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
-    return columns_of(pair, FIGURES)
+    return columns_of(pair, (*FIGURES, "packed"))
 
 
 def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:
@@ -74,7 +76,7 @@ def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: obje
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=2,
+    version=3,
     limits=Limits,
     judge=judge,
     fails=("bytes",),
@@ -89,6 +91,7 @@ KIND = kind_of_pairs(
         _sets("dropped", "missing", candidate_dtype=""),
         _sets("added", "extra", source_dtype=""),
         _sets("not compared", "not-compared", Outcome.BLOCKED, compared=False),
+        _sets("packed on one side", "packed", Outcome.BLOCKED, packed="an unknown method"),
         only_rows(
             "every tensor empty", "nothing-compared", "pairs", TensorPair,
             lambda pair, _: dataclasses.replace(pair, elements=0), why="there is no tensor",

@@ -15,7 +15,7 @@ from typing import Annotated
 from weighbridge.clauses import tensor_pairs
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.clauses.tensor_pairs import Meant, breaks, is_exact, two_sided
+from weighbridge.clauses.tensor_pairs import Meant, breaks, follows, is_exact, two_sided
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Verdict
 from weighbridge.quantities.tensors import TensorPair
@@ -55,6 +55,8 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if tensor_pairs.may_come(pair) or listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
+    if pair.packed:
+        return "packed"
     kept = pair.source_dtype == pair.candidate_dtype
     if not (kept or (limits.policy == "lossless" and is_exact(pair)) or limits.allows(pair)):
         return "dtype"
@@ -93,7 +95,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> TensorPair:
 
 KIND = tensor_pairs.kind_of_pairs(
     "dtype-preservation",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),
@@ -101,6 +103,6 @@ KIND = tensor_pairs.kind_of_pairs(
         *tensor_pairs.of_policy(lambda _pair, _dtype, _policy: False),
         breaks("one element changed", "content", _one_fewer, "no tensor of both sides has elements"),
         breaks("more elements than there are", "content", _one_more),
-        breaks("one element beyond the range", "overflow", lambda pair, _: dataclasses.replace(pair, overflowed=1)),
+        breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
     ),
 )

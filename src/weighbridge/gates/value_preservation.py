@@ -32,6 +32,7 @@ class Class(enum.StrEnum):
     VALUE_EQUAL = "VALUE_EQUAL"
     ROUNDED_EXACT = "ROUNDED_EXACT"
     REQUANT_EXACT = "REQUANT_EXACT"
+    NEAREST_CODES = "NEAREST_CODES"
     WITHIN_BOUND = "WITHIN_BOUND"
     LAYOUT_ONLY = "LAYOUT_ONLY"
     DIFFERENT = "DIFFERENT"
@@ -43,7 +44,7 @@ class Class(enum.StrEnum):
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
 POLICIES = (
-    "same", "lossless", "rounded:F16", "rounded:BF16",
+    "same", "lossless", "packed", "rounded:F16", "rounded:BF16",
     *(f"requant:{dtype}" for dtype in REQUANTISED), *(f"quantised:{mixture}" for mixture in MIXTURES),
 )  # fmt: skip
 SYNONYMS = {
@@ -51,6 +52,7 @@ SYNONYMS = {
     "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
+COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
@@ -74,11 +76,11 @@ class Limits(Meant):
     policy: Annotated[
         str,
         Doc(
-            "what was meant: same, lossless, rounded:F16|BF16, requant:TYPE or quantised:FTYPE",
+            "what was meant: same, lossless, packed, rounded:F16|BF16, requant:TYPE or quantised:FTYPE",
             choices=POLICIES,
             any_case=True,
             meant=meant_policy,
-            form="same, lossless, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE",
+            form="same, lossless, packed, rounded:F16, rounded:BF16, requant:TYPE or quantised:FTYPE",
         ),
     ]
 
@@ -105,6 +107,33 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
+    return _packed_code(pair, limits, found) if pair.packed else _content_code(pair, limits, found)
+
+
+def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
+    """Return what is wrong with a weight that is packed on some side, or nothing."""
+    if not pair.compared:
+        return "packed"
+    if limits.policy == "same":
+        return "packing"
+    if pair.not_nearest is None and pair.candidate_dtype in BOUND:
+        return _content_code(pair, limits, found)
+    if pair.not_nearest is None:  # the source is packed, so its values have no dtype that could be kept
+        exact = _makings(pair) & {"identical", "value-cast"}
+        return ("overflow" if pair.overflowed else "") if exact else "content"
+    if limits.policy != "packed":
+        return "packing"
+    return "" if _is_nearest(pair) else "codes"
+
+
+def _is_nearest(pair: TensorPair) -> bool:
+    """Return whether every code is the nearest one, and the codes are not so coarse that little is left."""
+    near = pair.relative_rmse is not None and pair.relative_rmse <= COARSEST
+    return near and pair.not_nearest == 0
+
+
+def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
+    """Return what is wrong with the content of a tensor that is stored plainly, or nothing."""
     wanted = needed(pair, limits)
     if wanted is None:
         return "dtype"
@@ -123,13 +152,15 @@ def class_of(pair: TensorPair) -> Class | None:
         return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
+    if pair.not_nearest is not None:
+        return Class.NEAREST_CODES if _is_nearest(pair) else Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
     error, lost = pair.relative_rmse, pair.lost_share
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
     within = near and lost is not None and lost <= LOST_SHARE
     holds = {
-        Class.BYTES_EQUAL: "identical" in made,
+        Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: cast and is_exact(pair),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
@@ -264,20 +295,39 @@ def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
 
 
+def _packs(pair: TensorPair, not_nearest: int, error: float | None) -> TensorPair:
+    return dataclasses.replace(pair, packed="fp8", compared=True, not_nearest=not_nearest, relative_rmse=error)
+
+
+def _code_off(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    return _packs(pair, 1, 0.0) if limits.policy == "packed" else None
+
+
+def _coarse(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    return _packs(pair, 0, math.nextafter(0.5, 1)) if limits.policy == "packed" else None  # its own figure
+
+
+def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
+
+
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=2,
+    version=3,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow"),
+    fails=("content", "bound", "overflow", "packing", "codes"),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
+        breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
+        breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),
+        breaks("packed unasked", "packing", _packed_unasked, "packed weights are meant"),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
         breaks("one element changed", "content", _one_fewer, "only errors are asked for"),
         _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
         _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
         _content("in another order", lambda _: 0, same_values=True),
-        breaks("one element beyond the range", "overflow", lambda pair, _: dataclasses.replace(pair, overflowed=1)),
+        breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
         _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong
         _bound("an error that is not finite", relative_rmse=None),

@@ -158,6 +158,12 @@ class TensorPair:
     errors_otherwise: Annotated[
         Mapping[str, float | None], Doc("relative_rmse of blocks against other makings of the tensor", typical={})
     ]
+    packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
+    not_nearest: Annotated[
+        int | None,
+        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule",
+            typical=None),
+    ] = None  # fmt: skip
 
 
 QUANTITIES = (

@@ -48,6 +48,8 @@ IN_WORDS = {
     "shape": "wrong shape",
     "content": "changed",
     "bound": "beyond the error of its type",
+    "packing": "packed unasked",
+    "codes": "not the nearest codes",
 }
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 

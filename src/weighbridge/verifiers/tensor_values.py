@@ -10,17 +10,27 @@ threshold and gives no class a name.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, values
-from weighbridge.comparison.mapping_plan import Plan, identity
+from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
+from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
+from weighbridge.comparison.unpacked_view import (
+    UnpackedView,
+    UnpackedWeight,
+    as_stored,
+    hold,
+    packed_parts,
+    packed_weight,
+    unpacked,
+)
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -36,7 +46,8 @@ ARCHITECTURE = "general.architecture"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
-    "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None
+    "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
+    "not_nearest": None,
 }  # fmt: skip
 
 
@@ -61,7 +72,7 @@ def batch(asked: Sequence[Asked], options: Fields, execution: Execution) -> tupl
         except SubjectError as error:
             prepared.append(error)
     jobs = [job for job in prepared if isinstance(job, _Pair)]
-    specs = [JobSpec(pair, (job.source, job.candidate), options) for job in jobs]
+    specs = [JobSpec(pair, job.stored, options) for job in jobs]
     found = iter(threads.run_jobs(list(zip(jobs, specs, strict=True)), execution))
     return tuple(job if isinstance(job, SubjectError) else _told(job, next(found)) for job in prepared)
 
@@ -72,13 +83,21 @@ def _told(job: _Pair, rows: tuple[Any, ...] | SubjectError) -> Measurement | Sub
 
 def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
-    source, candidate = views
+    source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
-    return _Pair(source, candidate, plan, bytewise.LookAlikes(source), contents=not options.get("headers"))
+    alike = bytewise.LookAlikes(source)
+    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"))
+
+
+def both_unpacked(views: Views) -> Views:
+    """Return both sides with their packed weights in place of what is stored of them."""
+    source, candidate = views
+    return unpacked(source, candidate), unpacked(candidate, source)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
+    stored: Views
     source: CheckpointView
     candidate: CheckpointView
     plan: Plan
@@ -107,7 +126,11 @@ class _Pair:
         """Describe one tensor."""
         name, new = place
         if new:
-            return self._made(name) if name in self.plan.pairings else self._alone(name, self.candidate, name)
+            pairing = self.plan.pairings.get(name)
+            if pairing is None:
+                return self._alone(name, self.candidate, name)
+            packed = packed_parts(self.source, self.candidate, pairing)
+            return self._packed(pairing, packed) if packed else self._made(pairing)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
@@ -135,21 +158,53 @@ class _Pair:
         view.forget(name)
         return row
 
-    def _made(self, name: str) -> TensorPair:
-        pairing = self.plan.pairings[name]
+    def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
+        """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
+        told = " and ".join(dict.fromkeys(weight.packed for weight in packed))
+        new = packed_weight(self.candidate, pairing.candidate)
+        if new is not None and new.contradicts:
+            row = self._by_name(pairing)
+            return replace(row, packed=told, compared=self.contents, not_nearest=row.elements)
+        of_source = packed[:-1] if new is not None else packed
+        if any(weight.rule is None or weight.rule.codes_alone for weight in of_source) or (new and new.rule is None):
+            return replace(self._by_name(pairing), packed=told)
+        if new is None:
+            return replace(self._made(pairing), packed=told)
+        return replace(self._held(as_stored(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
+
+    def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
+        """Hold each code of the candidate against the source's value."""
+        row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
+        row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
+        rule, fits = weight.rule, pairing.shape == aligned.new.shape
+        if not (self.contents and fits and rule is not None and numpy_dtype(aligned.dtype) is not None):
+            return row
+        assert isinstance(self.candidate, UnpackedView)
+        held = hold(aligned, rule, self.candidate.stored)
+        return replace(row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse)
+
+    def _by_name(self, pairing: Pairing) -> TensorPair:
+        """Describe a tensor without its values; codes have a shape of their own, so they get the other side's."""
+        name = pairing.candidate
+        new, old = self.candidate.tensor(name), [self.source.tensor(part.source) for part in pairing.parts]
+        shape = new.shape if packed_weight(self.candidate, name) is None else pairing.shape
+        return TensorPair(
+            name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
+            source_dtype=old[0].dtype, candidate_dtype=new.dtype, source_shape=shape, candidate_shape=shape,
+            elements=math.prod(shape), nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
+            source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="", **ABSENT
+        )  # fmt: skip
+
+    def _made(self, pairing: Pairing) -> TensorPair:
         aligned = AlignedTensor(self.source, self.candidate, pairing)
-        new, old = aligned.new, [self.source.tensor(part.source) for part in pairing.parts]
+        new = aligned.new
         try:
-            return TensorPair(
-                name=name, sources=tuple(dict.fromkeys(tensor.name for tensor in old)), transform=pairing.transform,
-                source_dtype=aligned.dtype, candidate_dtype=new.dtype, source_shape=pairing.shape,
-                candidate_shape=new.shape, elements=new.elements,
-                nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
-                source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="",
-                **{**ABSENT, **(self._compared(aligned) if self.contents else {})}
+            return replace(
+                self._by_name(pairing), source_dtype=aligned.dtype, source_shape=pairing.shape,
+                candidate_shape=new.shape, elements=new.elements, **(self._compared(aligned) if self.contents else {})
             )  # fmt: skip
         finally:
-            self.candidate.forget(name)
+            self.candidate.forget(new.name)
 
     def _compared(self, aligned: AlignedTensor) -> dict[str, Any]:
         new, pairing = aligned.new, aligned.pairing
@@ -230,7 +285,7 @@ def _refuse(view: CheckpointView, what: str) -> NoReturn:
 
 def extent(views: Views, options: Fields) -> int:
     """Count the tensors of the candidate, and those of the source that make none of them."""
-    source, candidate = views
+    source, candidate = both_unpacked(views)
     return len(candidate.names()) + len(set(source.names()) - planned(source, candidate, options).used())
 
 
@@ -247,16 +302,19 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     """
     if options.get("headers"):
         return NoCanary("no content was looked at")
-    source, candidate = views
+    source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
     comparable = sorted(
-        name for name in plan.pairings if _comparable(AlignedTensor(source, candidate, plan.pairings[name]))
+        name
+        for name, pairing in plan.pairings.items()
+        if not packed_parts(source, candidate, pairing) and _comparable(AlignedTensor(source, candidate, pairing))
     )
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
         return NoCanary(NOTHING)
     name = names[-1]
     parts = [plan.pairings[one].parts[0].source for one in names]
+    source, candidate = views
     cut = source.cut(parts, ENOUGH), candidate.cut((*names, *list(plan.generated)[-1:]), ENOUGH)
     before = rows_by_name(measure(cut, options))
     tables = [one for one, row in before.items() if row.generated_error is not None]

@@ -1,0 +1,143 @@
+"""Recognise weights that are stored packed: codes, scales and what belongs to them, under names of their own.
+
+One row of `PACKINGS` a way of packing, by the names that its library writes. Knows no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.formats.tensor import Tensor, short
+from weighbridge.views.checkpoint import CheckpointView, config_beside
+
+BYTES = ("U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
+WORDS = ("I32", "U32", "I16", "U8", "I64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """One way of packing: the endings of what it stores of a weight, all behind the same stem.
+
+    `mark` is the ending that gives it away, `codes` that of the codes, in one of `dtypes`; what else `needs` to be
+    there, and what `may`; `weight` is the ending that the unpacked weight has.
+    """
+
+    name: str
+    mark: str
+    codes: str
+    weight: str
+    dtypes: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+
+
+ACTIVATIONS = (".input_scale", ".activation_scale", ".input_zero_point", ".output_scale", ".input_scale_ub")
+PACKINGS = (
+    # AutoGPTQ, GPTQModel and AutoAWQ use the same names; the configuration says which it was.
+    Packing(name="gptq or awq", mark=".qweight", codes=".qweight", weight=".weight", dtypes=WORDS,
+            needs=(".scales",), may=(".qzeros", ".g_idx")),
+    Packing(name="compressed-tensors", mark=".weight_packed", codes=".weight_packed", weight=".weight", dtypes=WORDS,
+            needs=(".weight_scale",), may=(".weight_zero_point", ".weight_shape", ".weight_g_idx",
+                                           ".weight_global_scale", ".input_global_scale", *ACTIVATIONS)),
+    Packing(name="fp8", mark=".weight_scale_inv", codes=".weight", weight=".weight", dtypes=BYTES, may=ACTIVATIONS),
+    Packing(name="scaled", mark=".weight_scale", codes=".weight", weight=".weight", dtypes=BYTES,
+            may=(".weight_zero_point", ".weight_scale_2", *ACTIVATIONS)),
+    Packing(name="fp8", mark="_scale_inv", codes="", weight="", dtypes=BYTES),
+    Packing(name="bitsandbytes", mark=".weight.absmax", codes=".weight", weight=".weight", dtypes=("U8",),
+            may=(".weight.quant_map", ".weight.nested_absmax", ".weight.nested_quant_map",
+                 ".weight.quant_state.bitsandbytes__nf4", ".weight.quant_state.bitsandbytes__fp4")),
+    Packing(name="bitsandbytes", mark=".SCB", codes=".weight", weight=".weight", dtypes=("I8",),
+            may=(".weight_format",)),
+    Packing(name="mxfp4", mark="_blocks", codes="_blocks", weight="", dtypes=("U8",), needs=("_scales",)),
+    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",), may=(".biases",)),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedWeight:
+    """One weight that is stored packed: the weight's name, its packing where it is known, its tensors by ending."""
+
+    name: str
+    packing: Packing | None
+    members: Mapping[str, Tensor]
+
+    @property
+    def codes(self) -> Tensor:
+        """Return the tensor of its codes, or of several unknown ones the largest."""
+        if self.packing is not None:
+            return self.members[self.packing.codes]
+        return max(self.members.values(), key=lambda one: one.nbytes)
+
+    def told(self, settings: Mapping[str, Any]) -> str:
+        """Return the packing in words: its method, and the figures that the configuration gives."""
+
+        def said(*keys: str) -> str:
+            found = (short(settings.get(key)) for key in keys)
+            return next((str(value) for value in found if value), "")
+
+        method = said("quant_method", "quant_algo") or (self.packing.name if self.packing else "an unknown method")
+        form = said("format", "bnb_4bit_quant_type") or ("int8" if ".SCB" in self.members else "")
+        bits, group = said("bits", "w_bit"), said("group_size", "q_group_size")
+        figures = [form, f"{bits} bits" if bits else "", f"groups of {group}" if group else ""]
+        beside = ", ".join(figure for figure in figures if figure)
+        return f"{method} ({beside})" if beside else method
+
+
+def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedWeight]:
+    """Return the packed weights of a checkpoint by name, without those that another one stores alike.
+
+    Alike are codes of the same name, dtype and shape: they are compared as they are stored.
+    """
+    found = {weight.name: weight for weight in marked(view) if not _is_stored_alike(weight, other)}
+    return found or {weight.name: weight for weight in _left_over(view, other)}
+
+
+def marked(view: CheckpointView) -> Iterator[PackedWeight]:
+    """Yield each weight whose tensors have the names and dtypes of a known packing."""
+    taken: set[str] = set()
+    for packing in PACKINGS:
+        for name in (name for name in view.tensors if name.endswith(packing.mark)):
+            stem = name.removesuffix(packing.mark)
+            endings = dict.fromkeys((packing.codes, packing.mark, *packing.needs, *packing.may))
+            members = {end: view.tensors[stem + end] for end in endings if stem + end in view.tensors}
+            whole = {packing.codes, *packing.needs} <= members.keys()
+            if whole and name not in taken and members[packing.codes].dtype in packing.dtypes:
+                taken |= {one.name for one in members.values()}
+                yield PackedWeight(name=stem + packing.weight, packing=packing, members=members)
+
+
+def _is_stored_alike(weight: PackedWeight, other: CheckpointView) -> bool:
+    there, here = other.tensors.get(weight.codes.name), weight.codes
+    return there is not None and (there.dtype, there.shape) == (here.dtype, here.shape)
+
+
+def _left_over(view: CheckpointView, other: CheckpointView) -> Iterator[PackedWeight]:
+    """Yield the other side's weights that this one has under longer names alone, if it says that it is quantised."""
+    missing = [name for name in other.tensors if name not in view.tensors]
+    extra = [name for name in view.tensors if name not in other.tensors]
+    if not (missing and extra and settings_of(view)):
+        return
+    stems = {name.removesuffix(".weight"): name for name in missing}
+    members: dict[str, dict[str, Tensor]] = {}
+    for name in extra:
+        stem = next(
+            (name[:at] for at in range(len(name), 0, -1) if name[at : at + 1] == "." and name[:at] in stems), ""
+        )
+        if stem:
+            members.setdefault(stems[stem], {})[name.removeprefix(stem)] = view.tensors[name]
+    for weight, found in members.items():
+        yield PackedWeight(name=weight, packing=None, members=found)
+
+
+def _stems(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:many]) for many in range(1, len(parts)))
+
+
+def settings_of(view: CheckpointView) -> Mapping[str, Any]:
+    """Return what the configuration says of quantisation; nothing where it says none."""
+    config = config_beside(view) or {}
+    found = config.get("quantization_config") or config.get("quantization")
+    return found if isinstance(found, dict) else {}

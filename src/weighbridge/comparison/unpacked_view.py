@@ -1,0 +1,145 @@
+"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it.
+
+A weight that a rule reads has its values, in F32; without a rule it is there by name alone, and its bytes are codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.casts import decode
+from weighbridge.comparison.mapping_plan import Pairing
+from weighbridge.comparison.packed_weights import recognised, settings_of
+from weighbridge.comparison.unpacking import ContradictionError, Held, Rule, decoded, rule_of
+from weighbridge.formats.tensor import Tensor
+from weighbridge.views.checkpoint import CheckpointView
+
+F32 = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackedWeight:
+    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none.
+
+    `contradicts` says that its codes and scales cannot belong together.
+    """
+
+    packed: str
+    codes: Tensor
+    stored: tuple[str, ...]
+    rule: Rule | None = None
+    contradicts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackedView(CheckpointView):
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of."""
+
+    packed: Mapping[str, UnpackedWeight]
+    stored: CheckpointView
+
+    def chunks(self, name: str, size: int) -> Iterator[memoryview]:
+        """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""
+        if self._rule(name) is None:
+            return CheckpointView.chunks(self, name, size)
+        return self._unpacked(name, size)
+
+    def read(self, name: str, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop` of a tensor, unpacked where a rule reads it."""
+        rule = self._rule(name)
+        if rule is None:
+            return CheckpointView.read(self, name, start, stop)
+        stop = min(stop, self.tensors[name].nbytes)
+        values = decoded(rule, self.stored, start // F32, -(-stop // F32))
+        return values.data.cast("B")[start % F32 :][: stop - start]
+
+    def forget(self, name: str) -> None:
+        """Release the memory that reading a tensor took."""
+        for stored in self.packed[name].stored if name in self.packed else (name,):
+            self.stored.forget(stored)
+
+    def require_unchanged(self, name: str) -> None:
+        """Raise `subject-changed` where a file that holds some of a tensor is not what it was when it was opened."""
+        for stored in self.packed[name].stored if name in self.packed else (name,):
+            self.stored.require_unchanged(stored)
+
+    def _rule(self, name: str) -> Rule | None:
+        return self.packed[name].rule if name in self.packed else None
+
+    def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
+        self.require_unchanged(name)
+        for at in range(0, self.tensors[name].nbytes, size):
+            yield self.read(name, at, at + size)
+            self.forget(name)
+        self.require_unchanged(name)
+
+
+def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
+    """Return the view with its packed weights in place of their tensors; the very view, where it has none.
+
+    A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
+    """
+    found = {} if view.format == "gguf" else recognised(view, other)
+    if not found:
+        return view
+    settings = settings_of(view)
+    packed: dict[str, UnpackedWeight] = {}
+    tensors = dict(view.tensors)
+    for name, weight in found.items():
+        stored = tuple(one.name for one in weight.members.values())
+        told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
+        try:
+            told = replace(told, rule=rule_of(weight, settings))
+        except ContradictionError as problem:
+            told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
+        packed[name] = told
+        tensors = {one: tensor for one, tensor in tensors.items() if one not in stored}
+    tensors |= {name: _tensor(name, told) for name, told in packed.items()}
+    as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
+    return UnpackedView(**{**as_it_is, "tensors": tensors, "packed": packed, "stored": view})
+
+
+def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
+    """Return how a weight is packed, or None where it is not."""
+    return view.packed.get(name) if isinstance(view, UnpackedView) else None
+
+
+def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
+    """Return what is packed of a weight on either side."""
+    sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
+    found = (packed_weight(view, name) for view, name in sides)
+    return tuple(weight for weight in found if weight is not None)
+
+
+def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
+    """Return the pairing with the last two dimensions exchanged, where a weight's packing stores them so."""
+    if weight.rule is None or not weight.rule.turned or len(pairing.parts) != 1 or not pairing.parts[0].plain:
+        return pairing
+    *stack, rows, columns = pairing.shape
+    turned = replace(pairing.parts[0], transposed=True)
+    return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
+
+
+def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView) -> Held:
+    """Hold each code of the candidate's weight against the value that it is meant to have, in constant memory.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    name, held = aligned.new.name, Held(rule, stored)
+    aligned.candidate.require_unchanged(name)
+    for words in aligned.predicted():
+        held.add(decode(words, aligned.dtype).astype("f4", copy=False))
+        aligned.candidate.forget(name)
+    aligned.candidate.require_unchanged(name)
+    return held
+
+
+def _tensor(name: str, told: UnpackedWeight) -> Tensor:
+    tensor = replace(told.codes, name=name)
+    if told.rule is None:
+        return tensor
+    elements = replace(tensor, shape=told.rule.shape).elements
+    return replace(tensor, dtype="F32", shape=told.rule.shape, nbytes=elements * F32, strides=None, pieces=None)
