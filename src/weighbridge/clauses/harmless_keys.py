@@ -19,7 +19,7 @@ WRAPPER = "how a library wraps the tokenizer, whose rules and pieces are compare
 OF_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "license"), LABEL),
     **dict.fromkeys(("id2label.*", "label2id.*", "architectures", "auto_map.*"), "names of outputs and of code"),
-    **dict.fromkeys(("dtype", "torch_dtype", "quantization_config.*"), TENSORS_TELL),
+    **dict.fromkeys(("dtype", "torch_dtype", "quantization_config.*", "quantization.*"), TENSORS_TELL),
     **dict.fromkeys(("attention_dropout", "hidden_dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop"), TRAINING),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), TRAINING),
     **dict.fromkeys(("embedding_dropout", "residual_dropout", "dropout_rate", "dropout", "resid_dropout"), TRAINING),
