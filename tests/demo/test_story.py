@@ -74,7 +74,7 @@ def test_two_backends_agree_and_a_dropped_bias_is_named_where_it_first_shows(tol
 def test_the_gate_that_needs_cuda_is_blocked_where_there_is_none(told: str) -> None:
     assert told.count("BLOCKED  GATE-PARITY-CUDA") == 2
     assert "the gate requires cuda: true on this host, found false" in told
-    assert "1 blocked, 1 passed of 2 -> exit 0 (passed)" in told
+    assert "1 blocked, 1 passed of 2, 1 excused -> exit 0 (passed)" in told
 
 
 def test_evidence_and_ledger_lie_where_the_end_says(told: str, folder: Path) -> None:
