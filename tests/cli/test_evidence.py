@@ -21,6 +21,7 @@ from weighbridge import runner, verification
 from weighbridge.canonical import loads, sha256
 from weighbridge.data import data_path
 from weighbridge.evidence.statement import Tool
+from weighbridge.gates import KINDS
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD = (HERE / name for name in ("source.safetensors", "import.gguf", "relabelled.safetensors"))
@@ -166,7 +167,7 @@ def test_what_cannot_be_attached_is_refused_before_anything_is_measured(
 
 def test_a_bundle_shows_kinds_limits_digests_trials_and_environment(cli: Cli) -> None:
     out = cli("evidence", "show", sealed(cli, GOOD)).out
-    assert "by dtype-preservation/3, limits policy: lossless" in out
+    assert f"by dtype-preservation/{KINDS['dtype-preservation'].version}, limits policy: lossless" in out
     assert "caught" in out
     assert f"{sha256(GOOD.read_bytes())}  import@default import.gguf" in out
     assert f"numpy {np.__version__}" in out

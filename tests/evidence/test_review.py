@@ -362,9 +362,8 @@ def test_another_version_of_a_kind_is_not_a_mismatch(bundle: Bundle, monkeypatch
     monkeypatch.setattr("weighbridge.evidence.review.KINDS", kinds)
     answers = verify(bundle.path, NOW)
     assert answers.rederivation.held is Held.CANNOT_SAY
-    assert answers.rederivation.says == (
-        "not re-derivable here: judged by byte-identity/2, dtype-preservation/3, which this version does not have"
-    )
+    judged = ", ".join(f"{name}/{KINDS[name].version}" for name in ("byte-identity", "dtype-preservation"))
+    assert answers.rederivation.says == f"not re-derivable here: judged by {judged}, which this version does not have"
     assert answers.exit_code == 3
 
 
