@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
-from weighbridge.comparison.packed_weights import marked
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
@@ -121,6 +120,7 @@ def _opened(path: str, *, away: bool) -> CheckpointView | None:
 def _declared(view: CheckpointView | None) -> Policy:
     """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
     from weighbridge.clauses.block_types import TYPICAL_ERROR
+    from weighbridge.comparison.packed_weights import marked
 
     dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
     blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]

@@ -53,11 +53,9 @@ def recorded_gates(context: click.Context, parameter: click.Parameter, start: st
 
 def policies(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer what an import can be meant to be; else a file of limits."""
-    from weighbridge.clauses.block_types import MIXTURES, REQUANTISED
+    from weighbridge.gates.value_preservation import POLICIES
 
-    rounded = ("same", "lossless", "rounded:F16", "rounded:BF16")
-    blocks = (*(f"requant:{name}" for name in REQUANTISED), *(f"quantised:{name}" for name in MIXTURES))
-    return [CompletionItem(start, type="file"), *_starting((*rounded, *blocks), start)]
+    return [CompletionItem(start, type="file"), *_starting(POLICIES, start)]
 
 
 def cards(_context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:

@@ -122,9 +122,7 @@ def _left_over(view: CheckpointView, other: CheckpointView) -> Iterator[PackedWe
     stems = {name.removesuffix(".weight"): name for name in missing}
     members: dict[str, dict[str, Tensor]] = {}
     for name in extra:
-        stem = next(
-            (name[:at] for at in range(len(name), 0, -1) if name[at : at + 1] == "." and name[:at] in stems), ""
-        )
+        stem = next((one for one in _stems(name) if one in stems), "")
         if stem:
             members.setdefault(stems[stem], {})[name.removeprefix(stem)] = view.tensors[name]
     for weight, found in members.items():
@@ -132,8 +130,9 @@ def _left_over(view: CheckpointView, other: CheckpointView) -> Iterator[PackedWe
 
 
 def _stems(name: str) -> Iterator[str]:
+    """Yield what stands before each dot of a name, the longest first."""
     parts = name.split(".")
-    return (".".join(parts[:many]) for many in range(1, len(parts)))
+    return (".".join(parts[:many]) for many in range(len(parts) - 1, 0, -1))
 
 
 def settings_of(view: CheckpointView) -> Mapping[str, Any]:

@@ -86,7 +86,6 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
         return view
     settings = settings_of(view)
     packed: dict[str, UnpackedWeight] = {}
-    tensors = dict(view.tensors)
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
         told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
@@ -95,7 +94,8 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
         except ContradictionError as problem:
             told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
         packed[name] = told
-        tensors = {one: tensor for one, tensor in tensors.items() if one not in stored}
+    replaced = {one for told in packed.values() for one in told.stored}
+    tensors = {name: tensor for name, tensor in view.tensors.items() if name not in replaced}
     tensors |= {name: _tensor(name, told) for name, told in packed.items()}
     as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
     return UnpackedView(**{**as_it_is, "tensors": tensors, "packed": packed, "stored": view})

@@ -52,7 +52,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     stated = [row for row in rows if row.source_basis or row.candidate_basis]
     open_ones = [row for row in stated if not row.why]
     compared = [row for row in open_ones if row.source_basis and row.candidate_basis and not _free(row.name, meant)]
-    told: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, compared, limits)}
+    told: dict[str, Any] = {"unit": "fields", "figures": _figures(rows, stated, compared, limits)}
     broken = [(row, code) for row in open_ones if not _free(row.name, meant) and (code := _code(row, limits))]
     if broken:
         offences = [Offence(place=row.name, code=code, figures=plain(row)) for row, code in broken]
@@ -69,9 +69,10 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     return passed(looked=[row.name for row in rows], of=len(compared), **told)
 
 
-def _figures(rows: Sequence[ConfigField], compared: Sequence[ConfigField], limits: Limits) -> dict[str, Any]:
+def _figures(
+    rows: Sequence[ConfigField], stated: Sequence[ConfigField], compared: Sequence[ConfigField], limits: Limits
+) -> dict[str, Any]:
     """Return what was compared, and everything that was not, by its reason."""
-    stated = [row for row in rows if row.source_basis or row.candidate_basis]
     unread = [row.name for row in stated if row.why == UNREAD]
     meant = {one.field: one.why for one in limits.may_differ}
     both = ((row, row.source_basis and row.candidate_basis) for row in stated if not row.why)
