@@ -52,7 +52,7 @@ class MarkedTests:
         self.lines: list[str] = []
 
     def add(self, item: pytest.Item, mark: pytest.Mark) -> None:
-        """Take a collected test under the gate that its mark names; what cannot be is told once all are collected."""
+        """Add a collected test under the gate that its mark names; what cannot be is told once all are collected."""
         try:
             gate, contract = _named(mark)
             self._gate(contract, gate)
@@ -83,7 +83,7 @@ class MarkedTests:
                 yield from ((contract, gate, test, *came_to) for test, came_to in tests.items())
 
     def merge(self, rows: Iterable[tuple[str, str, str, str, str]]) -> None:
-        """Take what a worker ran; all of them have collected all tests."""
+        """Merge what a worker ran; all of them have collected all tests."""
         for contract, gate, test, outcome, why in rows:
             self._gate(contract, gate)
             tests = self.tests.setdefault(contract, {}).setdefault(gate, {})

@@ -75,14 +75,14 @@ def _means_a_contract(data: bytes) -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Take a test that is marked with a gate."""
+    """Add a test that is marked with a gate to those that discharge it."""
     for mark in item.iter_markers("gate"):
         marked_tests(item.config).add(item, mark)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take what a worker of pytest-xdist ran of the marked tests."""
+    """Merge what a worker of pytest-xdist ran of the marked tests."""
     output = getattr(node, "workeroutput", {})
     if "weighbridge-gates-of-tests" in output:
         marked_tests(node.config).merge(output["weighbridge-gates-of-tests"])

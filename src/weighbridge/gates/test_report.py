@@ -101,7 +101,7 @@ def _figures(evidence: Evidence, limits: Limits) -> Fields:
 
 
 def _without_a_glob(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
-    """Take away all that one glob names, that of the first place where it can be, while enough others are named."""
+    """Remove all that one glob names, that of the first place where it can be, while enough others are named."""
     mine = sorted(limits.tests, key=lambda glob: not any(fnmatchcase(one, glob) for one in places[:1]))
     for glob in mine:
         gone = _named(evidence, [glob])

@@ -127,7 +127,7 @@ class _Reader:
             test.failed |= tag in COUNTED
 
     def _data(self, text: str) -> None:
-        """Take the first line of a failure for its message, where it has no other; cargo writes it as output."""
+        """Use the first line of a failure as its message, where it has no other; cargo writes it as output."""
         if self.path[-2:-1] == ["testcase"] and self.path[-1] in SAYING and self.entries and text.strip():
             test = self.entries[-1]
             test.message = test.message or (text.strip()[:MESSAGE] if test.failed else "")
