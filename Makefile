@@ -7,7 +7,7 @@ comma  := ,
 # The tests of a file stay together: they share what they build.
 ABREAST ?= -n auto --dist loadfile
 
-.PHONY: demo test test-fast lint spec evidence evidence-anew bench clean
+.PHONY: demo test test-all test-fast lint spec evidence evidence-anew bench clean
 
 # The stamp depends on pyproject.toml, so that a changed dependency installs itself.
 $(VENV)/.ready: pyproject.toml
@@ -21,10 +21,13 @@ demo: $(VENV)/.ready
 	$(BIN)/weighbridge demo
 
 test: $(VENV)/.ready
+	$(BIN)/python -m pytest $(ABREAST) -m 'not exhaustive'
+
+test-all: $(VENV)/.ready
 	$(BIN)/python -m pytest $(ABREAST)
 
 test-fast: $(VENV)/.ready
-	$(BIN)/python -m pytest $(ABREAST) -m 'not slow' --hypothesis-profile quick
+	$(BIN)/python -m pytest $(ABREAST) -m 'not slow and not exhaustive' --hypothesis-profile quick
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -42,3 +42,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run the test in an empty folder of its own."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def only_our_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the pytest of a test without the plugins of other packages, which cost it more than its tests do."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,weighbridge.pytest_plugin")

@@ -39,6 +39,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert done.stdout.split() == ["weighbridge", "weighbridge.version"]
 
 
+@pytest.mark.slow
 def test_python_comes_to_what_the_command_line_comes_to(cli: Cli, folder: Path) -> None:
     source, other = folder / "model.safetensors", folder / "mislabelled.safetensors"
     ended = cli("compare", source, other)

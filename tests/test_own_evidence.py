@@ -159,6 +159,7 @@ def test_a_gate_whose_contract_changed_is_stale_by_name_and_nothing_is_red(copy:
     assert copy("evidence", "verify", next(Path("evidence/bundles").glob("*-training-run-*"))).code in HOLDS
 
 
+@pytest.mark.slow
 def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red(
     copy: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

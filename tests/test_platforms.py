@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from weighbridge.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"
@@ -38,6 +40,7 @@ def run(*words: object, cwd: Path) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 def test_without_posix_checkpoints_and_runs_are_verified_sealed_recorded_and_judged_again(tmp_path: Path) -> None:
     assert run("lint", cwd=tmp_path)[0] == 0
     assert run("compare", SOURCE, IMPORT, cwd=tmp_path)[0] == 0
@@ -51,6 +54,7 @@ def test_without_posix_checkpoints_and_runs_are_verified_sealed_recorded_and_jud
     assert (code, "2 blocked, 2 passed of 4" in told) == (3, True)
 
 
+@pytest.mark.slow
 def test_without_posix_a_link_in_a_bundle_is_still_refused(tmp_path: Path) -> None:
     health = ("builtin:checkpoint-health", "--subject", f"checkpoint={SOURCE}")
     run("verify", *health, cwd=tmp_path)

@@ -13,6 +13,8 @@ from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]
 
+pytestmark = pytest.mark.usefixtures("only_our_plugins")
+
 CONTRACT = """weighbridge: contract/v0
 id: kernels
 version: 1.0.0
@@ -67,6 +69,7 @@ def outcomes(project: Path) -> dict[str, str]:
     return {one["gate"]: one["outcome"] for one in json.loads((bundle / "verdicts.json").read_bytes())["findings"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_tests_that_pass_discharge_their_gate_at_the_algorithm_level(
     project: Path, cli: Cli, words: tuple[str, ...]
@@ -83,6 +86,7 @@ def test_tests_that_pass_discharge_their_gate_at_the_algorithm_level(
     assert str(project) not in "".join(path.read_text() for path in bundle.rglob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", ["@pytest.mark.skip(reason='no GPU')", "@pytest.mark.xfail(reason='no GPU')"])
 def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(project: Path, mark: str) -> None:
     third = f"\n@rope\n{mark}\ndef test_rope_on_device():\n    pass\n"
@@ -99,6 +103,7 @@ def test_one_that_failed_or_broke_in_its_set_up_fails_it(project: Path) -> None:
     assert outcomes(project) == {"GATE-ROPE": "FAIL"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"), [(("-k", "test_plain"), 0), (("-k", "plain or 0"), 1), (("-x",), 1)], ids=["all", "some", "-x"]
 )
@@ -109,6 +114,7 @@ def test_one_that_was_deselected_or_never_run_blocks_it(project: Path, words: tu
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mark", "says"),
     [
@@ -128,11 +134,13 @@ def test_a_mark_that_names_no_gate_is_an_error_at_collection(project: Path, mark
     assert (code, f"ERROR: test_kernels.py:3: {says}" in said or says in said) == (4, True), said
 
 
+@pytest.mark.slow
 def test_a_refused_mark_fails_its_tests_under_xdist(project: Path) -> None:
     code, said = run(project, TESTS.replace("GATE-ROPE", "GATE-ROP"), "-n", "2")
     assert (code, "has no gate 'GATE-ROP'" in said) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_contract_that_is_collected_too_leaves_the_gate_to_the_tests(project: Path) -> None:
     code, said = run(project, TESTS, "contracts/kernels.yaml", "-k", "ROPE or rope")
     assert (code, "PASS     GATE-ROPE" in said, "2 passed" in said) == (0, True, True), said
@@ -150,6 +158,7 @@ waivers:
 """
 
 
+@pytest.mark.slow
 def test_a_waiver_excuses_a_gate_of_marked_tests_and_is_told(project: Path) -> None:
     failing = TESTS.replace("assert True", "assert angle")
     assert run(project, failing)[0] == 1

@@ -14,6 +14,8 @@ import pytest
 from weighbridge.contract.load import written_in
 from weighbridge.data import data_path
 
+pytestmark = pytest.mark.usefixtures("only_our_plugins")
+
 CONTRACT = data_path("contracts") / "checkpoint-import.yaml"
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SOURCE, GOOD, BAD, WIDENED = (
@@ -166,6 +168,7 @@ def test_what_is_almost_a_contract_is_an_error_and_not_left_out(tmp_path: Path) 
     assert not [name for name in OTHERS if name in out]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
@@ -184,6 +187,7 @@ def test_what_no_contract_knows_is_refused(tmp_path: Path, option: str, hint: st
     assert "1 passed" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_where_no_gate_passed_nothing_was_shown(tmp_path: Path, workers: tuple[str, ...]) -> None:
     written(tmp_path, {"advisory": TEXT.replace("severity: required", "severity: advisory")})
@@ -196,6 +200,7 @@ def test_where_no_gate_passed_nothing_was_shown(tmp_path: Path, workers: tuple[s
     assert code == 0
 
 
+@pytest.mark.slow
 def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path) -> None:
     written(tmp_path, {"good": TEXT})
     bound = (subject("source", SOURCE), subject("import", GOOD))
@@ -204,6 +209,7 @@ def test_a_gate_that_was_expected_to_be_blocked_and_passes_fails(tmp_path: Path)
     assert "expected to be blocked, and PASS: take it off --gate-expect-blocked" in out
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_finding_and_a_hint_has_the_option_of_pytest(tmp_path: Path) -> None:
     written(tmp_path, {"good": TEXT})
     code, out = collected(tmp_path, subject("source", SOURCE), subject("import", BAD), "-m", "required")
@@ -214,6 +220,7 @@ def test_the_summary_has_the_finding_and_a_hint_has_the_option_of_pytest(tmp_pat
     assert "write --gate-subject NAME=PATH" in out
 
 
+@pytest.mark.slow
 def test_a_parameter_is_set_and_evidence_is_kept(tmp_path: Path) -> None:
     with_param = TEXT.replace("subjects:", "params: {policy: {type: string, default: lossless}}\nsubjects:", 1)
     written(tmp_path, {"good": with_param.replace("policy: lossless}\n", 'policy: "${params.policy}"}\n', 1)})
@@ -229,7 +236,6 @@ def test_a_parameter_is_set_and_evidence_is_kept(tmp_path: Path) -> None:
         assert again.returncode == code, again.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_junit_report_of_pytest_holds_no_absolute_path_of_ours(tmp_path: Path) -> None:
     inside = tmp_path / "project"

@@ -257,6 +257,8 @@ def test_the_schema_takes_what_the_reader_takes(cli: Cli, tmp_path: Path) -> Non
 # --- Under pytest -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("only_our_plugins")
 def test_under_pytest_a_waived_gate_is_a_skip_with_its_reason_and_the_file_is_no_contract(project: Path) -> None:
     write(project, waiver(ends=3))
     files = {"source": HERE / "source.safetensors", "import": HERE / "relabelled.safetensors"}

@@ -46,6 +46,7 @@ def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) ->
     assert offered("weighbridge explain wall") == ["wall-time-budget"]
 
 
+@pytest.mark.slow
 def test_gates_are_those_of_the_contracts_named_else_of_the_folder_else_of_the_ledger(
     cli: Cli, workplace: Path
 ) -> None:

@@ -112,7 +112,7 @@ def after(told: str, command: str) -> list[str]:
     return [part.partition("\n")[2].strip() for part in parts if part.partition("\n")[0] == f"weighbridge {command}"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_torch
 def test_three_sections_land_and_the_third_refutes_the_second(told: tuple[str, Path]) -> None:
     landed = re.findall(r"^landed: (.*)$", told[0], re.MULTILINE)
@@ -127,7 +127,7 @@ def test_three_sections_land_and_the_third_refutes_the_second(told: tuple[str, P
     assert re.search(rf"^# §2\n\n{banner}", page, re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_torch
 def test_criteria_stand_where_the_lowest_of_their_gates_stands(told: tuple[str, Path]) -> None:
     criteria = re.findall(r"^criterion AC-GPT-(\d+): (\w+)", after(told[0], "status")[1], re.MULTILINE)
@@ -136,7 +136,7 @@ def test_criteria_stand_where_the_lowest_of_their_gates_stands(told: tuple[str, 
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_torch
 def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(told: tuple[str, Path]) -> None:
     first, second, restored = after(told[0], "amend check")
@@ -155,7 +155,7 @@ def test_one_changed_byte_of_evidence_is_seen_by_check_render_ledger_and_status(
 # --- The pull requests ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_torch
 def test_two_of_five_runs_of_the_job_are_red_each_at_its_gate_and_its_line(tmp_path: Path) -> None:
     command = (sys.executable, str(ROOT / "examples" / "pull_requests" / "run.py"), str(tmp_path / "repository"))

@@ -49,6 +49,7 @@ def contract(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_device_grammar_and_what_a_build_says_of_itself_are_gates(cli: Cli, workplace: Path) -> None:
     Path("train.py").write_text(TRAINER.replace("CUDA", "False"))
     path = contract(workplace)

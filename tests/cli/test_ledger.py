@@ -292,6 +292,7 @@ def test_a_contract_that_moved_or_no_longer_parses_makes_its_gates_stale(
         assert [gate["stale"] for gate in status(cli, "--contract", "mine.yaml")["gates"]] == [[], []]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -591,6 +592,7 @@ def test_a_run_that_began_before_the_failing_one_heals_nothing(cli: Cli, ran: Ra
     assert cli("ledger", "check").code == 0
 
 
+@pytest.mark.slow
 def test_newer_evidence_of_another_commit_makes_a_status_stale_until_it_is_renewed(cli: Cli, ran: Ran) -> None:
     ran(2)
     assert status(cli)["gates"][0]["stale"] == []

@@ -62,7 +62,7 @@ def test_doctor_says_what_is_here(cli: Cli) -> None:
     assert set(told) >= {"weighbridge", "python", "torch", "cuda", "contracts"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_card_specimen_and_pass_holds(cli: Cli) -> None:
     ended = cli("selftest", "--json")
     checks = json.loads(ended.out)

@@ -74,22 +74,19 @@ def test_without_a_ledger_it_is_said_that_nothing_anchors_the_id(bundle: Bundle)
     assert verify(bundle.path, dataclasses.replace(other, anchored=True)).exit_code == 1
 
 
-@pytest.mark.slow
-def test_every_flipped_byte_is_seen_and_its_file_named(bundle: Bundle) -> None:
-    flips = 0
+def test_a_flipped_byte_of_every_file_is_seen_and_its_file_named(bundle: Bundle) -> None:
+    """Every byte in its turn: benchmarks/robustness.py."""
     for path in sorted(p for p in bundle.path.rglob("*") if p.is_file()):
         name = path.relative_to(bundle.path).as_posix()
         data = path.read_bytes()
         handle = os.open(path, os.O_WRONLY)
-        for at in range(len(data)):
+        for at in {0, len(data) - 1, *range(0, len(data), 97)}:
             os.pwrite(handle, bytes([data[at] ^ (1 << at % 8)]), at)
             with pytest.raises(BundleError) as caught:
                 unseal(bundle.path)
             assert caught.value.where == name, (name, at)
             os.pwrite(handle, data[at : at + 1], at)
-            flips += 1
         os.close(handle)
-    assert flips == sum(p.stat().st_size for p in bundle.path.rglob("*") if p.is_file())
     assert verify(bundle.path, NOW).exit_code == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import itertools
 import json
 import os
 import re
@@ -187,15 +186,14 @@ def told(bundle: Bundle, envelope: bytes, name: str, *named: SSlibKey) -> str:
     return "signed" if named else "unchecked"
 
 
-@pytest.mark.parametrize("masks", [(1,), pytest.param((2, 4, 8, 16, 32, 64, 128, 255), marks=pytest.mark.slow)])
-def test_with_any_byte_changed_an_envelope_is_refused(bundle: Bundle, keys: Path, masks: Sequence[int]) -> None:
+def test_with_any_byte_changed_an_envelope_is_refused(bundle: Bundle, keys: Path) -> None:
     path = signed(bundle, keys / "ada")
     name, whole = path.relative_to(bundle.path).as_posix(), path.read_bytes()
     ada = signatures.public_key(keys / "ada.pub")
     assert told(bundle, whole, name, ada) == "signed"
     codes, unchecked = set(), set()
-    for at, mask in itertools.product(range(len(whole)), masks):
-        changed = whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :]
+    for at in range(len(whole)):
+        changed = whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :]
         codes.add(told(bundle, changed, name, ada))
         unchecked |= {at} if told(bundle, changed, name) == "unchecked" else set()
     assert codes == {"signature-form", "signature-of-another", "signature-wrong"}

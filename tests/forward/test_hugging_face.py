@@ -102,6 +102,7 @@ def test_a_wrong_position_and_a_wrong_row_of_the_cache_are_found_where_they_firs
     assert (verdict.outcome, verdict.offences[0].place) == (Outcome.FAIL, first)
 
 
+@pytest.mark.exhaustive
 def test_hooks_break_no_compiled_graph_and_change_no_bit(tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
 

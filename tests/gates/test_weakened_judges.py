@@ -60,13 +60,13 @@ def _survives(trials: Iterable[Trial]) -> bool:
     return not falsified
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_unchanged_judge_is_noticed_by_nothing() -> None:
     for name in FREE:
         assert not noticed(KINDS[name], shown(KINDS[name]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FREE)
 def test_a_weakened_judge_is_noticed(name: str) -> None:
     module, told = module_of(KINDS[name]), shown(KINDS[name])

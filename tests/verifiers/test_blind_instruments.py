@@ -244,7 +244,7 @@ HARMLESS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("case", "name"), [(name, name) for name in SOURCES], indirect=["case"])
 def test_an_instrument_that_stops_after_its_first_turn_lets_no_pass_come_out(
     case: Case, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

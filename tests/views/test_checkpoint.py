@@ -57,6 +57,7 @@ def test_a_fifo_a_socket_a_device_and_a_directory_are_refused_without_waiting(
         assert refused(Path("sock")) == "file-unreadable cannot be opened: No such device or address"
 
 
+@pytest.mark.slow
 def test_too_many_open_files_are_told_with_the_limit_to_raise(tmp_path: Path) -> None:
     path = safetensors(tmp_path / "x", ONE)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
