@@ -105,8 +105,6 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek-v32": Family("DeepseekV32ForCausalLM", {"num_key_value_heads": 4, **DENSE_AND_SPARSE}, PIECES),
     "distilbert": Family("DistilBertModel", {"dim": 64, "hidden_dim": 96}, WORDPIECE),
     "dots1": Family("Dots1ForCausalLM"),
-    "dots3-note": Family("Dots3NoteForCausalLM", {"num_key_value_heads": 4}, keys={
-        "topk_method": "noaux_tc", "scoring_func": "sigmoid"}),
     "ernie4-5": Family("Ernie4_5ForCausalLM", words=PIECES),
     "ernie4-5-moe": Family("Ernie4_5_MoeForCausalLM", words=PIECES),
     "eurobert": Family("EuroBertModel", {"classifier_pooling": "mean"}),
@@ -152,7 +150,8 @@ FAMILIES: Mapping[str, Family] = {
     "jamba": Family("JambaForCausalLM", {"attn_layer_period": 2, "attn_layer_offset": 1}, PIECES),
     "kimi-linear": Family("KimiLinearForCausalLM", {
         **LINEAR_AND_FULL, "num_key_value_heads": 4, "mlp_layer_types": ["sparse", "sparse"]}, keys={"linear_attn_config": {
-            "full_attn_layers": [2], "kda_layers": [1], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4}}),
+            "full_attn_layers": [2], "kda_layers": [1], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4},
+        "first_k_dense_replace": 0, "qk_nope_head_dim": 16}),
     "laguna": Family("LagunaForCausalLM", DENSE_AND_SPARSE),
     "lfm2": Family("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"], "block_multiple_of": 32}),
     "lfm2-moe": Family("Lfm2MoeForCausalLM", {"layer_types": ["conv", "full_attention"]}),
@@ -167,7 +166,8 @@ FAMILIES: Mapping[str, Family] = {
     "mellum": Family("MellumForCausalLM"),
     "mimo-v2-flash": Family("MiMoV2FlashForCausalLM", keys={
         "swa_head_dim": 16, "swa_num_attention_heads": 4, "swa_v_head_dim": 16, "swa_num_key_value_heads": 2,
-        "topk_method": "noaux_tc", "hybrid_layer_pattern": [0, 1], "partial_rotary_factor": 1.0}),
+        "topk_method": "noaux_tc", "hybrid_layer_pattern": [0, 1],
+        "rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 1.0}}),
     "minicpm3": Family("MiniCPM3ForCausalLM", {"num_key_value_heads": 4, "rope_parameters": {
         **LONG, "long_factor": [1.5] * 4, "short_factor": [1.25] * 4}}, PIECES),
     "minimax-m2": Family("MiniMaxM2ForCausalLM", keys={"rotary_dim": 16}),
@@ -181,7 +181,8 @@ FAMILIES: Mapping[str, Family] = {
     "nemotron-h": Family("NemotronHForCausalLM", {
         "layers_block_type": ["mamba", "moe", "attention", "mlp"], "n_groups": 2}),
     "nomic-bert": Family("NomicBertModel", words=WORDPIECE, keys={
-        "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu", "n_inner": 96}),
+        "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu", "n_inner": 96,
+        "causal": False, "rotary_emb_fraction": 1.0, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False}),
     "olmo": Family("OlmoForCausalLM", {"clip_qkv": 8.0}),
     "olmo2": Family("Olmo2ForCausalLM"),
     "olmo3": Family("Olmo3ForCausalLM", SLIDING_AND_FULL),
@@ -198,7 +199,8 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3-next": Family("Qwen3NextForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
     "qwen3-5": Family("Qwen3_5ForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
     "qwen3-5-moe": Family("Qwen3_5MoeForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
-    "qwen4-exp": Family("Qwen4ExpForCausalLM"),
+    "qwen4-exp": Family("Qwen4ExpForCausalLM", {"indexer_n_heads": 4, "indexer_head_dim": 16, "indexer_budget": 8,
+        "indexer_compress_ratio": 2, "indexer_kv_heads": 1}),
     "roberta": Family("RobertaModel", {"max_position_embeddings": 130, "pad_token_id": 1}),
     "roberta-reranker": Family("RobertaForSequenceClassification", {"max_position_embeddings": 130, "pad_token_id": 1,
                                                                     "num_labels": 1}),

@@ -1,0 +1,94 @@
+"""Names in a GGUF file: which of its tensors a Hugging Face tensor of one name is, by the gguf package's tables.
+
+An architecture that the package does not list, and a tensor that is newer than it, is looked up among the kinds of
+tensors that the file itself holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from weighbridge.comparison.gguf_rules import MTP, RESPELLED
+
+SUFFIXES = (".weight", ".bias")
+PREFIXES = (
+    "bert.", "roberta.", "model.language_model.", "language_model.", "module.", "_orig_mod.", "transformer.",
+)  # fmt: skip
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
+OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
+
+
+class Names:
+    """The names of one architecture, and those of the kinds of tensors that a file holds."""
+
+    def __init__(self, architecture: str, candidate: Collection[str]) -> None:
+        """Read the tables of the gguf package."""
+        import gguf
+
+        listed = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+        arch = listed.get(architecture)
+        self.listed = arch is not None
+        kinds = {NUMBER.sub("{bid}", name, count=1) for name in candidate}
+        kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}
+        own = set(gguf.MODEL_TENSORS[arch]) if arch is not None else set()
+        there = {tensor for tensor, name in gguf.TENSOR_NAMES.items() if name in kinds}
+        self._tables = [_table(tensors, arch) for tensors in (own, there)]
+
+    def target(self, name: str) -> str | None:
+        """Return the GGUF tensor of a source tensor, or None where no table has its name."""
+        return next((new for one in _spellings(name) for table in self._tables if (new := _named(one, table))), None)
+
+
+def _table(tensors: Collection[object], arch: object) -> Mapping[str, str]:
+    """Return GGUF names by source names, both with `{bid}` for the layer."""
+    import gguf
+
+    names = gguf.TensorNameMap
+    rows = {**names.mappings_cfg, **names.block_mappings_cfg, **names.arch_block_mappings_cfg.get(arch, {})}
+    found: dict[str, str] = {}
+    for tensor, keys in rows.items():
+        if tensor in tensors:
+            new = gguf.TENSOR_NAMES[tensor]
+            found |= dict.fromkeys((new, *keys), new)
+    return found
+
+
+def _named(name: str, table: Mapping[str, str]) -> str | None:
+    """Look a name up, with and without its suffix."""
+    number = NUMBER.search(name)
+    layered = name if number is None else NUMBER.sub("{bid}", name, count=1)
+    for suffix in ("", *SUFFIXES):
+        new = table.get(layered.removesuffix(suffix)) if layered.endswith(suffix) else None
+        if new is not None:
+            return new.replace("{bid}", number[0] if number else "{bid}") + suffix
+    return None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """Spell a name as a table may know it: as the converter does, without a wrapper's prefix, or with the usual."""
+    for rule in RESPELLED:
+        name = re.sub(rule.pattern, rule.spelled, name)
+    yield name
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix)
+            yield "model." + name.removeprefix(prefix)
+    yield "model." + name
+
+
+def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
+    """Return each source tensor by its name among the numbered layers, behind which those that predict tokens stand."""
+    return {_by_layer(name, blocks): name for name in names}
+
+
+def _by_layer(name: str, blocks: int) -> str:
+    if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
+        return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
+    found = OF_MTP.fullmatch(name)
+    if found is None or (found[3] and found[3] not in MTP):
+        return name
+    if found[3]:  # qwen.py:324
+        return f"model.layers.{blocks}.{MTP[found[3]]}{found[4]}"
+    return f"model.layers.{blocks + int(found[1])}.{found[2]}"
