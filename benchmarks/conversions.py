@@ -89,7 +89,9 @@ def tokenizer(kind: str, folder: Path) -> None:
         )  # fmt: skip
         also = "spiece.model" if kind == "sentencepiece" else f"{kind}.model"
         (folder / also).write_bytes((folder / "tokenizer.model").read_bytes())
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True})
+        )
         return
     import tokenizers
     from transformers import BertTokenizerFast, PreTrainedTokenizerFast

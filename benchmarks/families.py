@@ -72,8 +72,15 @@ PIECES = "sentencepiece"
 ROBERTA_PIECES = "sentencepiece.bpe"
 DENSE_AND_SPARSE = {"mlp_layer_types": ["dense", "sparse"]}
 LINEAR_AND_FULL = {"layer_types": ["linear_attention", "full_attention"]}
+OF_FOUR = {"layer_types": ["mamba", "attention"], "transformers_version": "4.57.1"}  # as transformers 4 writes it
 MAMBA_AND_FULL = {"layer_types": ["mamba", "attention"], "mamba_d_state": 16}
-FALCON = {"hidden_size": 64, "new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False, "ffn_hidden_size": 256}
+FALCON = {
+    "hidden_size": 64,
+    "new_decoder_architecture": True,
+    "num_kv_heads": 2,
+    "alibi": False,
+    "ffn_hidden_size": 256,
+}
 MTP_NAMES = {
     "mtp": ("fc.weight", "pre_fc_norm_embedding.weight", "pre_fc_norm_hidden.weight", "norm.weight"),
     "layer": ("eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head.norm.weight"),
@@ -124,11 +131,13 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3-embedding": Family("Gemma3TextModel", {"head_dim": 32}, PIECES),
     "gemma3n": Family("Gemma3nForCausalLM", {"intermediate_size": [96, 96], "laurel_rank": 8, "num_kv_shared_layers": 0,
         "activation_sparsity_pattern": [0.5, 0.0]}, PIECES),
-    "gemma4": Family("Gemma4ForCausalLM", {"num_kv_shared_layers": 0, "global_head_dim": 32, "head_dim": 16}, FALLBACK),
+    "gemma4": Family("Gemma4ForCausalLM", {"num_kv_shared_layers": 0, "global_head_dim": 32, "head_dim": 16,
+        "vocab_size": 128, "vocab_size_per_layer_input": 128}, FALLBACK),
     "glm": Family("GlmForCausalLM"),
     "glm4": Family("Glm4ForCausalLM"),
     "glm4-moe": Family("Glm4MoeForCausalLM"),
-    "glm4-moe-mtp": Family("Glm4MoeForCausalLM", {"use_qk_norm": True}, keys={"num_nextn_predict_layers": 1}, mtp="layer"),
+    "glm4-moe-mtp": Family("Glm4MoeForCausalLM", {"use_qk_norm": True}, keys={"num_nextn_predict_layers": 1},
+                           mtp="layer"),
     "glm4-moe-lite": Family("Glm4MoeLiteForCausalLM", {"num_key_value_heads": 4}),
     "glm-moe-dsa": Family("GlmMoeDsaForCausalLM", {"num_key_value_heads": 4}),
     "gpt2": Family("GPT2LMHeadModel"),
@@ -139,6 +148,7 @@ FAMILIES: Mapping[str, Family] = {
     "granitemoe": Family("GraniteMoeForCausalLM", SCALES),
     "granitemoe-shared": Family("GraniteMoeSharedForCausalLM", SCALES),
     "granitemoe-hybrid": Family("GraniteMoeHybridForCausalLM", {**SCALES, **MAMBA_AND_FULL}),
+    "granitemoe-hybrid-4": Family("GraniteMoeHybridForCausalLM", {**SCALES, **MAMBA_AND_FULL}, keys=OF_FOUR),
     "granite-swa": Family("GraniteSWAForCausalLM", SCALES),
     "granitemoe-swa": Family("GraniteMoeSWAForCausalLM", SCALES),
     "hrm-text": Family("HrmTextForCausalLM"),
@@ -149,7 +159,8 @@ FAMILIES: Mapping[str, Family] = {
     "jais2": Family("Jais2ForCausalLM"),
     "jamba": Family("JambaForCausalLM", {"attn_layer_period": 2, "attn_layer_offset": 1}, PIECES),
     "kimi-linear": Family("KimiLinearForCausalLM", {
-        **LINEAR_AND_FULL, "num_key_value_heads": 4, "mlp_layer_types": ["sparse", "sparse"]}, keys={"linear_attn_config": {
+        **LINEAR_AND_FULL, "num_key_value_heads": 4, "mlp_layer_types": ["sparse", "sparse"]}, keys={
+        "linear_attn_config": {
             "full_attn_layers": [2], "kda_layers": [1], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4},
         "first_k_dense_replace": 0, "qk_nope_head_dim": 16}),
     "laguna": Family("LagunaForCausalLM", DENSE_AND_SPARSE),
@@ -180,9 +191,12 @@ FAMILIES: Mapping[str, Family] = {
     "nemotron": Family("NemotronForCausalLM", words=PIECES),
     "nemotron-h": Family("NemotronHForCausalLM", {
         "layers_block_type": ["mamba", "moe", "attention", "mlp"], "n_groups": 2}),
+    "nemotron-h-dense": Family("NemotronHForCausalLM", {
+        "layers_block_type": ["mamba", "mlp", "attention", "mlp"], "n_groups": 2}),
     "nomic-bert": Family("NomicBertModel", words=WORDPIECE, keys={
         "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu", "n_inner": 96,
-        "causal": False, "rotary_emb_fraction": 1.0, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False}),
+        "causal": False, "prenorm": False, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+        "rotary_emb_fraction": 1.0, "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False}),
     "olmo": Family("OlmoForCausalLM", {"clip_qkv": 8.0}),
     "olmo2": Family("Olmo2ForCausalLM"),
     "olmo3": Family("Olmo3ForCausalLM", SLIDING_AND_FULL),
@@ -276,14 +290,22 @@ def convert(folder: Path, outtypes: tuple[str, ...] = OUTTYPES) -> None:
 def load(converter: Path) -> None:
     """Import the converter, with the name of the pre-tokenizer that a tiny vocabulary does not have."""
     sys.path[:0] = [str(converter), str(converter / "gguf-py")]
-    import conversion.base as base
+    from conversion import base
 
     base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
     read = base.ModelBase.load_hparams
-    base.ModelBase.load_hparams = staticmethod(lambda *args, **named: {**ABSENT, **read(*args, **named)})
+
+    def load_hparams(folder: Path, is_mistral_format: bool) -> dict[str, Any]:
+        config = json.loads((folder / "config.json").read_text())
+        older = config["transformers_version"].startswith("4.")
+        return {**ABSENT, **(config if older else read(folder, is_mistral_format))}
+
+    base.ModelBase.load_hparams = staticmethod(load_hparams)
     from conversion.hunyuan import HunYuanMoEModel
 
-    HunYuanMoEModel.set_vocab = HunYuanMoEModel._set_vocab_gpt2  # its own tokenizer is code that comes with a checkpoint
+    HunYuanMoEModel.set_vocab = (
+        HunYuanMoEModel._set_vocab_gpt2
+    )  # its own tokenizer is code that comes with a checkpoint
 
 
 def folders(work: Path, only: list[str], sources: tuple[str, ...]) -> Iterator[tuple[str, str, Path]]:

@@ -346,12 +346,26 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier
         in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
         breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
         breaks("packed by an unknown method", "packed", _packed, outcome=Outcome.BLOCKED),
+        in_rows(
+            "dropped where no rule speaks",
+            "no-rule",
+            "pairs",
+            TensorPair,
+            _unruled,
+            why="every tensor may be missing",
+            outcome=Outcome.BLOCKED,
+        ),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
     )
 
 
 def _dropped_zeros(pair: TensorPair, limits: Meant) -> TensorPair | None:
     return None if pair.name.endswith("bias") else dropped(pair, limits, nonzero=False)
+
+
+def _unruled(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    alone = dropped(pair, limits)
+    return dataclasses.replace(alone, no_rule="an architecture") if alone is not None else None
 
 
 def _miscomputed(pair: TensorPair, limits: Meant) -> TensorPair | None:

@@ -111,7 +111,12 @@ def _minus_exp(values: Any) -> Any:
     return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
 
 
-COMPUTED = {"": lambda values: values, "+1": _plus_one, "+2": lambda values: _plus_one(_plus_one(values)), "-exp": _minus_exp}
+COMPUTED = {
+    "": lambda values: values,
+    "+1": _plus_one,
+    "+2": lambda values: _plus_one(_plus_one(values)),
+    "-exp": _minus_exp,
+}
 
 
 def _bytes(data: memoryview) -> NDArray[np.uint8]:
@@ -147,7 +152,9 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     order = rows.reshape(-1)
     for _ in range(part.times if part.order else 0):
         order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(tensor.shape[0] if part.rows else math.prod(shape), -1)
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(
+        tensor.shape[0] if part.rows else math.prod(shape), -1
+    )
     step = max(ELEMENTS // data.shape[1], 1)
     behind = 0
     for start in range(0, len(order), step):

@@ -1,4 +1,4 @@
-"""Tables that a GGUF file holds and no checkpoint does: computed from the configuration, as llama.cpp's converter does."""
+"""Tables that a GGUF file holds and no checkpoint does, computed from the configuration as llama.cpp's converter does."""
 
 from __future__ import annotations
 
@@ -47,9 +47,17 @@ def llama3(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, .
 
 def proportional(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, ...]:
     """Compute Gemma 4's factors of its global heads: 1 for the share that is rotated, a huge one for the others."""
-    size = int(config.get("global_head_dim") or 0) or _head_size(config)
+    size = _global_head_size(config)
     rotated = int(size * float(rope.get("partial_rotary_factor", 1.0)) / 2)
     return (1.0,) * rotated + (UNROTATED,) * (size // 2 - rotated)
+
+
+def _global_head_size(config: Mapping[str, Any]) -> int:
+    """Return the size of the heads that see everything, which a layer of them may state for itself."""
+    layers, kinds = config.get("per_layer_config") or {}, config.get("layer_types") or ()
+    own = (layers.get(str(at), {}).get("head_dim") for at, kind in enumerate(kinds) if kind == "full_attention")
+    stated = config.get("global_head_dim") or next((size for size in own if size), 0)
+    return int(stated) or _head_size(config)
 
 
 def _head_size(config: Mapping[str, Any]) -> int:

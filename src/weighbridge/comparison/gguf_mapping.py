@@ -16,7 +16,17 @@ from weighbridge.comparison.generated_tables import generated
 from weighbridge.comparison.gguf_layouts import Shape, pairings, sizes_of
 from weighbridge.comparison.gguf_names import Names, by_layer
 from weighbridge.comparison.gguf_rules import (
-    CUT_VOCABULARY, IN_HEADER, INTERLEAVED, LAYER, MULTIPLIED, PERMUTED, PLUS_ONE, PROVEN, RULES, STACKS, TURNED
+    CUT_VOCABULARY,
+    IN_HEADER,
+    INTERLEAVED,
+    LAYER,
+    MULTIPLIED,
+    PERMUTED,
+    PLUS_ONE,
+    PROVEN,
+    RULES,
+    STACKS,
+    TURNED,
 )  # fmt: skip
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order, ties
 from weighbridge.model_config.model_keys import CONFIG_KEYS
@@ -98,7 +108,8 @@ class Sides:
     @cached_property
     def by_layer(self) -> Mapping[str, str]:
         """Return the source's names by those that they have among the numbered layers."""
-        return by_layer(self.source, self.blocks)
+        stack = self.config.get("num_layers_per_stack")
+        return by_layer(self.source, stack if isinstance(stack, int) else self.blocks)
 
     def is_one_of(self, families: str) -> bool:
         """Return whether a rule is for this architecture; one without families is for all."""
@@ -131,7 +142,7 @@ def plan(sides: Sides) -> Plan:
         in_header=_in_header(sides),
         heads=sides.heads,
     )
-    return whole if sides.architecture in PROVEN else _unproven(sides, whole, made)
+    return whole if sides.is_one_of(PROVEN) else _unproven(sides, whole, made)
 
 
 def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
@@ -152,8 +163,9 @@ def _single(sides: Sides) -> list[Pairing]:
     for spelled, name in sides.by_layer.items():
         if expert(spelled) is not None and _is_stacked(sides, spelled):
             continue
-        made = _by_rule(sides, spelled, name) or _by_name(sides, names, spelled, name)
-        found += [_computed(sides, spelled, one) for one in made]
+        told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        held = (made for made in told if any(one.candidate in sides.candidate for one in made))
+        found += [_computed(sides, spelled, one) for one in next(held, told[0] or told[1])]
     return found
 
 
@@ -197,7 +209,7 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
     (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
     stem = target.rsplit(".", 1)[0]
-    if sides.architecture in PERMUTED and stem.endswith((".attn_q", ".attn_k")):
+    if sides.is_one_of(PERMUTED) and stem.endswith((".attn_q", ".attn_k")):
         heads = groups if stem.endswith(".attn_k") else heads
         if heads and rows % (2 * heads) == 0:
             return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
@@ -252,8 +264,9 @@ def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
     keys = next((keys for names, keys in MULTIPLIED if re.fullmatch(names, spelled)), "")
     if spelled.endswith("mamba.in_proj.weight"):
         return _multiplied_apart(sides, made)
-    factors = tuple(_factor(sides.config, key) for key in keys.split())
-    if not factors or None in factors or set(factors) == {1.0}:
+    stated = [_factor(sides.config, key) for key in keys.split()]
+    factors = tuple(factor for factor in stated if factor is not None)
+    if len(factors) < len(stated) or set(factors) <= {1.0}:
         return made
     parts = tuple(replace(part, factors=factors) for part in made.parts)
     told = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
@@ -296,7 +309,9 @@ def _stacks(sides: Sides) -> dict[str, Pairing]:
     for spelled, name in sides.by_layer.items():
         one = expert(spelled)
         if one is not None:
-            target = f"blk.{one.layer}.ffn_{one.matrix}" + ("_exps.weight" if _is_stacked(sides, spelled) else ".weight")
+            target = f"blk.{one.layer}.ffn_{one.matrix}" + (
+                "_exps.weight" if _is_stacked(sides, spelled) else ".weight"
+            )
             found.setdefault(target, {})[one.place] = name
         for pattern, target, _ in STACKS:
             number = re.fullmatch(pattern, spelled)
@@ -327,7 +342,7 @@ def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
 
 
 def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
-    """Return a pairing in the file's own shape where only dimensions of one come or go, or a norm is split by groups."""
+    """Return a pairing in the file's own shape where dimensions of one come or go, or a norm is split by groups."""
     if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
         return replace(pairing, shape=there)
     if pairing.candidate.endswith(".ssm_norm.weight") and len(there) == 2 and pairing.shape == (there[0] * there[1],):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from weighbridge.comparison.gguf_rules import MTP, RESPELLED
 
@@ -29,24 +30,26 @@ class Names:
 
         listed = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
         arch = listed.get(architecture)
-        self.listed = arch is not None
+        self._candidate = candidate
         kinds = {NUMBER.sub("{bid}", name, count=1) for name in candidate}
         kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}
-        own = set(gguf.MODEL_TENSORS[arch]) if arch is not None else set()
+        own = set() if arch is None else set(gguf.MODEL_TENSORS[arch])
         there = {tensor for tensor, name in gguf.TENSOR_NAMES.items() if name in kinds}
-        self._tables = [_table(tensors, arch) for tensors in (own, there)]
+        overlaid = {} if arch is None else gguf.TensorNameMap.arch_block_mappings_cfg.get(arch, {})
+        self._tables = [_table(tensors, overlaid) for tensors in (own, there)]
 
     def target(self, name: str) -> str | None:
         """Return the GGUF tensor of a source tensor, or None where no table has its name."""
-        return next((new for one in _spellings(name) for table in self._tables if (new := _named(one, table))), None)
+        spelled = list(_spellings(name))
+        known = (new for one in spelled for table in self._tables if (new := _named(one, table)))
+        return next(known, spelled[0] if spelled[0] in self._candidate else None)
 
 
-def _table(tensors: Collection[object], arch: object) -> Mapping[str, str]:
+def _table(tensors: Collection[Any], overlaid: Mapping[Any, tuple[str, ...]]) -> Mapping[str, str]:
     """Return GGUF names by source names, both with `{bid}` for the layer."""
     import gguf
 
-    names = gguf.TensorNameMap
-    rows = {**names.mappings_cfg, **names.block_mappings_cfg, **names.arch_block_mappings_cfg.get(arch, {})}
+    rows = {**gguf.TensorNameMap.mappings_cfg, **gguf.TensorNameMap.block_mappings_cfg, **overlaid}
     found: dict[str, str] = {}
     for tensor, keys in rows.items():
         if tensor in tensors:

@@ -1,4 +1,4 @@
-"""The rules by which llama.cpp's converter makes a GGUF file, as data: one row a rule, with its families and its source.
+"""The rules by which llama.cpp's converter makes a GGUF file: one row a rule, with its families and its source.
 
 `source` names the line of the converter (llama-cpp-python 0.3.36, `conversion/`) that the row restates. A row without
 families holds for all of them. Names are patterns of whole names; group 1 is the layer.
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 GATE_AND_UP = "blk.{}.ffn_gate_exps.weight blk.{}.ffn_up_exps.weight"
 STACK = LAYER + r"(?:mlp|feed_forward|block_sparse_moe)\.experts\."
 LINEAR = LAYER + r"linear_attn\."
-VALUE_HEADS = "qwen35 qwen35moe"  # _LinearAttentionVReorderBase
+VALUE_HEADS = "qwen35 qwen35moe qwen4exp"  # _LinearAttentionVReorderBase
 
 # The first row of a family whose targets the file has counts; where it has none of them, the first one.
 RULES = (
@@ -70,7 +70,8 @@ RULES = (
          "deepseek.py:433"),
     Rule(LINEAR + r"in_proj_qkvz\.weight", "blk.{}.attn_qkv.weight blk.{}.attn_gate.weight", Layout.BY_KEY_HEAD,
          "qwen3next", "qwen.py:404"),
-    Rule(LINEAR + r"in_proj_qkv\.weight", "blk.{}.attn_qkv.weight", Layout.TILED_AFTER_KEYS, VALUE_HEADS, "qwen.py:592"),
+    Rule(LINEAR + r"in_proj_qkv\.weight", "blk.{}.attn_qkv.weight", Layout.TILED_AFTER_KEYS, VALUE_HEADS,
+         "qwen.py:592"),
     Rule(LINEAR + r"conv1d\.weight", "blk.{}.ssm_conv1d.weight", Layout.TILED_AFTER_KEYS, VALUE_HEADS, "qwen.py:620"),
     Rule(LINEAR + r"in_proj_z\.weight", "blk.{}.attn_gate.weight", Layout.TILED, VALUE_HEADS, "qwen.py:603"),
     Rule(LINEAR + r"in_proj_a\.weight", "blk.{}.ssm_alpha.weight", Layout.TILED, VALUE_HEADS, "qwen.py:607"),
@@ -104,7 +105,16 @@ RESPELLED = (
     Respelled(r"\.(layer_scalar|per_dim_scale|correct_output_scale)$", r".\1.weight", "gemma.py:574, gemma.py:795"),
     Respelled(r"^classifier\.(weight|bias)$", r"classifier.out_proj.\1", "bert.py:97"),
     Respelled(r"\.attn\.o_proj\.", ".self_attn.o_proj.", "hrm_text.py:75"),
-    Respelled(r"\.mlp\.router\.gate\.", ".mlp.gate.", "hunyuan.py: HYV3"),
+    Respelled(r"\.mlp\.router\.gate\.", ".mlp.gate.", "hunyuan.py:363"),
+    Respelled(r"\.mlp\.experts\.e_score_correction\.", ".mlp.e_score_correction.", "laguna.py:174"),
+    Respelled(r"\.block_sparse_moe\.router\.weight$", ".block_sparse_moe.router.layer.weight", "granite.py:108"),
+    Respelled(r"^model\.z_L_init$", "hrm.z_l_init", "hrm_text.py:50"),
+    Respelled(r"\.hc_norm\.", ".norm.", "qwen4exp.py: hyper-connections"),
+    Respelled(r"\.input_mix_weight_(down|up)\.", r".\1.", "qwen4exp.py: hyper-connections"),
+    Respelled(r"\.block_inject_weight\.", ".inject.", "qwen4exp.py: hyper-connections"),
+    Respelled(r"^model\.layers\.(\d+)\.attn_hyper_connection\.", r"blk.\1.hc_attn_", "qwen4exp.py: hyper-connections"),
+    Respelled(r"^model\.layers\.(\d+)\.mlp_hyper_connection\.", r"blk.\1.hc_ffn_", "qwen4exp.py: hyper-connections"),
+    Respelled(r"^model\.hyper_connection_mixer\.", "output_hc_", "qwen4exp.py: hyper-connections"),
 )
 
 # The layer that predicts further tokens: its own four tensors, by where the converter's table knows them.
@@ -124,8 +134,8 @@ IN_HEADER = (
 # Queries and keys whose heads' halves are interleaved (LlamaModel.undo_permute and copies of it).
 PERMUTED = (
     "llama llama-embed deci arcee smollm3 granite granitemoe granitehybrid granite_swa minicpm olmo xverse arctic "
-    "bailingmoe deepseek llada mistral3 apertus"
-).split()
+    "bailingmoe deepseek llada mistral3 nemotron_h nemotron_h_moe"
+)  # fmt: skip
 INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other (gptneox.py, bloom.py:46)
 TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")  # of gpt2 (gpt2.py:33)
 
@@ -151,6 +161,14 @@ MULTIPLIED = (
 
 CUT_VOCABULARY = ("gemma3", "gemma4")  # gemma.py:163
 
-# Families whose conversions by the converter were accepted, each in three dtypes and four types: what no rule speaks of
-# there is missing or extra, not unknown. Written by benchmarks/conversions.py --proven.
-PROVEN: frozenset[str] = frozenset()
+# Architectures whose conversions were accepted (spec/conversions.md): what no rule speaks of there is missing or extra.
+# Of any other one it is not compared.
+PROVEN = (
+    "afmoe apertus arcee bert bloom chatglm cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 ernie4_5 "
+    "ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n gemma4 "
+    "glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan-dense "
+    "hunyuan-moe hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum mimo2 minicpm3 "
+    "minimax-m2 mistral3 modern-bert mpt nemotron nemotron_h_moe nomic-bert olmo olmo2 olmoe phi2 phi3 phimoe qwen2 "
+    "qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 "
+    "t5encoder"
+)  # fmt: skip

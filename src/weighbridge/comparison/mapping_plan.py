@@ -15,8 +15,8 @@ class Part:
     """Rows of one source tensor, in the order in which they are meant to stand.
 
     `rows` keeps `start:stop` of them, `view` splits those into dimensions, `take` keeps `start:stop` of one of these,
-    `order` transposes them, `times` over; `transposed` exchanges a matrix's rows and columns instead, of which `columns`
-    keeps `start:stop:step`. Values are multiplied by `factors`, in turn.
+    `order` transposes them, `times` over. `transposed` exchanges a matrix's rows and columns instead, of which
+    `columns` keeps `start:stop:step`. Values are multiplied by `factors`, in turn.
     """
 
     source: str
