@@ -1,4 +1,4 @@
-"""Tables that a GGUF file holds and no checkpoint does, computed from the configuration as llama.cpp's converter does."""
+"""Tables that a GGUF file holds and no checkpoint does, computed from the configuration as its converter does."""
 
 from __future__ import annotations
 

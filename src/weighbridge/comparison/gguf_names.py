@@ -7,8 +7,7 @@ tensors that the file itself holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
 
 from weighbridge.comparison.gguf_rules import MTP, RESPELLED
 
@@ -33,40 +32,30 @@ class Names:
         self._candidate = candidate
         kinds = {NUMBER.sub("{bid}", name, count=1) for name in candidate}
         kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}
+        newer = {of for of, name in gguf.TENSOR_NAMES.items() if name in kinds and (arch is None or "{bid}" in name)}
         own = set() if arch is None else set(gguf.MODEL_TENSORS[arch])
-        there = {tensor for tensor, name in gguf.TENSOR_NAMES.items() if name in kinds}
-        overlaid = {} if arch is None else gguf.TensorNameMap.arch_block_mappings_cfg.get(arch, {})
-        self._tables = [_table(tensors, overlaid) for tensors in (own, there)]
+        rows = {**gguf.TensorNameMap.mappings_cfg, **gguf.TensorNameMap.block_mappings_cfg}
+        rows |= {} if arch is None else gguf.TensorNameMap.arch_block_mappings_cfg.get(arch, {})
+        self._table: dict[str, str] = {}
+        for tensor in [*(of for of in rows if of in newer), *(of for of in rows if of in own)]:
+            new = gguf.TENSOR_NAMES[tensor]
+            self._table |= dict.fromkeys((new, *rows[tensor]), new)
 
     def target(self, name: str) -> str | None:
         """Return the GGUF tensor of a source tensor, or None where no table has its name."""
         spelled = list(_spellings(name))
-        known = (new for one in spelled for table in self._tables if (new := _named(one, table)))
+        known = (new for one in spelled if (new := self._named(one)))
         return next(known, spelled[0] if spelled[0] in self._candidate else None)
 
-
-def _table(tensors: Collection[Any], overlaid: Mapping[Any, tuple[str, ...]]) -> Mapping[str, str]:
-    """Return GGUF names by source names, both with `{bid}` for the layer."""
-    import gguf
-
-    rows = {**gguf.TensorNameMap.mappings_cfg, **gguf.TensorNameMap.block_mappings_cfg, **overlaid}
-    found: dict[str, str] = {}
-    for tensor, keys in rows.items():
-        if tensor in tensors:
-            new = gguf.TENSOR_NAMES[tensor]
-            found |= dict.fromkeys((new, *keys), new)
-    return found
-
-
-def _named(name: str, table: Mapping[str, str]) -> str | None:
-    """Look a name up, with and without its suffix."""
-    number = NUMBER.search(name)
-    layered = name if number is None else NUMBER.sub("{bid}", name, count=1)
-    for suffix in ("", *SUFFIXES):
-        new = table.get(layered.removesuffix(suffix)) if layered.endswith(suffix) else None
-        if new is not None:
-            return new.replace("{bid}", number[0] if number else "{bid}") + suffix
-    return None
+    def _named(self, name: str) -> str | None:
+        """Look a name up, with and without its suffix."""
+        number = NUMBER.search(name)
+        layered = name if number is None else NUMBER.sub("{bid}", name, count=1)
+        for suffix in ("", *SUFFIXES):
+            new = self._table.get(layered.removesuffix(suffix)) if layered.endswith(suffix) else None
+            if new is not None:
+                return new.replace("{bid}", number[0] if number else "{bid}") + suffix
+        return None
 
 
 def _spellings(name: str) -> Iterator[str]:

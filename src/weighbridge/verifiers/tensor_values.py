@@ -280,12 +280,14 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     config = config_beside(source)
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
-    header = LongValues(next(iter(candidate.files.values())))
-    return gguf_mapping.plan(
-        gguf_mapping.Sides(
-            architecture=architecture, config=config, source=shapes, candidate=there, numbers=header.numbers
-        )
+
+    def numbers(key: str) -> Any:
+        return LongValues(next(iter(candidate.files.values()))).numbers(key)
+
+    sides = gguf_mapping.Sides(
+        architecture=architecture, config=config, source=shapes, candidate=there, numbers=numbers
     )
+    return gguf_mapping.plan(sides)
 
 
 def _renamed(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
