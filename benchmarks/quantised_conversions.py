@@ -147,7 +147,7 @@ def drawn(path: Path) -> Importances:
 def measured(tool: Path, path: Path) -> Importances:
     """Let llama.cpp measure the mean square of each column's activations; none where it cannot run the model."""
     text, target = path.with_suffix(".txt"), path.with_suffix(".imatrix.gguf")
-    text.write_text(conversions.TEXT * 200)
+    text.write_text(families.TEXT * 200)
     command = [str(tool), "-m", str(path), "-f", str(text), "-o", str(target), "-c", "64", "--chunks", "20", "-t", "1"]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode or not target.exists():

@@ -188,9 +188,9 @@ def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairin
     target = names.target(spelled)
     if target is None:
         return []
-    bare = target.removesuffix(".bias")
-    target = bare if target not in sides.candidate and bare in sides.candidate else target  # hunyuan.py: HYV3
-    return [pairing(sides, target, name)]
+    # A table may name it with its suffix, or the file without one (hunyuan.py:363).
+    written = target, target.removesuffix(".bias"), f"{target}.{name.rpartition('.')[2]}"
+    return [pairing(sides, next((one for one in written if one in sides.candidate), target), name)]
 
 
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
