@@ -20,6 +20,7 @@ from weighbridge.comparison.gguf_rules import (
     IN_HEADER,
     INTERLEAVED,
     LAYER,
+    MTP,
     MULTIPLIED,
     PERMUTED,
     PLUS_ONE,
@@ -37,6 +38,7 @@ MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_pro
 OF_LAYER = re.compile(LAYER + r".*")
 
 MASK = "a causal mask"
+OF_FURTHER = tuple(f".{name}.weight" for name in MTP.values())
 FURTHER = "a layer that predicts further tokens, which the file has none of"
 
 # What llama.cpp's converter leaves out by rule, whatever it holds.
@@ -161,7 +163,8 @@ def _single(sides: Sides) -> list[Pairing]:
     names = Names(sides.architecture, sides.candidate)
     found = []
     for spelled, name in sides.by_layer.items():
-        if expert(spelled) is not None and _is_stacked(sides, spelled):
+        one = expert(spelled)
+        if one is not None and _is_stacked(sides, one):
             continue
         told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
         held = (made for made in told if any(one.candidate in sides.candidate for one in made))
@@ -297,10 +300,9 @@ def _factor(config: Mapping[str, Any], path: str) -> float | None:
 # --- Several source tensors -------------------------------------------------------------------------------------------
 
 
-def _is_stacked(sides: Sides, spelled: str) -> bool:
+def _is_stacked(sides: Sides, one: Expert) -> bool:
     """Return whether an expert is one of a stack; an expert alone may be stored as no expert (jamba.py:64)."""
-    one = expert(spelled)
-    return one is None or f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
+    return f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
 
 
 def _stacks(sides: Sides) -> dict[str, Pairing]:
@@ -308,12 +310,9 @@ def _stacks(sides: Sides) -> dict[str, Pairing]:
     found: dict[str, dict[int, str]] = {}
     for spelled, name in sides.by_layer.items():
         one = expert(spelled)
-        if one is not None:
-            target = f"blk.{one.layer}.ffn_{one.matrix}" + (
-                "_exps.weight" if _is_stacked(sides, spelled) else ".weight"
-            )
-            found.setdefault(target, {})[one.place] = name
-        for pattern, target, _ in STACKS:
+        if one is not None and _is_stacked(sides, one):
+            found.setdefault(f"blk.{one.layer}.ffn_{one.matrix}_exps.weight", {})[one.place] = name
+        for pattern, target, _ in STACKS if one is None else ():
             number = re.fullmatch(pattern, spelled)
             if number is not None:
                 found.setdefault(target, {})[int(number[1])] = name
@@ -354,12 +353,13 @@ def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
 
 
 def _further(sides: Sides) -> dict[str, str]:
-    """Return the tensors of layers beyond the configuration's where the file has nothing of such a layer."""
-    found = {name: OF_LAYER.fullmatch(spelled) for spelled, name in sides.by_layer.items()}
-    layers = {name: int(layer[1]) for name, layer in found.items() if layer is not None}
+    """Return the tensors of layers that predict further tokens, where the file has nothing of such a layer."""
+    found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
+    layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
     there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
-    beyond = {layer for layer in set(layers.values()) if layer >= sides.blocks > 0 and str(layer) not in there}
-    return {name: FURTHER for name, layer in layers.items() if layer in beyond}
+    own = {layer for spelled, layer in layers.items() if spelled.endswith(OF_FURTHER)}
+    beyond = {layer for layer in own if layer >= sides.blocks > 0 and str(layer) not in there}
+    return {sides.by_layer[spelled]: FURTHER for spelled, layer in layers.items() if layer in beyond}
 
 
 def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:

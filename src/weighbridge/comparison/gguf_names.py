@@ -16,6 +16,7 @@ PREFIXES = (
     "bert.", "roberta.", "model.language_model.", "language_model.", "module.", "_orig_mod.", "transformer.",
 )  # fmt: skip
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
 OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
 
@@ -76,6 +77,8 @@ def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
 
 
 def _by_layer(name: str, blocks: int) -> str:
+    if not name.startswith(MOVED):
+        return name
     if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
         return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
     found = OF_MTP.fullmatch(name)

@@ -98,6 +98,7 @@ class Respelled(NamedTuple):
 RESPELLED = (
     Respelled(r"\.gamma$", ".weight", "bert.py: names of TensorFlow"),
     Respelled(r"\.beta$", ".bias", "bert.py: names of TensorFlow"),
+    Respelled(r"\.experts\.0\.", ".", "jamba.py:77, of a layer that has one expert"),
     Respelled(r"e_score_correction_bias$", "e_score_correction.bias", "base.py:593"),
     Respelled(r"\.expert_bias$", ".expert_bias.bias", "afmoe.py:45, lfm2.py:125"),
     Respelled(r"\.dt_bias$", ".dt_proj.bias", "mamba.py:173, qwen.py:397, kimi_linear.py:167, nemotron.py:447"),
