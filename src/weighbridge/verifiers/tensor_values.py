@@ -32,7 +32,6 @@ from weighbridge.comparison.unpacked_view import (
     unpacked,
 )
 from weighbridge.errors import SubjectError
-from weighbridge.formats.gguf_file import LongValues
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
@@ -282,6 +281,8 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
 
     def numbers(key: str) -> Any:
+        from weighbridge.formats.gguf_file import LongValues
+
         return LongValues(next(iter(candidate.files.values()))).numbers(key)
 
     sides = gguf_mapping.Sides(
