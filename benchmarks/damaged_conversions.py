@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks import conversions
-from benchmarks.damages import DAMAGES, OF_CONVERTERS, OF_QUANTISERS, UNSEEN, Damage
+from benchmarks import families
+from benchmarks.conversions import TYPES
+from benchmarks.damages import DAMAGES, OF_CONVERTERS, OF_FAMILIES, OF_QUANTISERS, UNSEEN, Damage
 from benchmarks.quantised_conversions import CHANGED, FTYPES, Quantiser
 from benchmarks.stored_tensors import read, write
 from click.testing import CliRunner
@@ -112,7 +113,7 @@ class Workshop:
         assert self.library is not None
         folder = self.work / "llama-wide"
         if not (folder / "config.json").exists():
-            conversions.source("llama", "float32", folder, changed=CHANGED["llama"])
+            families.build("llama", "float32", folder, changed=CHANGED["llama"])
         target = folder / f"{ftype}.gguf"
         refused = Quantiser(self.library).quantise(self.converted(folder, "f32"), target, FTYPES[ftype], {})
         if refused:
@@ -123,12 +124,12 @@ class Workshop:
         """Give the directory of a model, made where it is not there."""
         folder = self.work / f"{model}-{dtype}"
         if not (folder / "config.json").exists():
-            conversions.source(model, dtype, folder)
+            families.build(model, dtype, folder)
         return folder
 
     def converted(self, folder: Path, outtype: str) -> Path:
         """Give the conversion of a model."""
-        failed = conversions.convert(self.converter, folder, [outtype])
+        failed = families.convert(self.converter, folder, [outtype])
         if failed:
             raise SystemExit(f"{folder.name} {outtype}: {failed}")
         return folder / f"{outtype}.gguf"
@@ -161,7 +162,7 @@ def converters_own(shop: Workshop) -> Iterator[Line]:
     )  # fmt: skip
     untied = shop.work / "gemma-untied"
     if not (untied / "config.json").exists():
-        conversions.source("gemma", "float32", untied, changed={"tie_word_embeddings": False})
+        families.build("gemma", "float32", untied, changed={"tie_word_embeddings": False})
     yield Line(
         model="gemma float32 → f32", damage="an untied head that the converter dropped", policy="(none)",
         answer=asked(untied, shop.converted(untied, "f32"), None), place="lm_head.weight", right="missing",
@@ -235,7 +236,7 @@ def truncated(shop: Workshop) -> Iterator[Line]:
 
 def lines(shop: Workshop) -> Iterator[Line]:
     """Give every line of the table."""
-    yield from (damaged(shop, damage) for damage in (*DAMAGES, *OF_CONVERTERS))
+    yield from (damaged(shop, damage) for damage in (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES))
     yield from converters_own(shop)
     yield from sharded(shop)
     yield from truncated(shop)
@@ -244,7 +245,7 @@ def lines(shop: Workshop) -> Iterator[Line]:
 
 def _meant(outtype: str) -> str:
     """Name the policy that means a conversion as it is."""
-    return f"quantised:{outtype}" if outtype in FTYPES else conversions.TYPES[outtype]
+    return f"quantised:{outtype}" if outtype in FTYPES else TYPES[outtype]
 
 
 def undamaged(shop: Workshop) -> Counter[int]:
@@ -258,7 +259,7 @@ def undamaged(shop: Workshop) -> Counter[int]:
         target.unlink()
         return code
 
-    done = (*DAMAGES, *OF_CONVERTERS, *(OF_QUANTISERS if shop.library else ()))
+    done = (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES, *(OF_QUANTISERS if shop.library else ()))
     kinds = {(one.model, one.source, one.outtype, _meant(one.outtype)) for one in done}
     return Counter(weighed(*kind) for kind in sorted(kinds))
 

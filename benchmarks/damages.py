@@ -359,3 +359,51 @@ def together(rows: Any, groups: int, queries: int) -> Any:
     q, k, v = np.split(rows, [groups * queries * size, groups * (queries + 1) * size])
     pieces = zip(np.split(q, groups), np.split(k, groups), np.split(v, groups), strict=True)
     return np.concatenate([piece for group in pieces for piece in group])
+
+
+def grouped(rows: Any) -> Any:
+    """Put the value heads of each key head together again: two of each of two."""
+    return rows.reshape(2, 2, len(rows) // 4, -1).swapaxes(0, 1).reshape(rows.shape)
+
+
+LATENT, GATED, OWN = "blk.1.attn_k_b.weight", "blk.0.attn_gate.weight", "blk.2.nextn.enorm.weight"
+SCALAR, ROUTING, GROUPS = "blk.1.layer_output_scale.weight", "blk.1.exp_probs_b.bias", "blk.0.ssm_norm.weight"
+DOWNS, TABLE = "blk.1.ffn_down_exps.weight", "rope_freqs.weight"
+LAYER = "model.layers.1."
+
+# Of families whose rules no other one needs.
+OF_FAMILIES = (
+    _("keys of a latent not turned", each(lambda x: x.swapaxes(1, 2).reshape(x.shape), LATENT), LATENT, UNEXPLAINED,
+      model="deepseek-v3"),
+    _("keys of two heads exchanged", each(lambda x: x[[1, 0, 2, 3]], LATENT), LATENT, UNEXPLAINED, model="deepseek-v3"),
+    _("a bias of the routing dropped", dropped(ROUTING), LAYER + "mlp.gate.e_score_correction_bias", "missing",
+      model="deepseek-v3"),
+    _("gate and up of interleaved experts exchanged", exchanged(GATES, UPS), GATES, "gate-and-up-swapped",
+      model="gpt-oss"),
+    _("experts not turned", each(lambda x: x.swapaxes(1, 2).reshape(x.shape), DOWNS), DOWNS, UNEXPLAINED,
+      model="gpt-oss"),
+    _("sinks of two layers exchanged", exchanged("blk.0.attn_sinks.weight", "blk.1.attn_sinks.weight"),
+      "blk.1.attn_sinks.weight", "other-tensor", model="gpt-oss"),
+    _("two turned experts exchanged", each(lambda x: x[[1, 0, 2, 3]], UPS), UPS, "experts-swapped", model="llama4"),
+    _("value heads left grouped", each(grouped, GATED), GATED, "permutation-missing", model="qwen3-5"),
+    _("one added to the norm of a linear attention", each(lambda x: x + np.float32(1), GROUPS), GROUPS,
+      "plus-one-unasked", model="qwen3-5"),
+    _("a norm of a further layer dropped", dropped(OWN), "mtp.pre_fc_norm_embedding.weight", "missing",
+      model="qwen3-next"),
+    _("a multiplier left out", each(lambda x: x / np.float32(0.75), K), K, "scaled", model="falcon-h1"),
+    _("groups of a norm exchanged", each(lambda x: x[::-1], GROUPS), GROUPS, UNEXPLAINED, model="mamba2"),
+    _("experts of one kind exchanged", each(lambda x: x[[1, 0, 2, 3]], UPS), UPS, "experts-swapped",
+      model="nemotron-h"),
+    _("gate and up of a fused tensor of experts exchanged", exchanged(GATES, UPS), UPS, "gate-and-up-swapped",
+      model="granitemoe"),
+    _("flat experts not turned", each(lambda x: x.swapaxes(1, 2).reshape(x.shape), DOWNS), DOWNS, UNEXPLAINED,
+      model="dbrx"),
+    _("a scalar of a layer dropped", dropped(SCALAR), LAYER + "layer_scalar", "missing", model="gemma4"),
+    _("a proportional rope table scaled", each(lambda x: x * np.float32(1.001), TABLE), TABLE, "extra", model="gemma4"),
+    _("a layer of a file with further ones dropped", dropped("blk.2.attn_q.weight"),
+      "model.layers.2.self_attn.q_proj.weight", "missing", model="glm4-moe-mtp"),
+    _("one bit flipped in stacked projections", each(flipped, "altup_proj.weight"), "altup_proj.weight", UNEXPLAINED,
+      model="gemma3n"),
+    _("rope permutation missing in a hybrid", each(lambda x: unpermuted(x, HEADS), "blk.2.attn_q.weight"),
+      "blk.2.attn_q.weight", "permutation-missing", model="nemotron-h"),
+)  # fmt: skip

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
-from benchmarks import conversions
+from benchmarks import families
 from click.testing import CliRunner
 
 from weighbridge.clauses.block_types import BOUND, TYPICAL_ERROR
@@ -53,10 +53,15 @@ SUMS = ".in_sum2"
 SPREAD = 2.0  # of the logarithm of a drawn importance
 
 WIDE = {"hidden_size": 256, "num_hidden_layers": 2, "intermediate_size": 512, "num_attention_heads": 4}
-ROTARY = {**WIDE, "num_key_value_heads": 2, "max_position_embeddings": 128}
+ROTARY = {**WIDE, "head_dim": 64, "num_key_value_heads": 2, "max_position_embeddings": 128}
 CHANGED = {
     "llama": ROTARY,
-    "llama-odd": {**ROTARY, "hidden_size": 320, "intermediate_size": 400},  # not whole blocks of 256, nor of 32
+    "llama-odd": {
+        **ROTARY,
+        "hidden_size": 320,
+        "head_dim": 80,
+        "intermediate_size": 400,
+    },  # not whole blocks of 256, nor of 32
     "llama-tied": ROTARY,
     "qwen2": ROTARY,
     "qwen3": {**ROTARY, "head_dim": 64},
@@ -68,7 +73,7 @@ CHANGED = {
     "phi3": ROTARY,
     "bert": WIDE,
     "t5": {"d_model": 256, "d_kv": 64, "d_ff": 512},
-    "mamba": {"hidden_size": 256},
+    "mamba": {"hidden_size": 256, "intermediate_size": 512},
 }
 
 
@@ -142,7 +147,7 @@ def drawn(path: Path) -> Importances:
 def measured(tool: Path, path: Path) -> Importances:
     """Let llama.cpp measure the mean square of each column's activations; none where it cannot run the model."""
     text, target = path.with_suffix(".txt"), path.with_suffix(".imatrix.gguf")
-    text.write_text(conversions.TEXT * 200)
+    text.write_text(families.TEXT * 200)
     command = [str(tool), "-m", str(path), "-f", str(text), "-o", str(target), "-c", "64", "--chunks", "20", "-t", "1"]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode or not target.exists():
@@ -199,7 +204,7 @@ def sources(given: argparse.Namespace) -> Iterator[Path]:
     for name in given.only or CHANGED:
         folder = given.work / name
         if not (folder / "config.json").exists():
-            conversions.source(name.removesuffix("-odd"), "float32", folder, changed=CHANGED[name])
+            families.build(name.removesuffix("-odd"), "float32", folder, changed=CHANGED[name])
         yield folder
 
 
@@ -234,7 +239,7 @@ class Workshop:
 
     def weighed(self, folder: Path, ftypes: Sequence[str], via: str) -> Iterator[str]:
         """Quantise one model to each mixture, in each way, and tell what weighing it gave."""
-        failed = conversions.convert(self.converter, folder, [via])
+        failed = families.convert(self.converter, folder, [via])
         if failed:
             raise SystemExit(f"{folder.name}: {failed}")
         path = folder / f"{via}.gguf"

@@ -205,10 +205,6 @@ def test_a_table_that_is_not_held_against_its_configuration_is_a_blind_instrumen
     assert not lay_canary(VERIFIER, views, {}, measured).seen
 
 
-def test_an_unknown_architecture_has_no_plan() -> None:
-    assert plan(Sides(architecture="none", config={}, source={}, candidate={})) is None
-
-
 @pytest.mark.parametrize("said", [1, 2, HEADS, 16])
 def test_a_permutation_is_undone_with_the_source_s_head_counts_whatever_the_import_says(
     tmp_path: Path, said: int

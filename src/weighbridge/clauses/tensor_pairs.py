@@ -74,7 +74,7 @@ def kind_of_pairs(
             "shape",
             "missing",
             "extra",
-            blocked=("not-compared", "packed", "nothing-compared", *blocked),
+            blocked=("not-compared", "packed", "no-rule", "nothing-compared", *blocked),
         ),
         judge=judge,
         falsifiers=tuple(falsifiers),
@@ -202,12 +202,17 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
         return {"overflowed": pair.overflowed}
     if code in PACKED:  # codes are no values, so no mechanism speaks of them
         return {"packed": pair.packed, "not_nearest": pair.not_nearest}
+    if code == "no-rule":
+        return {"no_rule": pair.no_rule}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
     figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
-UNREAD = ("not-compared", "packed")
+UNREAD = ("not-compared", "packed", "no-rule")
+
+
+UNRULED = ("missing", "extra", "shape", "content", "bytes", "bound")  # what a rule might explain that nobody has
 
 
 def _offences(coded: Coded, figures: Figures) -> list[Offence]:
@@ -223,6 +228,7 @@ def _offences(coded: Coded, figures: Figures) -> list[Offence]:
 
 def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | None = None) -> Verdict:
     """Return what the codes of all pairs come to: what is broken first, then what was not compared, then a PASS."""
+    coded = [(pair, "no-rule" if pair.no_rule and code in UNRULED else code) for pair, code in coded]
     looked = [pair.name for pair, _ in coded]
     broken = [(pair, code) for pair, code in coded if code not in ("", *UNREAD)]
     if broken:
@@ -231,7 +237,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
-        why = "packed" if any(code == "packed" for _, code in unread) else "not-compared"
+        why = next(why for why in ("packed", "no-rule", "not-compared") if any(code == why for _, code in unread))
         return blocked(why, said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
@@ -269,33 +275,33 @@ def breaks(
 
 def follows(pair: TensorPair, **changed: Any) -> TensorPair:
     """Return the pair with content that follows from the source in every way, so that only another clause objects."""
-    plain = {"packed": "", "not_nearest": None, **changed}
+    plain = {"packed": "", "not_nearest": None, "no_rule": "", **changed}
     return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **plain)
 
 
 def deeper(pair: TensorPair) -> TensorPair:
     """Return the pair with a dimension more in the candidate."""
-    return dataclasses.replace(pair, candidate_shape=(1, *pair.candidate_shape))
+    return dataclasses.replace(pair, candidate_shape=(1, *pair.candidate_shape), no_rule="")
 
 
 def longer(pair: TensorPair) -> TensorPair | None:
     """Return the pair with a last dimension that is longer by one."""
     *rest, last = pair.candidate_shape or (None,)
-    return None if last is None else dataclasses.replace(pair, candidate_shape=(*rest, last + 1))
+    return None if last is None else dataclasses.replace(pair, candidate_shape=(*rest, last + 1), no_rule="")
 
 
 def dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True) -> TensorPair | None:
     """Return the source's tensor alone, without any proof that it may go."""
     if not pair.source_dtype or listed(pair.name, limits.allow_missing):
         return None
-    return dataclasses.replace(pair, candidate_dtype="", identical_to=None, drop_rule="", nonzero=nonzero)
+    return dataclasses.replace(pair, candidate_dtype="", identical_to=None, drop_rule="", no_rule="", nonzero=nonzero)
 
 
 def added(pair: TensorPair, limits: Meant, *, error: float | None = None) -> TensorPair | None:
     """Return the candidate's tensor alone, without any proof of where it is from."""
     if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
         return None
-    return dataclasses.replace(pair, source_dtype="", identical_to=None, generated_error=error)
+    return dataclasses.replace(pair, source_dtype="", identical_to=None, no_rule="", generated_error=error)
 
 
 def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:
@@ -340,12 +346,26 @@ def of_policy(rounds: Callable[[TensorPair, str, str], bool]) -> tuple[Falsifier
         in_rows("computed otherwise", "extra", "pairs", TensorPair, _miscomputed, why="every tensor may be extra"),
         breaks("not comparable", "not-compared", _unread, outcome=Outcome.BLOCKED),
         breaks("packed by an unknown method", "packed", _packed, outcome=Outcome.BLOCKED),
+        in_rows(
+            "dropped where no rule speaks",
+            "no-rule",
+            "pairs",
+            TensorPair,
+            _unruled,
+            why="every tensor may be missing",
+            outcome=Outcome.BLOCKED,
+        ),
         *(only_rows(name, "nothing-compared", "pairs", TensorPair, change, why=why) for name, change, why in NOTHING),
     )
 
 
 def _dropped_zeros(pair: TensorPair, limits: Meant) -> TensorPair | None:
     return None if pair.name.endswith("bias") else dropped(pair, limits, nonzero=False)
+
+
+def _unruled(pair: TensorPair, limits: Meant) -> TensorPair | None:
+    alone = dropped(pair, limits)
+    return dataclasses.replace(alone, no_rule="an architecture") if alone is not None else None
 
 
 def _miscomputed(pair: TensorPair, limits: Meant) -> TensorPair | None:

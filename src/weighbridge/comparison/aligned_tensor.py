@@ -47,15 +47,14 @@ class AlignedTensor:
     @property
     def dtype(self) -> str:
         """Return the dtype of the words that `steps` gives: the stored one, or the one that is computed in."""
-        if not self.pairing.arithmetic:
+        if not self.pairing.computed:
             return self.stored_dtype
         return self.stored_dtype if self.stored_dtype in ("F16", "F64") else "F32"
 
     @property
     def exact_cast(self) -> ExactCast | None:
         """Return the plainest exact way to the candidate's dtype, or None where there is none."""
-        computed = bool(self.pairing.arithmetic)
-        return find_exact_cast(self.dtype, self.new.dtype, computed=computed) if self.dtype else None
+        return find_exact_cast(self.dtype, self.new.dtype, computed=self.pairing.computed) if self.dtype else None
 
     def steps(self) -> Iterator[tuple[int, Words, NDArray[np.uint8]]]:
         """Return the first element, the source's words and the candidate's bytes, a stretch at a time.
@@ -86,17 +85,19 @@ class AlignedTensor:
             for stored in _part(self.source, tensor, part):
                 per, size = tensor.unit
                 elements = stored.nbytes // size * per
-                yield self._computed(stored, tensor.dtype), elements
+                yield self._computed(stored, tensor.dtype, part.factors), elements
 
-    def _computed(self, stored: Words, dtype: str) -> Words:
+    def _computed(self, stored: Words, dtype: str, factors: tuple[float, ...]) -> Words:
         """Compute what the mapping says, in float32, or in the source's own dtype where converters do so."""
         import numpy as np
 
-        if not self.pairing.arithmetic:
+        if not self.pairing.computed:
             return stored
         kind = numpy_dtype(self.dtype)
         with np.errstate(all="ignore"):
             values = decode(stored, dtype).astype(kind, copy=False)
+            for factor in factors:  # a half is multiplied by a float32, and rounded once
+                values = (values * np.float32(factor)).astype(kind)
             return encode(COMPUTED[self.pairing.arithmetic](values), self.dtype)
 
 
@@ -110,7 +111,12 @@ def _minus_exp(values: Any) -> Any:
     return -np.exp(values.astype(np.float64)).astype(values.dtype)  # rounded once, as no library's float32 is
 
 
-COMPUTED = {"+1": _plus_one, "+2": lambda values: _plus_one(_plus_one(values)), "-exp": _minus_exp}
+COMPUTED = {
+    "": lambda values: values,
+    "+1": _plus_one,
+    "+2": lambda values: _plus_one(_plus_one(values)),
+    "-exp": _minus_exp,
+}
 
 
 def _bytes(data: memoryview) -> NDArray[np.uint8]:
@@ -130,22 +136,25 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
         blocks = max(-(-tensor.elements // (4 * BLOCK)), 1)
         step = min(ELEMENTS, blocks * BLOCK) // per * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
-    return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
+    return _transposed(view, tensor, part) if part.transposed else _gathered(view, tensor, part)
 
 
 def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     """Gather rows, some at a time, each of them `width` elements."""
     import numpy as np
 
-    shape = part.view or tensor.shape[:1]
-    rows = np.arange(math.prod(shape)).reshape(shape)
+    begin, end = part.rows or (0, tensor.shape[0])
+    shape = part.view or (end - begin,)
+    rows = np.arange(begin, begin + math.prod(shape)).reshape(shape)
     if part.take is not None:
         axis, start, stop = part.take
         rows = rows.take(np.arange(start, stop), axis)
     order = rows.reshape(-1)
     for _ in range(part.times if part.order else 0):
         order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(math.prod(shape), -1)
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(
+        tensor.shape[0] if part.rows else math.prod(shape), -1
+    )
     step = max(ELEMENTS // data.shape[1], 1)
     behind = 0
     for start in range(0, len(order), step):
@@ -159,11 +168,15 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     view.forget(tensor.name)
 
 
-def _transposed(view: CheckpointView, tensor: Tensor) -> Iterator[Words]:
+def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time."""
     import numpy as np
 
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(-1, *tensor.shape[-2:])
+    stack = part.view or (-1, tensor.shape[-2])
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(*stack, tensor.shape[-1])
+    if part.take is not None:
+        data = data[:, part.take[1] : part.take[2]]
+    data = data[..., slice(*part.columns)] if part.columns else data
     rows, columns = data.shape[1:]
     wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
     for matrix in data:

@@ -1,31 +1,45 @@
 """gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by architecture and configuration.
 
-Head counts are the source's, never the import's own: a permutation with the wrong ones is what has to be found.
+The rules are rows of `gguf_rules`. Head counts are the source's, never the import's own: a permutation with the wrong
+ones is what has to be found.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from weighbridge.comparison.generated_tables import generated
+from weighbridge.comparison.gguf_layouts import Shape, pairings, sizes_of
+from weighbridge.comparison.gguf_names import Names, by_layer
+from weighbridge.comparison.gguf_rules import (
+    CUT_VOCABULARY,
+    IN_HEADER,
+    INTERLEAVED,
+    LAYER,
+    MTP,
+    MULTIPLIED,
+    PERMUTED,
+    PLUS_ONE,
+    PROVEN,
+    RULES,
+    STACKS,
+    TURNED,
+)  # fmt: skip
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order, ties
 from weighbridge.model_config.model_keys import CONFIG_KEYS
 
-SUFFIXES = (".weight", ".bias")
-PREFIXES = ("bert.", "roberta.", "model.language_model.", "language_model.", "module.", "_orig_mod.")
-OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
-
 # One expert of a layer: its place, and which of the three matrices it is.
-EXPERTS = r"(?:.*\.)?layers\.(\d+)\.(?:block_sparse_moe|mlp|feed_forward)\.experts\."
-EXPERT = re.compile(EXPERTS + r"(\d+)\.(\w+)\.weight")
-STACKED = re.compile(EXPERTS + r"(gate_up_proj|down_proj)")
+EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d+)\.(\w+)\.weight")
 MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
-ROUTER = re.compile(r"(?:.*\.)?layers\.(\d+)\.(?:block_sparse_moe|mlp)\.gate\.weight")
+OF_LAYER = re.compile(LAYER + r".*")
 
 MASK = "a causal mask"
+OF_FURTHER = tuple(f".{name}.weight" for name in MTP.values())
+FURTHER = "a layer that predicts further tokens, which the file has none of"
 
 # What llama.cpp's converter leaves out by rule, whatever it holds.
 LEFT_OUT = {
@@ -35,6 +49,7 @@ LEFT_OUT = {
     r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": "the pooler, which embedding models do not use",
     r"cls\.(predictions|seq_relationship)\..*": "a training head",
 }
+PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 
 
 class Expert(NamedTuple):
@@ -63,62 +78,18 @@ def _masks(shape: tuple[int, ...]) -> bool:
     return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
 
 
-def gguf_names(architecture: str, blocks: int, names: Iterable[str]) -> Mapping[str, str] | None:
-    """Return the GGUF tensor of each source tensor that has one, or None for an unknown architecture."""
-    import gguf
-
-    known = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-    if architecture not in known:
-        return None
-    table = gguf.get_tensor_name_map(known[architecture], blocks)
-    found = {name: _named(name, table) for name in names}
-    return {name: new for name, new in found.items() if new is not None}
-
-
-def _named(name: str, table: object) -> str | None:
-    for spelled in _spellings(name):
-        new: str | None = table.get_name(spelled, try_suffixes=SUFFIXES)  # type: ignore[attr-defined]
-        if new is not None:
-            return new
-    router = ROUTER.fullmatch(name)
-    return f"blk.{router[1]}.ffn_gate_inp.weight" if router else None
-
-
-def _spellings(name: str) -> Iterable[str]:
-    """Spell a name as the map may know it: with old endings replaced, without a wrapper's prefix, or with the usual."""
-    for old, new in OLD_ENDINGS.items():
-        if name.endswith(old):
-            name = name.removesuffix(old) + new
-    yield name
-    for prefix in PREFIXES:
-        if name.startswith(prefix):
-            yield name.removeprefix(prefix)
-            yield "model." + name.removeprefix(prefix)
-    yield "model." + name
-
-
-Shape = tuple[int, ...]
-
-# Architectures whose queries and keys are stored with the halves of each head interleaved.
-PERMUTED = (
-    "llama", "llama-embed", "deci", "arcee", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "olmo",
-    "xverse", "arctic", "bailingmoe", "deepseek", "llada"
-)  # fmt: skip
-INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other
-PLUS_ONE = ("gemma", "gemma2", "gemma3", "nemotron")
-CUT_VOCABULARY = ("gemma3",)
-PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
-TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")  # of gpt2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides."""
+    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides.
+
+    `numbers` reads an array of numbers from the file's header, by its key.
+    """
 
     architecture: str
     config: Mapping[str, Any]
     source: Mapping[str, Shape]
     candidate: Mapping[str, Shape]
+    numbers: Callable[[str], Any] = lambda _key: None
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""
@@ -131,35 +102,98 @@ class Sides:
         heads = self.number("head_count")
         return heads, self.number("head_count_kv") or heads
 
+    @property
+    def blocks(self) -> int:
+        """Return how many layers the configuration states."""
+        return self.number("block_count") or len(self.config.get("layers_block_type") or ())
 
-def plan(sides: Sides) -> Plan | None:
-    """Plan how a source became a GGUF file, or None where the architecture is unknown."""
-    names = gguf_names(sides.architecture, max(sides.number("block_count"), 1), sides.source)
-    if names is None:
-        return None
+    @cached_property
+    def by_layer(self) -> Mapping[str, str]:
+        """Return the source's names by those that they have among the numbered layers."""
+        stack = self.config.get("num_layers_per_stack")
+        return by_layer(self.source, stack if isinstance(stack, int) else self.blocks)
+
+    def is_one_of(self, families: str) -> bool:
+        """Return whether a rule is for this architecture; one without families is for all."""
+        return not families or self.architecture in families.split()
+
+
+def plan(sides: Sides) -> Plan:
+    """Plan how a source became a GGUF file; an architecture that was never tried is planned by names alone."""
     made: dict[str, Pairing] = {}
     repeats: dict[str, str] = {}
-    for name in sorted(names, key=lambda name: (names[name], name)):
-        target = names[name]
-        if target in made:
-            repeats[name] = made[target].parts[0].source
-        elif expert(name) is None:
-            made[target] = pairing(sides, target, name)
-    made |= _stacks(sides) | _stacked(sides)
+    found = _single(sides)
+    for one in sorted(found, key=lambda one: (one.candidate, one.parts[0].source)):
+        if one.candidate in made:
+            repeats[one.parts[0].source] = made[one.candidate].parts[0].source
+        else:
+            made[one.candidate] = one
+    made |= _stacks(sides)
     made |= _fused(sides, made)
     kept = {target: found for target, found in made.items() if target in sides.candidate}
     gone = {found.parts[0].source: target for target, found in made.items() if target not in sides.candidate}
     # A lost head may repeat the source's embedding, and a new head the candidate's.
     embedding = kept["token_embd.weight"].parts[0].source if "token_embd.weight" in kept else ""
     lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
-    return Plan(
+    whole = Plan(
         name=f"gguf:auto ({sides.architecture})",
-        pairings={target: _squeezed(found, sides.candidate[target]) for target, found in kept.items()},
+        pairings={target: _reshaped(found, sides.candidate[target]) for target, found in kept.items()},
         tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
-        drop_rules=left_out(sides.source),
+        drop_rules=left_out(sides.source) | _further(sides),
         generated={name: values for name, values in generated(sides.config).items() if name in sides.candidate},
+        in_header=_in_header(sides),
         heads=sides.heads,
     )
+    return whole if sides.is_one_of(PROVEN) else _unproven(sides, whole, made)
+
+
+def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
+    """Mark what no rule speaks of: names that no table has, and what was made of them."""
+    named = {part.source for pairing in made.values() for part in pairing.parts}
+    unnamed = sides.source.keys() - named - plan.tied.keys() - plan.drop_rules.keys() - plan.in_header.keys()
+    unmade = sides.candidate.keys() - plan.pairings.keys() - plan.generated.keys() - plan.tied.keys()
+    return replace(plan, without_rule=frozenset(unnamed | unmade), untried=f"architecture {sides.architecture!r}")
+
+
+# --- One source tensor ------------------------------------------------------------------------------------------------
+
+
+def _single(sides: Sides) -> list[Pairing]:
+    """Return what each source tensor becomes that is no expert's and none of a stack."""
+    names = Names(sides.architecture, sides.candidate)
+    found = []
+    for spelled, name in sides.by_layer.items():
+        one = expert(spelled)
+        if one is not None and _is_stacked(sides, one):
+            continue
+        told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        held = (made for made in told if any(one.candidate in sides.candidate for one in made))
+        found += [_computed(sides, spelled, one) for one in next(held, told[0] or told[1])]
+    return found
+
+
+def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
+    """Return what the first rule makes whose targets the file has, else what the first rule makes."""
+    told: list[list[Pairing]] = []
+    for rule in RULES:
+        layer = re.fullmatch(rule.names, spelled)
+        if layer is None or not sides.is_one_of(rule.families):
+            continue
+        targets = rule.targets.replace("{}", layer[1]).split()
+        made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
+        if any(one.candidate in sides.candidate for one in made):
+            return made
+        told.append(made)
+    return next(filter(None, told), [])
+
+
+def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairing]:
+    target = names.target(spelled)
+    if target is None:
+        return []
+    # A table may name it with its suffix, or the file without one (hunyuan.py:363).
+    written = target, target.removesuffix(".bias"), f"{target}.{name.rpartition('.')[2]}"
+    return [pairing(sides, next((one for one in written if one in sides.candidate), target), name)]
 
 
 def pairing(sides: Sides, target: str, name: str) -> Pairing:
@@ -171,10 +205,6 @@ def pairing(sides: Sides, target: str, name: str) -> Pairing:
     if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(TURNED):
         turned = (Part(source=name, transposed=True),)
         return replace(plain, parts=turned, shape=plain.shape[::-1], transform="transposed")
-    if sides.architecture in PLUS_ONE and name.endswith("norm.weight"):
-        return replace(plain, arithmetic="+1", transform="+1")
-    if name.endswith(".A_log"):
-        return replace(plain, arithmetic="-exp", transform="-exp")
     return _cut(sides, plain) or plain
 
 
@@ -182,7 +212,7 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
     (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
     stem = target.rsplit(".", 1)[0]
-    if sides.architecture in PERMUTED and stem.endswith((".attn_q", ".attn_k")):
+    if sides.is_one_of(PERMUTED) and stem.endswith((".attn_q", ".attn_k")):
         heads = groups if stem.endswith(".attn_k") else heads
         if heads and rows % (2 * heads) == 0:
             return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
@@ -223,39 +253,76 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
     return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=transform)
 
 
+def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
+    """Add what is computed of each value: a constant, an exponential, or multipliers of the configuration."""
+    if any(sides.is_one_of(families) and re.fullmatch(names, spelled) for families, names, _ in PLUS_ONE):
+        return replace(made, arithmetic="+1", transform="+1")
+    if spelled.endswith(".A_log"):
+        return replace(made, arithmetic="-exp", transform="-exp")
+    return _multiplied(sides, spelled, made) if sides.architecture == "falcon-h1" else made
+
+
+def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
+    """Multiply a tensor by numbers of the configuration, or each stretch of its rows by its own."""
+    keys = next((keys for names, keys in MULTIPLIED if re.fullmatch(names, spelled)), "")
+    if spelled.endswith("mamba.in_proj.weight"):
+        return _multiplied_apart(sides, made)
+    stated = [_factor(sides.config, key) for key in keys.split()]
+    factors = tuple(factor for factor in stated if factor is not None)
+    if len(factors) < len(stated) or set(factors) <= {1.0}:
+        return made
+    parts = tuple(replace(part, factors=factors) for part in made.parts)
+    told = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
+    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, told))))
+
+
+def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
+    """Multiply z, x, B, C and dt by a number each: falcon_h1.py:78."""
+    (part,), (rows, *_) = made.parts, made.shape
+    width, group = (int(sides.config.get(key) or 0) for key in ("mamba_d_ssm", "mamba_n_groups"))
+    states = group * int(sides.config.get("mamba_d_state") or 0)
+    whole, each = _factor(sides.config, "ssm_in_multiplier"), sides.config.get("ssm_multipliers")
+    ends = (width, 2 * width, 2 * width + states, 2 * (width + states), rows)
+    if whole is None or not isinstance(each, list) or len(each) != len(ends) or list(ends) != sorted(ends):
+        return made
+    cuts = zip((0, *ends), ends, each, strict=False)
+    parts = tuple(replace(part, rows=(begin, end), factors=(whole, float(factor))) for begin, end, factor in cuts)
+    return replace(made, parts=parts, transform="z, x, B, C and dt multiplied")
+
+
+def _factor(config: Mapping[str, Any], path: str) -> float | None:
+    key, _, at = path.partition(".")
+    value = config.get(key)
+    value = value[int(at)] if at and isinstance(value, list) and int(at) < len(value) else value
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+# --- Several source tensors -------------------------------------------------------------------------------------------
+
+
+def _is_stacked(sides: Sides, one: Expert) -> bool:
+    """Return whether an expert is one of a stack; an expert alone may be stored as no expert (jamba.py:64)."""
+    return f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
+
+
 def _stacks(sides: Sides) -> dict[str, Pairing]:
-    """Stack the experts of each layer, one tensor each, in the order of their numbers."""
+    """Stack tensors of one number each, such as the experts of a layer, in the order of their numbers."""
     found: dict[str, dict[int, str]] = {}
-    for name in sides.source:
-        one = expert(name)
-        if one is not None:
+    for spelled, name in sides.by_layer.items():
+        one = expert(spelled)
+        if one is not None and _is_stacked(sides, one):
             found.setdefault(f"blk.{one.layer}.ffn_{one.matrix}_exps.weight", {})[one.place] = name
+        for pattern, target, _ in STACKS if one is None else ():
+            number = re.fullmatch(pattern, spelled)
+            if number is not None:
+                found.setdefault(target, {})[int(number[1])] = name
     stacks = {}
     for target, names in found.items():
         parts = tuple(Part(source=names[place]) for place in sorted(names))
         shape = len(parts), *sides.source[parts[0].source]
-        stacks[target] = Pairing(candidate=target, parts=parts, shape=shape, transform=f"{len(parts)} experts stacked")
+        what = "experts" if target.startswith("blk.") else "tensors"
+        stacks[target] = Pairing(candidate=target, parts=parts, shape=shape, transform=f"{len(parts)} {what} stacked")
     return stacks
-
-
-def _stacked(sides: Sides) -> dict[str, Pairing]:
-    """Pair experts that are stacked already, gate and up apart."""
-    found: dict[str, Pairing] = {}
-    for name, shape in sides.source.items():
-        one = STACKED.fullmatch(name)
-        if one is None or len(shape) != 3:
-            continue
-        down, gate, up = (f"blk.{one[1]}.ffn_{matrix}_exps.weight" for matrix in ("down", "gate", "up"))
-        if one[2] == "down_proj":
-            found[down] = Pairing(candidate=down, parts=(Part(source=name),), shape=shape)
-            continue
-        experts, both, width = shape
-        for half, target in enumerate((gate, up)):
-            part = Part(source=name, view=(experts, 2, both // 2), take=(1, half, half + 1))
-            found[target] = Pairing(
-                candidate=target, parts=(part,), shape=(experts, both // 2, width), transform="half of gate and up"
-            )
-    return found
 
 
 def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
@@ -273,44 +340,35 @@ def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
     return found
 
 
-def _squeezed(pairing: Pairing, there: Shape) -> Pairing:
-    """Return a pairing in the file's own shape where only dimensions of one come or go."""
+def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
+    """Return a pairing in the file's own shape where dimensions of one come or go, or a norm is split by groups."""
     if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
         return replace(pairing, shape=there)
+    if pairing.candidate.endswith(".ssm_norm.weight") and len(there) == 2 and pairing.shape == (there[0] * there[1],):
+        return replace(pairing, shape=there)  # mamba.py:193
     return pairing
 
 
-def generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Compute the tables that a configuration asks for, by the GGUF tensor's name."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    rope = rope.get("full_attention", rope) if isinstance(rope, Mapping) else {}
-    kind = str(rope.get("rope_type") or rope.get("type") or "").lower()
-    found: dict[str, tuple[float, ...]] = {}
-    if kind == "llama3":
-        found["rope_freqs.weight"] = llama3(config, rope)
-    for length in ("long", "short"):
-        factors = rope.get(f"{length}_factor")
-        if isinstance(factors, (list, tuple)) and all(isinstance(one, (int, float)) for one in factors):
-            found[f"rope_factors_{length}.weight"] = tuple(float(one) for one in factors)
+# --- What is in no tensor of the file ---------------------------------------------------------------------------------
+
+
+def _further(sides: Sides) -> dict[str, str]:
+    """Return the tensors of layers that predict further tokens, where the file has nothing of such a layer."""
+    found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
+    layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
+    there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
+    own = {layer for spelled, layer in layers.items() if spelled.endswith(OF_FURTHER)}
+    beyond = {layer for layer in own if layer >= sides.blocks > 0 and str(layer) not in there}
+    return {sides.by_layer[spelled]: FURTHER for spelled, layer in layers.items() if layer in beyond}
+
+
+def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:
+    """Return the header's key and value for each learned number that stands there."""
+    found: dict[str, tuple[str, float]] = {}
+    for pattern, key, families, _ in IN_HEADER:
+        for spelled, name in sides.by_layer.items() if sides.is_one_of(families) else ():
+            layer = re.fullmatch(pattern, spelled)
+            values = sides.numbers(key.format(layer[2])) if layer is not None else None
+            if layer is not None and isinstance(values, (list, tuple)) and int(layer[1]) < len(values):
+                found[name] = key.format(layer[2]), float(values[int(layer[1])])
     return found
-
-
-def llama3(config: Mapping[str, Any], rope: Mapping[str, Any]) -> tuple[float, ...]:
-    """Compute Llama 3's factors, `[head_dim / 2]`: 1 for short wavelengths, `factor` for long ones, a ramp between."""
-    base = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    size = int(config.get("head_dim") or 0) or int(config["hidden_size"]) // int(config["num_attention_heads"])
-    factor, low, high = (float(rope.get(key, value)) for key, value in DEFAULTS.items())
-    context = float(rope.get("original_max_position_embeddings", 8192))
-
-    def scaled(wave: float) -> float:
-        if wave < context / high:
-            return 1.0
-        if wave > context / low:
-            return factor
-        smooth = (context / wave - low) / (high - low)
-        return 1 / ((1 - smooth) / factor + smooth)
-
-    return tuple(scaled(2 * math.pi * base ** (at / size)) for at in range(0, size, 2))
-
-
-DEFAULTS = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 class Part:
     """Rows of one source tensor, in the order in which they are meant to stand.
 
-    `view` splits the rows into dimensions, `take` keeps `start:stop` of one of them, `order` transposes them, `times`
-    over; `transposed` exchanges a matrix's rows and columns instead.
+    `rows` keeps `start:stop` of them, `view` splits those into dimensions, `take` keeps `start:stop` of one of these,
+    `order` transposes them, `times` over. `transposed` exchanges a matrix's rows and columns instead, of which
+    `columns` keeps `start:stop:step`. Values are multiplied by `factors`, in turn.
     """
 
     source: str
@@ -24,11 +25,14 @@ class Part:
     order: tuple[int, ...] = ()
     times: int = 1
     transposed: bool = False
+    rows: tuple[int, int] | None = None
+    columns: tuple[int, int, int] | None = None
+    factors: tuple[float, ...] = ()
 
     @property
     def plain(self) -> bool:
         """Return whether the part is the whole tensor as it lies."""
-        return not (self.view or self.take or self.order or self.transposed)
+        return not (self.view or self.take or self.order or self.transposed or self.rows or self.columns)
 
 
 def rope_order(name: str, heads: int, rows: int) -> Part:
@@ -52,7 +56,12 @@ class Pairing:
     @property
     def plain(self) -> bool:
         """Return whether the tensor is meant to hold one source tensor's words, as they lie."""
-        return len(self.parts) == 1 and self.parts[0].plain and not self.arithmetic
+        return len(self.parts) == 1 and self.parts[0].plain and not self.computed
+
+    @property
+    def computed(self) -> bool:
+        """Return whether the tensor holds other values than its sources do."""
+        return bool(self.arithmetic) or any(part.factors for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +69,9 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
+    `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys. `in_header`
+    gives the key and the value that the candidate's header has in place of a source tensor. `untried` names an
+    architecture whose rules were never held against a conversion; no rule speaks of its tensors `without_rule`.
     """
 
     name: str
@@ -69,6 +80,9 @@ class Plan:
     drop_rules: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
+    in_header: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    untried: str = ""
+    without_rule: frozenset[str] = frozenset()
 
     def used(self) -> set[str]:
         """Return the source tensors that some tensor of the candidate is made of."""

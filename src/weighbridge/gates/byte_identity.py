@@ -60,7 +60,7 @@ def code_of(pair: TensorPair) -> str:
 
 
 def _figures(pair: TensorPair, _code: str, _mechanism: str) -> Fields:
-    return columns_of(pair, (*FIGURES, "packed"))
+    return columns_of(pair, (*FIGURES, "packed", "no_rule"))
 
 
 def _breaks(name: str, code: str, change: Change, outcome: Outcome = Outcome.FAIL) -> Falsifier[Limits]:

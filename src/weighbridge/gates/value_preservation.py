@@ -256,7 +256,7 @@ def _in_blocks(dtype: str) -> Falsifier[Any]:
 def _unlike(pair: TensorPair, count: int, **told: Any) -> TensorPair:
     """Return the pair with so many exact elements, and no error told but what `told` says."""
     untold: dict[str, Any] = dict.fromkeys(("relative_rmse", "max_error", "max_ulps", "lost_share"))
-    other = {**untold, "same_values": False, "compared": True, **told}
+    other = {**untold, "same_values": False, "compared": True, "no_rule": "", **told}
     return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, count), **other)
 
 

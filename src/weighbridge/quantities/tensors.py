@@ -164,6 +164,7 @@ class TensorPair:
         Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule",
             typical=None),
     ] = None  # fmt: skip
+    no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where it was held", typical="")] = ""
 
 
 QUANTITIES = (

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
+from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
 from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.comparison.unpacked_view import (
@@ -147,16 +147,26 @@ class _Pair:
             and (not self.contents or bytewise.same((view, other), (view, name)))
         ):
             found["identical_to"] = other
+        rule = (self.plan.drop_rules.get(name) or self._moved(name)) if here else ""
         row = TensorPair(
             name=place, sources=(name,) if here else (), transform="" if meant is None else "from the configuration",
             source_dtype=tensor.dtype if here else "", candidate_dtype="" if here else tensor.dtype,
             source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
             elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
             source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
-            drop_rule=self.plan.drop_rules.get(name, "") if here else "", **found
+            drop_rule=rule, no_rule=self.plan.untried if name in self.plan.without_rule else "", **found
         )  # fmt: skip
         view.forget(name)
         return row
+
+    def _moved(self, name: str) -> str:
+        """Return where the candidate's header has a learned number; "" where it has none, or another one."""
+        key, value = self.plan.in_header.get(name, ("", 0.0))
+        tensor = self.source.tensor(name)
+        held = [value]
+        if key and self.contents:
+            held = decode(words(self.source.read(name, 0, tensor.nbytes), tensor.dtype), tensor.dtype).tolist()
+        return f"it is {key} in the header" if key and held == [value] else ""
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
@@ -215,7 +225,9 @@ class _Pair:
         if found.get("lost_share") and new.dtype in BLOCKS:
             found["errors_otherwise"] = errors_otherwise(aligned, self.plan)
         explained = new.elements in counts.values() if new.elements else True
-        if not explained:
+        if not explained and self.plan.untried:
+            found["no_rule"] = self.plan.untried
+        elif not explained:
             tried, found["other"] = attributed(aligned, self.plan, self.alike)
             counts |= tried
         old = self.source.tensor(pairing.parts[0].source)
@@ -267,9 +279,16 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     config = config_beside(source)
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
-    sides = gguf_mapping.Sides(architecture=architecture, config=config, source=shapes, candidate=there)
-    found = gguf_mapping.plan(sides)
-    return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
+
+    def numbers(key: str) -> Any:
+        from weighbridge.formats.gguf_file import LongValues
+
+        return LongValues(next(iter(candidate.files.values()))).numbers(key)
+
+    sides = gguf_mapping.Sides(
+        architecture=architecture, config=config, source=shapes, candidate=there, numbers=numbers
+    )
+    return gguf_mapping.plan(sides)
 
 
 def _renamed(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
