@@ -130,11 +130,11 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
         blocks = max(-(-tensor.elements // (4 * BLOCK)), 1)
         step = min(ELEMENTS, blocks * BLOCK) // per * size
         return (_words(chunk, tensor.dtype) for chunk in view.chunks(tensor.name, step))
-    return _transposed(view, tensor) if part.transposed else _gathered(view, tensor, part)
+    return _transposed(view, tensor, part) if part.transposed else _gathered(view, tensor, part)
 
 
-def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
-    """Gather rows, some at a time, each of them `width` elements."""
+def _row_order(tensor: Tensor, part: Part) -> NDArray[np.intp]:
+    """Return the rows of a tensor in the order in which a part takes them."""
     import numpy as np
 
     shape = part.view or tensor.shape[:1]
@@ -145,7 +145,13 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     order = rows.reshape(-1)
     for _ in range(part.times if part.order else 0):
         order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(math.prod(shape), -1)
+    return order
+
+
+def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+    """Gather rows, some at a time, each of them `width` elements."""
+    order, all_rows = _row_order(tensor, part), math.prod(part.view or tensor.shape[:1])
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(all_rows, -1)
     step = max(ELEMENTS // data.shape[1], 1)
     behind = 0
     for start in range(0, len(order), step):
@@ -159,17 +165,22 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     view.forget(tensor.name)
 
 
-def _transposed(view: CheckpointView, tensor: Tensor) -> Iterator[Words]:
-    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time."""
+def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time.
+
+    A matrix alone may have its rows in another order first.
+    """
     import numpy as np
 
     data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(-1, *tensor.shape[-2:])
     rows, columns = data.shape[1:]
     wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
+    order = _row_order(tensor, part) if part.order else None
     for matrix in data:
         for left in range(0, columns, wide):
             turned = np.empty((min(wide, columns - left), rows), data.dtype)
             for top in range(0, rows, high):
-                turned[:, top : top + high] = matrix[top : top + high, left : left + wide].T
+                taken = slice(top, top + high) if order is None else order[top : top + high]
+                turned[:, top : top + high] = matrix[taken, left : left + wide].T
                 view.forget(tensor.name)
             yield turned.reshape(-1)

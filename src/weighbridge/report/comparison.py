@@ -23,6 +23,7 @@ WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
+BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
 NOT_COMPARED = "not compared"
 
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
@@ -86,8 +87,18 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    yield from (f"  {line}" for line in dropped_by_rule(rows))
     yield from _configuration(configuration, evaluation, display)
     yield told
+
+
+def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
+    """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
+    found = Counter(
+        row.drop_rule for row in rows
+        if class_of(row) is Class.DROPPED and row.identical_to is None and row.drop_rule and row.nonzero
+    )  # fmt: skip
+    yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -267,7 +278,9 @@ def answer(evaluation: Evaluation) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            word = "SAME" if _counted(tensor_pairs(evaluation)).keys() <= SAME else "AS MEANT"
+            rows = tensor_pairs(evaluation)
+            same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
+            word = "SAME" if same else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
