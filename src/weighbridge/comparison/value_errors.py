@@ -89,10 +89,10 @@ class _Walk:
         import numpy as np
 
         per, size = self.aligned.new.unit
-        old, new, casts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name == "value-cast"
+        old, new, converts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name != "identical"
         for at, stored, there in self.aligned.steps():
             made = self.exact_cast.predict(stored)
-            self.overflowed += overflowed(stored, made, old, new) if casts else 0
+            self.overflowed += overflowed(stored, made, old, new) if converts else 0
             predicted = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
             if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
                 yield at, stored, predicted, there
