@@ -20,7 +20,7 @@ Limits: TypeAlias = Any  # those of label-plausibility, which imports this modul
 Words: TypeAlias = Callable[[TensorBits, Limits], TensorBits | None]
 Short: TypeAlias = Callable[[TensorBits, Limits, Any], TensorBits | None]  # with the value that breaks a limit
 
-MANY = 10**9  # elements, of which one more or fewer is next to nothing
+MANY = 10**13  # elements, of which one more or fewer is next to nothing
 FAR = 20.0  # bits: under no reading like weights
 READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
 
