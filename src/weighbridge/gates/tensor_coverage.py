@@ -1,4 +1,7 @@
-"""tensor-coverage: is every tensor that the contract expects there, with values, and are tied ones really the same?"""
+"""tensor-coverage: is every tensor that the contract expects there, with values, and are tied ones really the same?
+
+Names, numbers of names, dtypes and what the header states of the model: what one file must be, without its source.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -29,6 +32,7 @@ from weighbridge.clauses.kind import (
 )
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 
 RANGE = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
@@ -40,8 +44,18 @@ class Limits:
     """What must be there."""
 
     expected: Annotated[
-        tuple[str, ...], Doc("names; {0..31} stands for every number between, both included", min_items=1, tight="up")
-    ]
+        tuple[str, ...], Doc("names; {0..31} stands for every number between, both included", tight="up")
+    ] = ()
+    counts: Annotated[
+        Mapping[str, int], Doc("glob: how many tensors it names, which are then expected, too", ge=0, le=MOST)
+    ] = field(default_factory=dict)
+    dtypes: Annotated[
+        Mapping[str, tuple[str, ...]], Doc("glob: the dtypes that each tensor it names may have, which is one at least")
+    ] = field(default_factory=dict)
+    stated: Annotated[
+        Mapping[str, str],
+        Doc("what the file says of itself, as `inspect` shows it: architecture, model_name, format, written_by"),
+    ] = field(default_factory=dict)
     tied: Annotated[
         Mapping[str, str], Doc("name: another one; it may be absent where the other is there, and must equal it")
     ] = field(default_factory=dict)
@@ -61,21 +75,47 @@ def spelled(expected: Iterable[str]) -> Iterator[str]:
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return whether every expected tensor is there, with elements that are not all zero, and no other is."""
     rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
-    names = dict.fromkeys(spelled(limits.expected))
+    stated = {row.name: row.value for row in rows_of(evidence, "facts", Fact)} if "facts" in evidence else {}
+    counted = (name for name in rows if listed(name, limits.counts))
+    names = dict.fromkeys(itertools.chain(spelled(limits.expected), counted))
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
     found = {name: _code(name, rows, limits) for name in names}
     found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
+    found |= {name: code for name, row in rows.items() if (code := _dtype(row, limits)) and not found.get(name)}
+    found |= {glob: "" if _named(glob, rows) else "missing" for glob in limits.dtypes}
+    found |= {glob: "" if _named(glob, rows) == many else "count" for glob, many in limits.counts.items()}
+    found |= {name: "" if stated.get(name) == wanted else "stated" for name, wanted in limits.stated.items()}
     offences = []
     for name, code in found.items():
         row = rows.get(name)
         of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
-        figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows)}
-        offences += [Offence(place=name, code=code, figures=figures)] if code else []
-    if offences:
+        figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows), **_wanted(name, code, limits)}
+        told = {"count": {"named": _named(name, rows)}, "stated": {"found": stated.get(name)}}.get(code, {})
+        offences += [Offence(place=name, code=code, figures=figures | told)] if code else []
+    silent = [one.place for one in offences if one.code == "stated" and one.figures["found"] is None]
+    if offences and len(silent) < len(offences):
         return failed(offences, looked=tuple(found), unit="tensors", figures={"expected": len(names)})
+    if silent:
+        return blocked("not-stated", {"facts": silent})
     absent = sum(name not in rows for name in names)
     return passed(looked=tuple(found), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
+
+
+def _named(glob: str, names: Iterable[str]) -> int:
+    return sum(fnmatchcase(name, glob) for name in names)
+
+
+def _wanted(name: str, code: str, limits: Limits) -> Fields:
+    """Return what would have sufficed, where it is not the name itself."""
+    dtypes = [allowed for glob, allowed in limits.dtypes.items() if fnmatchcase(name, glob)]
+    wanted = {"count": limits.counts.get(name), "stated": limits.stated.get(name), "dtype": dtypes[0] if dtypes else ()}
+    return {"wanted": wanted[code]} if code in wanted else {}
+
+
+def _dtype(row: TensorHealth, limits: Limits) -> str:
+    allowed = (dtypes for glob, dtypes in limits.dtypes.items() if fnmatchcase(row.name, glob))
+    return "" if all(row.dtype in dtypes for dtypes in allowed) else "dtype"
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
@@ -95,7 +135,8 @@ def check(limits: Limits, _measure: object) -> list[str]:
         return [f"expected stands for more than {MOST} names"]
     names = set(spelled(limits.expected))
     none = [f"expected: {name!r} stands for no name" for name in limits.expected if not any(spelled((name,)))]
-    return none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
+    nothing = [] if limits.expected or limits.counts else ["neither expected nor counts expects a tensor"]
+    return nothing + none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
 
 
 # --- Falsifiers -------------------------------------------------------------------------------------------------------
@@ -149,7 +190,7 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damag
     new = [
         dataclasses.replace(row, name=name)
         for name, row in added.items()
-        if name not in kept and not any(fnmatchcase(name, glob) for glob in limits.allow_extra)
+        if name not in kept and not any(fnmatchcase(name, glob) for glob in (*limits.allow_extra, *limits.counts))
     ]
     if not new:
         return NotApplicable("every name may be extra")
@@ -168,17 +209,66 @@ def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dama
     return Damage(with_rows(evidence, "tensors", changed), frozenset(pairs))
 
 
+def _uncounted(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table without one tensor of each glob that is counted."""
+    names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
+    mine = {glob: name for glob in limits.counts if glob in places for name in names if fnmatchcase(name, glob)}
+    return _left(evidence, mine.values(), mine)
+
+
+def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table with one tensor more for each glob that is counted, where a name can be found for it."""
+    rows = rows_of(evidence, "tensors", TensorHealth)
+    spellings = [f"{row.name}~" for row in rows] + [f"~{row.name}" for row in rows]
+    added = {glob: name for glob in limits.counts if glob in places for name in spellings if fnmatchcase(name, glob)}
+    new = [dataclasses.replace(rows[0], name=name) for name in dict.fromkeys(added.values())]
+    changed = with_rows(evidence, "tensors", (*rows, *new))
+    return Damage(changed, frozenset(added)) if new else NotApplicable("no glob is counted that a new name would fit")
+
+
+def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table without what a glob of `dtypes` names."""
+    names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
+    mine = [glob for glob in limits.dtypes if glob in places]
+    return _left(evidence, [name for name in names if listed(name, mine)], mine)
+
+
+def _relabelled(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    held = any(fnmatchcase(row.name, glob) for glob in limits.dtypes)
+    free = not row.elements or row.name not in _expected(limits.expected) and not listed(row.name, limits.counts)
+    return dataclasses.replace(row, dtype="another dtype") if held and not free else None
+
+
+def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]], Damage | NotApplicable]:
+    """Return the damage that makes the file state this of each fact that is asked for."""
+
+    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+        mine = limits.stated.keys() & set(places)
+        if not mine or "facts" not in evidence:
+            return NotApplicable("no fact is asked for")
+        rows = rows_of(evidence, "facts", Fact)
+        changed = [dataclasses.replace(row, value=value) if row.name in mine else row for row in rows]
+        return Damage(with_rows(evidence, "facts", changed), frozenset(mine))
+
+    return damage
+
+
 def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage:
     return Damage(with_rows(evidence, "tensors", ()), frozenset())
 
 
 KIND = Kind(
     name="tensor-coverage",
-    version=2,
+    version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"tensors": Need("tensor_health", of=("candidate",))},
+    needs={
+        "tensors": Need("tensor_health", of=("candidate",)),
+        "facts": Need("facts", of=("candidate",), optional=True),
+    },
     limits=Limits,
-    codes=codes("missing", "empty", "untied", "extra", blocked=("nothing-there",)),
+    codes=codes(
+        "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
+    ),
     judge=judge,
     falsifiers=(
         Falsifier("dropped", "missing", _dropped),
@@ -187,7 +277,13 @@ KIND = Kind(
         in_rows("all zero", "empty", "tensors", TensorHealth, _zeroed, why="everything that is there may be zero"),
         Falsifier("added", "extra", _added),
         Falsifier("tied, and of other bytes", "untied", _untied),
+        in_rows("another dtype", "dtype", "tensors", TensorHealth, _relabelled, why="no dtype is given"),
+        Falsifier("nothing that a dtype is given for", "missing", _unnamed),
+        Falsifier("one fewer than are counted", "count", _uncounted),
+        Falsifier("one more than are counted", "count", _one_more),
+        Falsifier("something else stated", "stated", _stating("~")),
+        Falsifier("nothing stated", "not-stated", _stating(None), Outcome.BLOCKED),
         Falsifier("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
     ),
     check=check,
-)
+)  # fmt: skip

@@ -14,6 +14,7 @@ from weighbridge.views.checkpoint import CheckpointView
 QUANTITY = "facts"
 REPORTED = {
     "general.architecture": "architecture",
+    "general.name": "model_name",
     "general.file_type": "file_type",
     "format": "written_by",
     "onnx.producer_name": "written_by",
