@@ -1,7 +1,7 @@
 """Damage conversions of many families in the same ways, and print what is named of each.
 
-Reads a folder of families that were made and converted before, FAMILY-DTYPE with `f32.gguf`, `f16.gguf`, `bf16.gguf` and
-`q8_0.gguf` beside the source:
+Reads a folder of families that were made and converted before, FAMILY-DTYPE with `f32.gguf`, `f16.gguf`, `bf16.gguf`
+and `q8_0.gguf` beside the source:
 
     python -m benchmarks.damaged_families /tmp/families > damaged-families.txt
 
@@ -30,11 +30,12 @@ from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.errors import WeighbridgeError
 from weighbridge.gates.value_preservation import KIND
 from weighbridge.limits import read as read_limits
-from weighbridge.model import Outcome
+from weighbridge.model import Measurement, Outcome
 from weighbridge.verifiers.tensor_values import VERIFIER, planned
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 MATRIX = ("ffn_up.weight", "ffn_down.weight", "attn_output.weight", "ssm_in.weight", "ssm_out.weight")
+ATTENTION = ".attention."
 NEIGHBOURS = {"layer-before", "layer-after", "other-tensor"}
 
 
@@ -157,10 +158,10 @@ DAMAGES = (
     _("queries or keys transposed", each(lambda x: x.T), "transposed", **HEADED),
     _("rope permutation once more", of_heads(damages.permuted), right=by_order("permutation-twice", "permuted-unasked"),
       **HEADED),
-    _("rope permutation undone", of_heads(damages.unpermuted), right=by_order("permutation-missing", "permutation-inverse"),
-      **HEADED),
+    _("rope permutation undone", of_heads(damages.unpermuted),
+      right=by_order("permutation-missing", "permutation-inverse"), **HEADED),
     _("vocabulary rows shifted by one", each(lambda x: np.roll(x, 1, 0)), at=("token_embd.weight",)),
-    _("two layers exchanged", exchange, *NEIGHBOURS, fits=lambda case, at: _first(at) != at and _first(at) in case.tensors),
+    _("two layers exchanged", exchange, *NEIGHBOURS, fits=lambda case, at: at != _first(at) in case.tensors),
     _("one added to a norm", each(lambda x: x + np.float32(1)), right=_plus_one, at=("attn_norm.weight",)),
     _("scaled by 1.01", each(lambda x: x * np.float32(1.01)), "scaled"),
     _("scaled by 1.01 in BF16", each(lambda x: x.astype("f4") * np.float32(1.01)), "scaled", **OWN_BRAIN),
@@ -168,7 +169,8 @@ DAMAGES = (
     _("the sign turned", each(lambda x: -x), "scaled"),
     _("silent round trip through BF16", each(lambda x: damages.narrowed(x, ml_dtypes.bfloat16)), "through-bf16"),
     _("silent round trip through F16", each(lambda x: damages.narrowed(x, np.float16)), "through-f16"),
-    _("silent round trip through BF16 that was cut", each(lambda x: damages.cut(x).astype("f4")), "truncated-through-bf16"),
+    _("silent round trip through BF16 that was cut", each(lambda x: damages.cut(x).astype("f4")),
+      "truncated-through-bf16"),
     _("cut to BF16 instead of rounded", stored("BF16", lambda x: damages.cut(x).tobytes()), "truncated", **BRAIN),
     _("cut to F16 instead of rounded", stored("F16", lambda x: damages.cut_half(x).tobytes()), "truncated", **HALF),
     _("rounded to F16, then quantised", stored("Q8_0", quantised), "requantised-through-f16", **BLOCKS),
@@ -176,20 +178,21 @@ DAMAGES = (
 
 
 def heads_of(view: CheckpointView) -> tuple[int, int]:
-    """Return the head counts that a file states, of the first layer that has any; 0 where it states none."""
-    found = []
-    for key in ("head_count", "head_count_kv"):
-        value = next((value for name, value in view.metadata.items() if name.endswith(f".attention.{key}")), 0)
-        counts = [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, int)]
-        found.append(max(counts, default=0))
-    return found[0], found[1] or found[0]
+    """Return the head counts that a file states, the most of any layer; 0 where it states none."""
+    stated: dict[str, Any] = {
+        name.rpartition(".")[2]: value for name, value in view.metadata.items() if ATTENTION in name
+    }
+    counts = (stated.get(key) or 0 for key in ("head_count", "head_count_kv"))
+    heads, groups = (max(one, default=0) if isinstance(one, (list, tuple)) else one for one in counts)
+    return heads, groups or heads
 
 
 def answer(source: Path, candidate: Path, policy: str) -> tuple[str, Mapping[str, str]]:
     """Compare, and return the outcome and what is named at each place."""
     views = open_checkpoint(source), open_checkpoint(candidate)
-    evidence = {"pairs": VERIFIER.measure(views, {})}
-    verdict = KIND.judge(evidence, read_limits(KIND.limits, {"policy": policy}))
+    found = VERIFIER.measure(views, {})
+    assert isinstance(found, Measurement)
+    verdict = KIND.judge({"pairs": found}, read_limits(KIND.limits, {"policy": policy}))
     return str(verdict.outcome), {one.place: str(one.figures.get("mechanism", one.code)) for one in verdict.offences}
 
 
@@ -201,7 +204,9 @@ def tried(folder: Path, family: str, damage: Damage) -> Iterator[str]:
         return
     plan = planned(open_checkpoint(source), open_checkpoint(candidate), {})
     head, tensors = read(candidate)
-    case = Case(tensors=tensors, wide=read(source / "f32.gguf")[1], plan=plan, heads=heads_of(open_checkpoint(candidate)))
+    case = Case(
+        tensors=tensors, wide=read(source / "f32.gguf")[1], plan=plan, heads=heads_of(open_checkpoint(candidate))
+    )
     there = [name for at in damage.at for name in reversed(tensors) if name.endswith("." + at) or name == at]
     dtype = damage.outtype.upper() if damage.at == MATRIX else None
     places = [name for name in there if name in plan.pairings and tensors[name].dtype == (dtype or tensors[name].dtype)]
@@ -251,9 +256,11 @@ def main() -> None:
                 if told.startswith("WRONG"):
                     wrong[damage.name].append(f"{family} {told[6:]}")
         cells = damage.name, f"{damage.source} → {damage.outtype}", damage.policy, counts.total()
-        print("| " + " | ".join(map(str, (*cells, counts["right"], counts["honest"], counts["WRONG"]))) + " |", flush=True)
-    for name, told in wrong.items():
-        print(f"{name}: " + "; ".join(told))
+        print(
+            "| " + " | ".join(map(str, (*cells, counts["right"], counts["honest"], counts["WRONG"]))) + " |", flush=True
+        )
+    for name, places in wrong.items():
+        print(f"{name}: " + "; ".join(places))
     sys.exit(bool(wrong))
 
 

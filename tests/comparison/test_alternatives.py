@@ -37,7 +37,7 @@ def test_one_directory_against_another(
     tmp_path: Path, stating: str, place: str, change: Callable[[Any], Any], right: str
 ) -> None:
     tensors, silent = decoder(), {"model_type": "llama"}
-    configs = {"source": silent, "candidate": silent, stating: CONFIG}
+    configs: dict[str, dict[str, Any]] = {"source": silent, "candidate": silent, stating: CONFIG}
     source = directory(tmp_path / "source", tensors, configs["source"])
     candidate = directory(tmp_path / "candidate", tensors | {place: change(tensors[place])}, configs["candidate"])
     assert named(source, candidate) == {place: right}

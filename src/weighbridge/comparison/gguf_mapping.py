@@ -62,9 +62,7 @@ def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
     found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
     pooled = any(name.startswith(CLASSIFIER) for name in shapes)
     return {
-        name: why
-        for name, why in found
-        if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
+        name: why for name, why in found if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
     }
 
 

@@ -221,7 +221,9 @@ KIND = Kind(
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"bits": Need("tensor_bits", of=("candidate",))},
     limits=Limits,
-    codes=codes(*WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing", "too-little-decided")),
+    codes=codes(
+        *WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing", "too-little-decided")
+    ),
     judge=judge,
     falsifiers=faults.FALSIFIERS,
     check=check,

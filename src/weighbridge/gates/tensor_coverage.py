@@ -9,10 +9,10 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows
@@ -31,7 +31,7 @@ from weighbridge.clauses.kind import (
     with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 
@@ -75,14 +75,16 @@ def spelled(expected: Iterable[str]) -> Iterator[str]:
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
     """Return whether every expected tensor is there, with elements that are not all zero, and no other is."""
     rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
-    stated = {row.name: row.value for row in rows_of(evidence, "facts", Fact)} if "facts" in evidence else {}
+    facts = rows_of(evidence, "facts", Fact) if "facts" in evidence else ()
+    stated: dict[str, Any] = {row.name: row.value for row in facts}
     counted = (name for name in rows if listed(name, limits.counts))
     names = dict.fromkeys(itertools.chain(spelled(limits.expected), counted))
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
     found = {name: _code(name, rows, limits) for name in names}
     found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
-    found |= {name: code for name, row in rows.items() if (code := _dtype(row, limits)) and not found.get(name)}
+    other = {name for name, row in rows.items() if any(_breaks(row, *one) for one in limits.dtypes.items())}
+    found |= {name: "dtype" for name in rows if name in other and not found.get(name)}
     found |= {glob: "" if _named(glob, rows) else "missing" for glob in limits.dtypes}
     found |= {glob: "" if _named(glob, rows) == many else "count" for glob, many in limits.counts.items()}
     found |= {name: "" if stated.get(name) == wanted else "stated" for name, wanted in limits.stated.items()}
@@ -90,9 +92,15 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     for name, code in found.items():
         row = rows.get(name)
         of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
-        figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows), **_wanted(name, code, limits)}
-        told = {"count": {"named": _named(name, rows)}, "stated": {"found": stated.get(name)}}.get(code, {})
-        offences += [Offence(place=name, code=code, figures=figures | told)] if code else []
+        figures: dict[str, Json] = {
+            **of_row,
+            "tied_to": limits.tied.get(name, ""),
+            "there": len(rows),
+            **_wanted(name, code, row, limits),
+        }
+        figures |= {"named": _named(name, rows)} if code == "count" else {}
+        figures |= {"found": stated.get(name)} if code == "stated" else {}
+        offences += [Offence(place=name, code=code, figures=figures)] if code else []
     silent = [one.place for one in offences if one.code == "stated" and one.figures["found"] is None]
     if offences and len(silent) < len(offences):
         return failed(offences, looked=tuple(found), unit="tensors", figures={"expected": len(names)})
@@ -106,16 +114,17 @@ def _named(glob: str, names: Iterable[str]) -> int:
     return sum(fnmatchcase(name, glob) for name in names)
 
 
-def _wanted(name: str, code: str, limits: Limits) -> Fields:
+def _wanted(name: str, code: str, row: TensorHealth | None, limits: Limits) -> Fields:
     """Return what would have sufficed, where it is not the name itself."""
-    dtypes = [allowed for glob, allowed in limits.dtypes.items() if fnmatchcase(name, glob)]
-    wanted = {"count": limits.counts.get(name), "stated": limits.stated.get(name), "dtype": dtypes[0] if dtypes else ()}
+    if code == "dtype" and row is not None:
+        glob, dtypes = next((glob, dtypes) for glob, dtypes in limits.dtypes.items() if _breaks(row, glob, dtypes))
+        return {"wanted": dtypes, "glob": glob}
+    wanted = {"count": limits.counts.get(name), "stated": limits.stated.get(name)}
     return {"wanted": wanted[code]} if code in wanted else {}
 
 
-def _dtype(row: TensorHealth, limits: Limits) -> str:
-    allowed = (dtypes for glob, dtypes in limits.dtypes.items() if fnmatchcase(row.name, glob))
-    return "" if all(row.dtype in dtypes for dtypes in allowed) else "dtype"
+def _breaks(row: TensorHealth, glob: str, dtypes: Sequence[str]) -> bool:
+    return fnmatchcase(row.name, glob) and row.dtype not in dtypes
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
@@ -235,7 +244,7 @@ def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dam
 
 def _relabelled(row: TensorHealth, limits: Limits) -> TensorHealth | None:
     held = any(fnmatchcase(row.name, glob) for glob in limits.dtypes)
-    free = not row.elements or row.name not in _expected(limits.expected) and not listed(row.name, limits.counts)
+    free = not row.elements or (row.name not in _expected(limits.expected) and not listed(row.name, limits.counts))
     return dataclasses.replace(row, dtype="another dtype") if held and not free else None
 
 

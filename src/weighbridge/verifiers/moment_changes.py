@@ -80,8 +80,9 @@ def extent(views: Views, options: Fields) -> int:
 
 def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
     """Cut a few tensors out of both sides and lay zeros over the last one of the candidate."""
+    source, candidate = tensor_values.both_unpacked(views)
+    plan = tensor_values.planned(source, candidate, options)
     source, candidate = views
-    plan = tensor_values.planned(*tensor_values.both_unpacked(views), options)
     known = [row for row in rows_by_name(measurement).values() if row.candidate.get("rms") and row.source.get("rms")]
     fits = [row.name for row in known if row.name in candidate.tensors]  # what is unpacked has no bytes of its own
     names = two_of(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
@@ -97,8 +98,10 @@ def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | 
         after = rows_by_name(found)
         others = all(after.get(name) == row for name, row in before.items() if name != last)
         row = after.get(last)
-        zeros = row is not None and (row.candidate["rms"], row.candidate["zero_share"], row.rms) == (0.0, 1.0, 1.0)
-        return others and zeros and row.source == before[last].source
+        if row is None or not others:
+            return False
+        zeros = (row.candidate.get("rms"), row.candidate.get("zero_share"), row.rms) == (0.0, 1.0, 1.0)
+        return zeros and row.source == before[last].source
 
     return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
 

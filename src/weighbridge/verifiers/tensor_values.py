@@ -32,8 +32,8 @@ from weighbridge.comparison.unpacked_view import (
     unpacked,
 )
 from weighbridge.errors import SubjectError
-from weighbridge.model_config.model_keys import CONFIG_KEYS
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.model_config.model_keys import CONFIG_KEYS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
