@@ -12,6 +12,7 @@ from typing import Any
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
 from weighbridge.comparison.mapping_plan import Plan
+from weighbridge.comparison.unpacked_view import packed_parts
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import MomentChanges
 from weighbridge.verifiers import tensor_values
@@ -78,21 +79,24 @@ def extent(views: Views, options: Fields) -> int:
     return tensor_values.extent(views, options)
 
 
-def canary(views: Views, options: Fields, measurement: Measurement) -> Canary | NoCanary:
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Cut a few tensors out of both sides and lay zeros over the last one of the candidate."""
     source, candidate = tensor_values.both_unpacked(views)
     plan = tensor_values.planned(source, candidate, options)
+    fits = [
+        name
+        for name, pairing in plan.pairings.items()
+        if pairing.plain and pairing.shape == candidate.tensor(name).shape
+        if not packed_parts(source, candidate, pairing)  # what is unpacked has no bytes of its own
+    ]
+    names = two_of(sorted(fits), lambda name: min(candidate.tensor(name).elements, ENOUGH))
     source, candidate = views
-    known = [row for row in rows_by_name(measurement).values() if row.candidate.get("rms") and row.source.get("rms")]
-    fits = [row.name for row in known if row.name in candidate.tensors]  # what is unpacked has no bytes of its own
-    names = two_of(fits, lambda name: min(candidate.tensor(name).elements, ENOUGH))
-    if not names:
-        return NoCanary("no tensor of both sides has statistics")
-    last = names[-1]
-    parts = dict.fromkeys(part.source for name in names for part in plan.pairings[name].parts)
-    cut = source.cut(tuple(parts)), candidate.cut(names)
-    damaged = cut[1].overlaid(last, 0, bytes(cut[1].tensor(last).nbytes))
+    cut = source.cut(tuple(plan.pairings[name].parts[0].source for name in names)), candidate.cut(names)
     before = rows_by_name(measure(cut, options))
+    last = next((name for name in reversed(names) if before[name].candidate.get("rms")), "")
+    if not last:
+        return NoCanary("no tensor of both sides has statistics")
+    damaged = cut[1].overlaid(last, 0, bytes(cut[1].tensor(last).nbytes))
 
     def seen(found: Measurement | Unmeasured) -> bool:
         after = rows_by_name(found)
