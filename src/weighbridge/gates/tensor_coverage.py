@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -31,7 +31,7 @@ from weighbridge.clauses.kind import (
     with_rows,
 )
 from weighbridge.limits import Doc
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 
@@ -73,58 +73,59 @@ def spelled(expected: Iterable[str]) -> Iterator[str]:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Return whether every expected tensor is there, with elements that are not all zero, and no other is."""
+    """Return whether every expected tensor is there, with elements that are not all zero, and all is as promised."""
     rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
-    facts = rows_of(evidence, "facts", Fact) if "facts" in evidence else ()
-    stated: dict[str, Any] = {row.name: row.value for row in facts}
     counted = (name for name in rows if listed(name, limits.counts))
     names = dict.fromkeys(itertools.chain(spelled(limits.expected), counted))
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
-    found = {name: _code(name, rows, limits) for name in names}
-    found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
-    other = {name for name, row in rows.items() if any(_breaks(row, *one) for one in limits.dtypes.items())}
-    found |= {name: "dtype" for name in rows if name in other and not found.get(name)}
-    found |= {glob: "" if _named(glob, rows) else "missing" for glob in limits.dtypes}
-    found |= {glob: "" if _named(glob, rows) == many else "count" for glob, many in limits.counts.items()}
-    found |= {name: "" if stated.get(name) == wanted else "stated" for name, wanted in limits.stated.items()}
-    offences = []
-    for name, code in found.items():
-        row = rows.get(name)
-        of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
-        figures: dict[str, Json] = {
-            **of_row,
-            "tied_to": limits.tied.get(name, ""),
-            "there": len(rows),
-            **_wanted(name, code, row, limits),
-        }
-        figures |= {"named": _named(name, rows)} if code == "count" else {}
-        figures |= {"found": stated.get(name)} if code == "stated" else {}
-        offences += [Offence(place=name, code=code, figures=figures)] if code else []
-    silent = [one.place for one in offences if one.code == "stated" and one.figures["found"] is None]
-    if offences and len(silent) < len(offences):
-        return failed(offences, looked=tuple(found), unit="tensors", figures={"expected": len(names)})
+    facts = rows_of(evidence, "facts", Fact) if "facts" in evidence else ()
+    stated = {row.name: row.value for row in facts if row.value is not None}
+    offences = [*_of_names(names, rows, limits), *_of_globs(rows, limits), *_of_facts(stated, limits)]
+    looked = tuple(dict.fromkeys((*names, *rows, *limits.dtypes, *limits.counts, *limits.stated)))
+    if offences:
+        return failed(offences, looked=looked, unit="tensors", figures={"expected": len(names)})
+    silent = [name for name in limits.stated if name not in stated]
     if silent:
         return blocked("not-stated", {"facts": silent})
     absent = sum(name not in rows for name in names)
-    return passed(looked=tuple(found), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
+    return passed(looked=looked, of=len(names), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
 
 
-def _named(glob: str, names: Iterable[str]) -> int:
-    return sum(fnmatchcase(name, glob) for name in names)
+def _of_names(names: Mapping[str, None], rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
+    """Yield what is wrong with each expected name, and with each that is not."""
+    found = {name: _code(name, rows, limits) for name in names}
+    found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
+    for name, code in found.items():
+        figures = {**_of_row(rows.get(name)), "tied_to": limits.tied.get(name, ""), "there": len(rows)}
+        if code:
+            yield Offence(place=name, code=code, figures=figures)
 
 
-def _wanted(name: str, code: str, row: TensorHealth | None, limits: Limits) -> Fields:
-    """Return what would have sufficed, where it is not the name itself."""
-    if code == "dtype" and row is not None:
-        glob, dtypes = next((glob, dtypes) for glob, dtypes in limits.dtypes.items() if _breaks(row, glob, dtypes))
-        return {"wanted": dtypes, "glob": glob}
-    wanted = {"count": limits.counts.get(name), "stated": limits.stated.get(name)}
-    return {"wanted": wanted[code]} if code in wanted else {}
+def _of_globs(rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
+    """Yield the tensors of another dtype than their glob may have, and the globs that name too few or too many."""
+    for glob, dtypes in limits.dtypes.items():
+        mine = [row for row in rows.values() if fnmatchcase(row.name, glob)]
+        if not mine:
+            yield Offence(place=glob, code="missing", figures={"there": len(rows)})
+        wrong = (row for row in mine if row.dtype not in dtypes)
+        promised: Fields = {"glob": glob, "wanted": dtypes}
+        yield from (Offence(place=row.name, code="dtype", figures={**_of_row(row), **promised}) for row in wrong)
+    for glob, many in limits.counts.items():
+        named = sum(fnmatchcase(name, glob) for name in rows)
+        if named != many:
+            yield Offence(place=glob, code="count", figures={"named": named, "wanted": many})
 
 
-def _breaks(row: TensorHealth, glob: str, dtypes: Sequence[str]) -> bool:
-    return fnmatchcase(row.name, glob) and row.dtype not in dtypes
+def _of_facts(stated: Mapping[str, Any], limits: Limits) -> Iterator[Offence]:
+    """Yield the facts of which the file states another value."""
+    for name, wanted in limits.stated.items():
+        if stated.get(name, wanted) != wanted:
+            yield Offence(place=name, code="stated", figures={"found": stated[name], "wanted": wanted})
+
+
+def _of_row(row: TensorHealth | None) -> Fields:
+    return {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
