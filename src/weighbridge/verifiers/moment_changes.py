@@ -6,7 +6,7 @@ against its source. One row a tensor that either side has; knows no bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
@@ -44,6 +44,13 @@ def measure(views: Views, options: Fields) -> Measurement:
             )
         )
     return table(QUANTITY, rows, at=plan.name)
+
+
+def of_tensors(views: Views, options: Fields, names: Collection[str]) -> dict[str, MomentChanges]:
+    """Measure some of the candidate's tensors alone, by name."""
+    source, candidate = tensor_values.both_unpacked(views)
+    plan = tensor_values.planned(source, candidate, options)
+    return {name: _row(source, candidate, plan, name) for name in names if name in candidate.tensors}
 
 
 def _row(source: CheckpointView, candidate: CheckpointView, plan: Plan, name: str) -> MomentChanges:
