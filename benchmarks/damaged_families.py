@@ -1,9 +1,9 @@
-"""Damage conversions of many families in the same ways, and print what is named of each.
+"""Damage conversions of many families in the same ways, and print the page that says what is named of each.
 
 Reads a folder of families that were made and converted before, FAMILY-DTYPE with `f32.gguf`, `f16.gguf`, `bf16.gguf`
 and `q8_0.gguf` beside the source:
 
-    python -m benchmarks.damaged_families /tmp/families > damaged-families.txt
+    python -m benchmarks.damaged_families /tmp/families > spec/damaged-families.md
 
 A family whose conversion is not accepted undamaged is left out and counted. `right`, `honest` and `WRONG` are those of
 `damaged_conversions.py`. Tensors are measured and judged; configurations are not compared.
@@ -237,17 +237,30 @@ def accepted(folder: Path, family: str) -> bool:
     return True
 
 
+PAGE = """# Damages of many families
+
+Written by `benchmarks/damaged_families.py`: tiny models with random weights of {of} families, as llama.cpp's own
+converter makes GGUF files of them, each damaged in every way that it has a tensor for. {many} families are accepted
+undamaged, from F32 and BF16 sources, and damaged here; [conversions](conversions.md) says what is told of the others.
+
+`right` names what was done, `honest` refuses and says no more than different content, `WRONG` names another mechanism
+or accepts. A flipped bit, a NaN, zeros and rows in another order have no mechanism, so `honest` is all that is due.
+
+| damage | conversion | policy | tried | right | honest | WRONG |
+|---|---|---|---|---|---|---|"""
+
+
 def main() -> None:
-    """Print a line a damage: families, right, honest, wrong; then each wrong answer."""
+    """Print the page: a line a damage, all of them together, and each wrong answer."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", action="append", default=[])
     given = parser.parse_args()
     every = given.only or sorted({path.name.rpartition("-")[0] for path in given.folder.iterdir()})
     families = [family for family in every if accepted(given.folder, family)]
-    print(f"{len(families)} of {len(every)} families are accepted undamaged: {', '.join(families)}")
+    print(PAGE.format(of=len(every), many=len(families)))
     wrong: dict[str, list[str]] = defaultdict(list)
-    print("| damage | conversion | policy | tried | right | honest | WRONG |\n|---|---|---|---|---|---|---|")
+    together: Counter[str] = Counter()
     for damage in DAMAGES:
         counts: Counter[str] = Counter()
         for family in families:
@@ -255,13 +268,19 @@ def main() -> None:
                 counts[told.partition(" ")[0]] += 1
                 if told.startswith("WRONG"):
                     wrong[damage.name].append(f"{family} {told[6:]}")
-        cells = damage.name, f"{damage.source} → {damage.outtype}", damage.policy, counts.total()
-        print(
-            "| " + " | ".join(map(str, (*cells, counts["right"], counts["honest"], counts["WRONG"]))) + " |", flush=True
-        )
+        together += counts
+        print(line(damage.name, f"{damage.source} → {damage.outtype}", damage.policy, counts), flush=True)
+    print(line("all", "", "", together))
     for name, places in wrong.items():
-        print(f"{name}: " + "; ".join(places))
+        print(f"\nWRONG, {name}: " + "; ".join(places))
+    print("\nThe families: " + ", ".join(families) + ".")
     sys.exit(bool(wrong))
+
+
+def line(name: str, conversion: str, policy: str, counts: Counter[str]) -> str:
+    """Write a line of the table."""
+    cells = name, conversion, policy, counts.total(), counts["right"], counts["honest"], counts["WRONG"]
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 if __name__ == "__main__":

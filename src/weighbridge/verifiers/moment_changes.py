@@ -76,9 +76,9 @@ def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
 
 
 def _change(was: float | None, now: float | None) -> float | None:
-    if was is None or now is None:
-        return None
-    return 0.0 if was == now else min(abs(now - was) / max(abs(was), 1 / LARGEST), LARGEST)
+    if was is None or now is None or was == now:
+        return None if was is None or now is None else 0.0
+    return min(abs(now - was) / abs(was), LARGEST) if was else LARGEST
 
 
 def extent(views: Views, options: Fields) -> int:
