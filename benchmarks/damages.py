@@ -149,6 +149,11 @@ def quantised_from(kind: Any) -> Callable[[Tensors, Mapping[str, Any]], None]:
     return change
 
 
+def half_labelled_brain(tensors: Tensors, known: Mapping[str, Any]) -> None:
+    """Round a matrix to F16 and name BF16 for its bytes."""
+    tensors[UP] = Stored("BF16", tensors[UP].shape, known[UP].astype("<f2").tobytes())
+
+
 def flipped(values: Any) -> Any:
     """Flip the lowest bit of the last element."""
     words = values.copy().reshape(-1).view(np.uint8)
@@ -217,6 +222,7 @@ LABELS = (
     _("BF16 bytes read as F16 and widened", misread(UP, "F16"), UP, "bf16-bits-as-f16", source="bfloat16"),
     _("BF16 bytes passed on as F16", labelled(UP, "F16"), UP, "bf16-bits-as-f16", **BRAIN | {"policy": "rounded:F16"}),
     _("F16 bytes read as BF16 and widened", misread(UP, "BF16"), UP, "f16-bits-as-bf16", source="float16"),
+    _("values rounded to F16 and labelled BF16", half_labelled_brain, UP, "f16-bits-as-bf16", **TO_BRAIN, known=True),
     _("silent rounding to F16", each(lambda x: x, UP), UP, "value-cast", outtype="f16"),
     _("silent rounding to BF16", each(lambda x: x, UP), UP, "value-cast", outtype="bf16"),
 )
@@ -224,6 +230,7 @@ BITS = (
     _("one bit flipped in F32", each(flipped, UP), UP, UNEXPLAINED),
     _("one bit flipped in F16", each(flipped, UP), UP, UNEXPLAINED, **TO_HALF),
     _("one bit flipped in BF16", each(flipped, UP), UP, UNEXPLAINED, **BRAIN),
+    _("one bit flipped in BF16 that was widened", each(flipped, UP), UP, UNEXPLAINED, source="bfloat16"),
     _("one bit flipped in Q8_0", each(flipped, UP), UP, UNEXPLAINED, **BLOCKS),
     _("a tail of zeros", each(with_tail_of_zeros, UP), UP, UNEXPLAINED),
     _("a tail of zeros in Q8_0", each(with_tail_of_zeros, UP), UP, UNEXPLAINED, **BLOCKS),
@@ -238,6 +245,7 @@ BITS = (
 ORDER = (
     _("a square matrix transposed", each(lambda x: x.T, OUT), OUT, "transposed"),
     _("a matrix transposed, shape and all", each(lambda x: x.T, UP), UP, "transposed"),
+    _("permuted keys transposed, shape and all", each(lambda x: x.T, K), K, "transposed"),
     _("dimensions named in the other order", reshaped(UP), UP, UNEXPLAINED),
     _("vocabulary rows shifted by one", each(lambda x: np.roll(x, 1, 0), EMBEDDING), EMBEDDING, UNEXPLAINED),
     _("rope permutation missing, queries", each(lambda x: unpermuted(x, HEADS), Q), Q, "permutation-missing"),
@@ -249,6 +257,8 @@ ORDER = (
     _("rope permutation the other way", each(lambda x: unpermuted(unpermuted(x, HEADS), HEADS), Q), Q,
       "permutation-inverse"),
     _("rope permutation where none belongs", each(lambda x: permuted(x, HEADS), Q), Q, "permuted-unasked",
+      model="qwen2"),
+    _("rope permutation of keys where none belongs", each(lambda x: permuted(x, KV), K), K, "permuted-unasked",
       model="qwen2"),
 )  # fmt: skip
 PLACES = (
@@ -267,10 +277,13 @@ PLACES = (
 NUMBERS = (
     _("silent round trip through BF16", each(lambda x: narrowed(x, ml_dtypes.bfloat16), UP), UP, "through-bf16"),
     _("silent round trip through F16", each(lambda x: narrowed(x, np.float16), UP), UP, "through-f16"),
+    _("silent round trip through BF16 that was cut", each(lambda x: cut(x).astype("f4"), UP), UP,
+      "truncated-through-bf16"),
     _("silent round trip through FP8", each(lambda x: narrowed(x, ml_dtypes.float8_e4m3fn), UP), UP, UNEXPLAINED),
     _("clipped away from zero", each(clipped, UP), UP, UNEXPLAINED),
     _("scaled by 1.01", each(lambda x: x * np.float32(1.01), UP), UP, "scaled"),
     _("scaled by 1.01 in F16", each(lambda x: x.astype("f4") * np.float32(1.01), UP), UP, "scaled", **TO_HALF),
+    _("scaled by 1.01 in BF16", each(lambda x: x.astype("f4") * np.float32(1.01), UP), UP, "scaled", **BRAIN),
     _("the sign turned", each(lambda x: -x, UP), UP, "scaled"),
     _("one added twice", each(lambda x: x + np.float32(1), NORM), NORM, "plus-one-twice", model="gemma"),
     _("one not added to the last norm", each(lambda x: x - np.float32(1), LAST_NORM), LAST_NORM, "plus-one-missing",

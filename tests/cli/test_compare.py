@@ -58,8 +58,37 @@ def test_a_rounding_that_is_meant_and_makes_a_weight_infinite_is_not_as_meant(cl
     ended = cli("compare", source, rounded, "--policy", "rounded:F16")
     assert ended.code == 1
     assert ended.lines[1] == "  w: F32 -> F16 makes 2 of 4 elements infinite that are finite in the source"
-    assert ended.lines[2].startswith("  likely cause: F16 ends at 65504")
+    assert ended.lines[2].startswith("  likely cause: F16, in which most blocks store their scales, too, ends at 65504")
     assert ended.lines[-1] == "DIFFERENT: 1 of 1 tensors: 1 overflow"
+
+
+@pytest.mark.parametrize("policy", [(), ("--policy", "requant:Q8_0")])
+def test_blocks_whose_scale_is_infinite_are_not_as_meant(cli: Cli, tmp_path: Path, policy: tuple[str, ...]) -> None:
+    values = np.ones((2, 64), np.float32)
+    values[1, 3] = 1e8
+    source = directory(tmp_path / "source", {"token_embd.weight": values})
+    with np.errstate(over="ignore"):
+        candidate = gguf_file(tmp_path / "m.gguf", {"token_embd.weight": values}, "llama", {"*": "Q8_0"})
+    ended = cli("compare", source, candidate, *policy)
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 1 tensors: 1 overflow")
+    assert "token_embd.weight: F32 -> Q8_0 makes 32 of 128 elements infinite that are finite" in ended.lines[1]
+
+
+@pytest.mark.parametrize(("head", "answer"), [(False, "AS MEANT: 2 of 2"), (True, "DIFFERENT: 1 of 3")])
+def test_a_pooler_that_is_dropped_is_never_the_same_and_missing_where_a_classifier_stands_on_it(
+    cli: Cli, tmp_path: Path, head: bool, answer: str
+) -> None:
+    values, pooler = np.ones((4, 64), np.float32), "pooler.dense.weight"
+    tensors = {"embeddings.word_embeddings.weight": values, pooler: values}
+    arrays = {"token_embd.weight": values}
+    if head:
+        tensors["classifier.out_proj.weight"] = arrays["cls.output.weight"] = values
+    source = directory(tmp_path / "source", tensors, {**CONFIG, "model_type": "bert", "vocab_size": 4})
+    ended = cli("compare", source, gguf_file(tmp_path / "m.gguf", arrays, "bert"), "--may-differ", "vocab_size")
+    assert ended.lines[-1].startswith(answer)
+    rule = "dropped by the converter's rule, not shown to be superfluous: the pooler, which embedding models do not use"
+    missing = f"  {pooler}: F32 [4, 64] is in the source and not in the candidate"
+    assert (f"  1 {rule}" in ended.lines, missing in ended.lines) == (not head, head)
 
 
 def test_other_weights_are_different_content_and_no_mechanism_is_claimed(cli: Cli) -> None:
@@ -80,7 +109,9 @@ def test_hints_follow_the_mechanisms_that_were_found_and_the_code_where_none_was
         "likely cause: transposed: A matrix that is transposed, or is not, against what was meant.",
         "try first: Check the converter's rule for this tensor; Conv1D weights are stored the other way round.",
     ]
-    assert hints("source.safetensors", "flipped-bit.safetensors")[0] == "likely cause: other weights, or a damaged file"
+    assert hints("source.safetensors", "flipped-bit.safetensors")[0] == (
+        "likely cause: a damaged file where few elements differ, other weights where most do"
+    )
 
 
 def test_one_flipped_bit_is_told_with_tensor_offset_and_both_values(cli: Cli) -> None:

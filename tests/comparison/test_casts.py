@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from weighbridge.comparison.casts import (
     FLOATS,
     INTEGERS,
+    REQUANTISED,
     cast,
     castable,
     decode,
+    dequantise,
     encode,
     numpy_dtype,
     overflowed,
+    quantise,
     shorten,
     shown,
 )  # fmt: skip
@@ -101,6 +104,19 @@ def test_what_a_cast_makes_infinite_or_nan_is_counted(source: str, candidate: st
         assert overflowed(stored, cast(stored, source, candidate), source, candidate) == np.count_nonzero(
             finite & ~made
         )
+
+
+@pytest.mark.parametrize("candidate", REQUANTISED)
+def test_every_finite_value_of_a_block_whose_scale_is_infinite_overflows(candidate: str) -> None:
+    stored = np.ones(1024, np.float32)
+    stored[[0, 256]] = 1e10
+    stored[700] = np.inf
+    words = stored.view("<u4")
+    with np.errstate(all="ignore"):
+        blocks = quantise(stored, candidate).reshape(-1)
+        lost = np.isfinite(stored) & ~np.isfinite(dequantise(blocks, candidate))
+    assert overflowed(words, blocks, "F32", candidate) == np.count_nonzero(lost)
+    assert overflowed(words[1:2].repeat(256), quantise(stored[1:2].repeat(256), candidate), "F32", candidate) == 0
 
 
 @pytest.mark.parametrize("source", sorted({*FLOATS, *INTEGERS, "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0"}))

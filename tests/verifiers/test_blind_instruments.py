@@ -86,6 +86,7 @@ LOOKS: dict[str, dict[str, Blinding]] = {
     "tensor_values, by dtype": of_places(tensors, "tensor"),
     "tensor_values": of_places(tensors, "tensor"),
     "tensor_values, widened": of_places(tensors, "tensor"),
+    "moment_changes": of_places(tensors, "tensor"),
     "facts-checkpoint": of_places(tensors, "tensor"),
     "step_columns": of_places(rows, "row") | of_places(columns, "column"),
     "step_series": of_places(rows, "row"),

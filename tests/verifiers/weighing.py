@@ -220,12 +220,14 @@ def of_two_stacks(folder: Path) -> Case:
 
 
 ABSMAX = {"tensors": "*", "statistic": "absmax", "at_most": 1}
+STD = {"tensors": "*", "statistic": "std", "change_at_most": 0}
 BUDGET = {"statistic": "median", "steps": [20, 119], "below_ms": 20}
 CASES: Mapping[str, Callable[[Path], Case]] = {
     "tensor_values, byte for byte": of_checkpoints("byte-identity", 1),
     "tensor_values, by dtype": of_checkpoints("dtype-preservation", 2, **{"with": {"policy": "lossless"}}),
     "tensor_values": of_checkpoints("value-preservation", 1, **{"with": {"policy": "same"}}),
     "tensor_values, widened": of_checkpoints("value-preservation", 2, **{"with": {"policy": "lossless"}}),
+    "moment_changes": of_checkpoints("statistics-preservation", 2, **{"with": {"bounds": [STD]}}),
     "facts-checkpoint": of_checkpoints("byte-identity", 1, where={"tensors": 3, "elements": 1_100_364}),
     "step_columns": of_a_run("step-metrics", **{"with": {"required": ["loss", "grad_norm", "lr", "wall_ms"]}}),
     "step_series": of_a_run("wall-time-budget", **{"with": BUDGET}),

@@ -20,6 +20,7 @@ Limits: TypeAlias = Any  # those of label-plausibility, which imports this modul
 Words: TypeAlias = Callable[[TensorBits, Limits], TensorBits | None]
 Short: TypeAlias = Callable[[TensorBits, Limits, Any], TensorBits | None]  # with the value that breaks a limit
 
+MANY = 10**13  # elements, of which one more or fewer is next to nothing
 FAR = 20.0  # bits: under no reading like weights
 READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
 
@@ -44,6 +45,24 @@ class TooMany:
                 wrong[last] = replace(wrong[last], elements=max(least - sum(wrong[one].elements for one in others), 1))
                 changed = [wrong.get(row.name) or right.get(row.name) or row for row in rows]
                 yield Injected(way, code, with_rows(evidence, "bits", changed), frozenset(wrong))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLittle:
+    """Fault of the share that must be decided: one element fewer of very many, in tensors that are plain weights."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: float, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield one tensor of plain weights among others that nothing can be told of."""
+        plain = [new for row in rows_of(evidence, "bits", TensorBits) if (new := words(row, limits))]
+        if len(plain) > 1:
+            decided = math.ceil(value * MANY)
+            others = [replace(row, elements=0, as_stored=None, byte_swapped=None) for row in plain[1:]]
+            others[0] = replace(others[0], elements=max(MANY - decided, 1))
+            rows = [replace(plain[0], elements=decided - 1), *others]
+            changed = with_rows(evidence, "bits", rows)
+            yield Injected("too little decided", "too-little-decided", changed, outcome=Outcome.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +182,7 @@ WRONG = TooMany(ways={
     "both halves of every word alike": ("pairs", _pairs),
 })  # fmt: skip
 IMPLAUSIBLE = TooMany(ways={"no reading fits": ("implausible", _implausible)})
+TOO_LITTLE = TooLittle()
 FEW = Undecided(ways={
     "stored": lambda row, limits, many: words(row, limits, nonzero=many),
     "swapped": lambda row, limits, many: _swapped(row, limits, nonzero=many),

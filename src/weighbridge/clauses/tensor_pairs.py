@@ -154,15 +154,17 @@ def may_come(pair: TensorPair) -> bool:
 # Simplest first: the order in which a mechanism is offered as the explanation.
 MECHANISMS: tuple[str, ...] = (
     "value-cast", "requantised", "requantised-through-f16", "requantised-through-bf16", "bf16-bits-as-f16",
-    "f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16", "permutation-missing",
-    "wrong-head-count", "permutation-twice", "permutation-inverse", "permuted-unasked", "plus-one-missing",
-    "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed", "gate-and-up-swapped", "layer-before",
-    "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped", "scaled",
+    "f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16",
+    "truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse",
+    "permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed",
+    "gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped",
+    "scaled",
 )  # fmt: skip
 UNEXPLAINED = "different content"
 QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
+MISREAD = ("bf16-bits-as-f16", "f16-bits-as-bf16")
 HELD: Mapping[str, str] = {
-    **dict.fromkeys(("bf16-bits-as-f16", "f16-bits-as-bf16", "relabelled"), "bits"),
+    **dict.fromkeys((*MISREAD, "relabelled"), "bits"),
     **dict.fromkeys(("value-cast", "requantised", "truncated", QUANTISED), "values"),
 }  # of the source, what a wrong dtype was found to hold
 
@@ -205,13 +207,17 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     if code == "no-rule":
         return {"no_rule": pair.no_rule}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
-    figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
+    figures |= {"held": _held(pair, name)} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
+def _held(pair: TensorPair, name: str) -> str:
+    """Return what of the source a mechanism holds: its bits only where it has that dtype itself."""
+    rounded_first = name in MISREAD and not name.startswith(pair.source_dtype.lower())
+    return "values" if rounded_first else HELD.get(name, "tensor")
+
+
 UNREAD = ("not-compared", "packed", "no-rule")
-
-
 UNRULED = ("missing", "extra", "shape", "content", "bytes", "bound")  # what a rule might explain that nobody has
 
 

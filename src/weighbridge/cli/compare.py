@@ -25,6 +25,7 @@ from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
 
 if TYPE_CHECKING:
+    from weighbridge.quantities.tensors import MomentChanges
     from weighbridge.scheduling.engines import Engine
 
 OF_CHECKPOINTS = ("policy", "mapping", "headers", "may_differ", "tensors", "address")
@@ -65,7 +66,9 @@ class Field(click.Choice[str]):
     "config.json:rope_parameters.factor. Repeatable.",
 )  # fmt: skip
 @click.option("--tensors", metavar="GLOB", default="*", help="Show only tensors whose name matches. All are compared.")
-@click.option("--all", "everything", is_flag=True, help="List every tensor, not only those that differ.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List every tensor, and mean, spread and extremes of those that differ."
+)
 @click.option(
     "--engine", "address", metavar="URL",
     help="Compare on the workers of dask://HOST:PORT or ray://HOST:PORT, which must see the same files under the same "
@@ -107,7 +110,10 @@ def command(
         print_json([_json(source, answer) | ran for answer in answers])
     else:
         for one in answers:
-            display = comparison.DisplayOptions(tensors=tensors, everything=everything, headers=headers)
+            moments = _moments(source, one, look) if everything and not headers else {}
+            display = comparison.DisplayOptions(
+                tensors=tensors, everything=everything, headers=headers, moments=moments
+            )
             held_to = printable(f"   policy: {one.policy.told}{one.policy.why}")
             tell([click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + held_to])
             tell(["  both paths are the same file, so nothing can differ"] if one.itself else ())
@@ -116,6 +122,17 @@ def command(
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
+
+
+def _moments(source: str, one: Compared, look: Fields) -> dict[str, MomentChanges]:
+    """Measure mean, spread and extremes of the tensors of both sides that were refused."""
+    from weighbridge.verifiers import moment_changes
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    refused = [offence.place for offence in one.evaluation.findings[0].verdict.offences]
+    rows = {row.name for row in comparison.tensor_pairs(one.evaluation) if row.compared}
+    names = [name for name in refused if name in rows]
+    return moment_changes.of_tensors((open_checkpoint(source), open_checkpoint(one.path)), look, names) if names else {}
 
 
 def _are_traces(paths: Sequence[str]) -> bool:

@@ -139,8 +139,8 @@ def _part(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
     return _transposed(view, tensor, part) if part.transposed else _gathered(view, tensor, part)
 
 
-def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
-    """Gather rows, some at a time, each of them `width` elements."""
+def _row_order(tensor: Tensor, part: Part) -> NDArray[np.intp]:
+    """Return the rows of a tensor in the order in which a part takes them."""
     import numpy as np
 
     begin, end = part.rows or (0, tensor.shape[0])
@@ -152,9 +152,14 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
     order = rows.reshape(-1)
     for _ in range(part.times if part.order else 0):
         order = order.reshape(rows.shape).transpose(part.order).reshape(-1)
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(
-        tensor.shape[0] if part.rows else math.prod(shape), -1
-    )
+    return order
+
+
+def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
+    """Gather rows, some at a time, each of them `width` elements."""
+    order = _row_order(tensor, part)
+    all_rows = tensor.shape[0] if part.rows else math.prod(part.view or tensor.shape[:1])
+    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(all_rows, -1)
     step = max(ELEMENTS // data.shape[1], 1)
     behind = 0
     for start in range(0, len(order), step):
@@ -169,20 +174,25 @@ def _gathered(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Word
 
 
 def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Words]:
-    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time."""
+    """Walk over a matrix, or each of a stack of them, by its columns, reading so many rows at a time.
+
+    A matrix alone may have its rows in another order first.
+    """
     import numpy as np
 
-    stack = part.view or (-1, tensor.shape[-2])
+    stack = part.view if part.view and not part.order else (-1, tensor.shape[-2])
     data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(*stack, tensor.shape[-1])
     if part.take is not None:
         data = data[:, part.take[1] : part.take[2]]
     data = data[..., slice(*part.columns)] if part.columns else data
     rows, columns = data.shape[1:]
     wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
+    order = _row_order(tensor, part) if part.order else None
     for matrix in data:
         for left in range(0, columns, wide):
             turned = np.empty((min(wide, columns - left), rows), data.dtype)
             for top in range(0, rows, high):
-                turned[:, top : top + high] = matrix[top : top + high, left : left + wide].T
+                taken = slice(top, top + high) if order is None else order[top : top + high]
+                turned[:, top : top + high] = matrix[taken, left : left + wide].T
                 view.forget(tensor.name)
             yield turned.reshape(-1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from weighbridge.comparison import value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.alternatives import alternatives
 from weighbridge.comparison.bytewise import LookAlikes
 from weighbridge.comparison.casts import (
     INTEGERS,
@@ -20,7 +21,7 @@ from weighbridge.comparison.casts import (
     shorten,
     two_step_casts,
 )
-from weighbridge.comparison.mapping_plan import Pairing, Plan, alternatives
+from weighbridge.comparison.mapping_plan import Pairing, Plan
 from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:
@@ -34,11 +35,7 @@ def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     sizes = numpy_dtype(old), numpy_dtype(new)
     if sizes[0] is None or sizes[1] is None:
         return {}
-    found: dict[str, Hypothesis] = {}
-    if castable("F16", new) and old == "BF16":
-        found["bf16-bits-as-f16"] = lambda stored: cast(stored, "F16", new)
-    if castable("BF16", new) and old == "F16":
-        found["f16-bits-as-bf16"] = lambda stored: cast(stored, "BF16", new)
+    found = _misread(old, new)
     if sizes[0].itemsize == sizes[1].itemsize and old != new:
         found["relabelled"] = lambda stored: stored
     # The bytes of what the candidate was meant to hold, or of the source's words where nothing else can be.
@@ -47,6 +44,15 @@ def elementwise(source: Tensor, candidate: Tensor) -> dict[str, Hypothesis]:
     elif 1 < sizes[0].itemsize == sizes[1].itemsize:
         found["byte-swapped"] = lambda stored: stored.byteswap()
     return found | _rounded(old, new)
+
+
+def _misread(old: str, new: str) -> dict[str, Hypothesis]:
+    """List values of sixteen bits, rounded to them where they were wider, whose bits were taken for the other dtype."""
+    found: dict[str, Hypothesis] = {}
+    for name, right, wrong in (("bf16-bits-as-f16", "BF16", "F16"), ("f16-bits-as-bf16", "F16", "BF16")):
+        if old not in INTEGERS and castable(old, right) and castable(wrong, new):
+            found[name] = lambda stored, right=right, wrong=wrong: cast(cast(stored, old, right), wrong, new)  # type: ignore[misc]
+    return found
 
 
 def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
@@ -59,6 +65,8 @@ def _rounded(old: str, new: str) -> dict[str, Hypothesis]:
     for name, narrow in (("through-f16", "F16"), ("through-bf16", "BF16")):
         if narrow not in (old, new) and castable(old, narrow):
             found[name] = lambda stored, narrow=narrow: cast(cast(stored, old, narrow), narrow, new)  # type: ignore[misc]
+    if "through-bf16" in found:
+        found["truncated-through-bf16"] = lambda stored: cast(shorten(decode(stored, old), "BF16"), "BF16", new)
     return found
 
 
@@ -139,12 +147,15 @@ def _otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[str]:
 
 def errors_otherwise(aligned: AlignedTensor, plan: Plan) -> dict[str, float | None]:
     """Measure the relative RMSE of blocks against other makings of the tensor, where no exact way leads to blocks."""
-    others = ((name, other) for name, other in _made_otherwise(aligned, plan) if other.dtype)
-    return {name: value_errors.errors(other, None).get("relative_rmse") for name, other in others}
+    found: dict[str, float | None] = {}
+    for name, other in _made_otherwise(aligned, plan):
+        error = value_errors.errors(other, None).get("relative_rmse") if other.dtype else None
+        found[name] = min((one for one in (found.get(name), error) if one is not None), default=None)
+    return found
 
 
 def _made_otherwise(aligned: AlignedTensor, plan: Plan) -> Iterator[tuple[str, AlignedTensor]]:
-    for name, made in alternatives(plan, aligned.pairing).items():
+    for name, made in alternatives(plan, aligned.pairing):
         if made.shape == aligned.new.shape:
             yield name, dataclasses.replace(aligned, pairing=made)
 

@@ -140,6 +140,9 @@ def overflowed(stored: Words, made: Words, source: str, candidate: str) -> int:
     """Count the elements that are finite as they are stored, and infinite or NaN in the words that a cast made."""
     import numpy as np
 
+    if candidate in REQUANTISED:
+        beyond = sum(not_finite(made.reshape(-1), candidate))
+        return max(beyond - int(np.count_nonzero(~np.isfinite(decode(stored, source)))), 0) if beyond else 0
     exponent = NOT_FINITE.get(candidate, 0)
     # The largest word without its sign tells at once that there is none, as nearly always.
     if not _narrows(source, candidate) or (made << 1).max(initial=0) < exponent << 1:
@@ -240,7 +243,7 @@ REQUANTISED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"
 BITE = 1 << 15  # elements quantised at once, whole blocks: what they are computed through stays in a cache
 UNREAD = ("Q8_1", "Q8_K", "Q1_0", "Q2_0")  # no library reads these back
 
-BLOCKS = tuple(dtype for dtype, elements, _ in GGUF_TYPES.values() if elements > 1)
+BLOCKS = {dtype: size for dtype, elements, size in GGUF_TYPES.values() if elements > 1}  # with the bytes of one
 
 
 @functools.cache
@@ -283,11 +286,11 @@ AT_ONCE = 1 << 10  # blocks that are decoded together
 LARGEST_FINITE = 250  # of an E8M0 scale, whatever number it is multiplied with
 
 
-def not_finite(stored: NDArray[np.uint8], dtype: str, size: int) -> tuple[int, int]:
-    """Count NaN and infinities in whole blocks of `size` bytes, as ggml decodes them."""
+def not_finite(stored: NDArray[np.uint8], dtype: str) -> tuple[int, int]:
+    """Count NaN and infinities in whole blocks, as ggml decodes them."""
     import numpy as np
 
-    blocks = stored.reshape(-1, size)
+    blocks = stored.reshape(-1, BLOCKS[dtype])
     suspects = np.flatnonzero(_suspect(blocks, dtype))
     nan = infinite = 0
     for at in range(0, len(suspects), AT_ONCE):

@@ -40,13 +40,15 @@ OF_LAYER = re.compile(LAYER + r".*")
 MASK = "a causal mask"
 OF_FURTHER = tuple(f".{name}.weight" for name in MTP.values())
 FURTHER = "a layer that predicts further tokens, which the file has none of"
+POOLER = "the pooler, which embedding models do not use"
+CLASSIFIER = "classifier."  # a head over what the pooler gives
 
 # What llama.cpp's converter leaves out by rule, whatever it holds.
 LEFT_OUT = {
     r".*\.(attention|attn)\.(masked_bias|bias)": MASK,
     r".*rotary_emb\.inv_freq": "a table that the loader computes",
     r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
-    r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": "the pooler, which embedding models do not use",
+    r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": POOLER,
     r"cls\.(predictions|seq_relationship)\..*": "a training head",
 }
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
@@ -68,9 +70,15 @@ def expert(name: str) -> Expert | None:
 
 
 def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
-    """Return, for each source tensor that a rule leaves out, what it is; a mask must have a mask's shape."""
+    """Return, for each source tensor that a rule leaves out, what it is.
+
+    A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
+    """
     found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
-    return {name: why for name, why in found if why != MASK or _masks(shapes[name])}
+    pooled = any(name.startswith(CLASSIFIER) for name in shapes)
+    return {
+        name: why for name, why in found if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
+    }
 
 
 def _masks(shape: tuple[int, ...]) -> bool:

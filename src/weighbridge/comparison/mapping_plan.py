@@ -6,8 +6,8 @@ Never looks at a payload; says where values go, not whether they got there.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys. `in_header`
-    gives the key and the value that the candidate's header has in place of a source tensor. `untried` names an
-    architecture whose rules were never held against a conversion; no rule speaks of its tensors `without_rule`.
+    `generated` gives the values of tensors that have no source; `heads` are the head counts that either side states.
+    `in_header` gives the key and the value that the candidate's header has in place of a source tensor. `untried` names
+    an architecture whose rules were never held against a conversion; no rule speaks of its tensors `without_rule`.
     """
 
     name: str
@@ -152,72 +152,3 @@ def rewritten(name: str, patterns: Sequence[tuple[re.Pattern[str], str]]) -> str
     for pattern, new in patterns:
         name = pattern.sub(new, name)
     return name
-
-
-HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj)\.(weight|bias)")
-NORM = re.compile(r".*norm\d?\.weight")
-LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
-
-
-def alternatives(plan: Plan, meant: Pairing) -> dict[str, Pairing]:
-    """List other makings of one tensor, the likeliest first, by mechanism."""
-    found: dict[str, Pairing] = {}
-    for name, made in (*_ordered(plan, meant), *_computed(meant), *_turned(meant), *_matched(plan, meant)):
-        if made != meant:
-            found.setdefault(name, made)
-    return found
-
-
-def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
-    part = meant.parts[0]
-    if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
-        yield "permutation-missing", replace(meant, parts=(Part(source=part.source),))
-    if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
-        return
-    rows = meant.shape[0]
-    for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
-        other = rope_order(part.source, heads, rows)
-        if not part.order:
-            yield "permuted-unasked", replace(meant, parts=(other,))
-        elif other.view != part.view:
-            yield "wrong-head-count", replace(meant, parts=(other,))
-    if part.order and len(part.view) == 3 and part.view[1] == 2:
-        yield "permutation-twice", replace(meant, parts=(replace(part, times=2),))
-        back = replace(part, view=(part.view[0], part.view[2], 2))
-        yield "permutation-inverse", replace(meant, parts=(back,))
-
-
-def _computed(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
-    if meant.arithmetic == "+1":
-        yield "plus-one-missing", replace(meant, arithmetic="")
-        yield "plus-one-twice", replace(meant, arithmetic="+2")
-    elif meant.arithmetic == "-exp":
-        yield "minus-exp-missing", replace(meant, arithmetic="")
-    elif NORM.fullmatch(meant.candidate):
-        yield "plus-one-unasked", replace(meant, arithmetic="+1")
-
-
-def _turned(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
-    part = meant.parts[0]
-    if len(meant.parts) == 1 and len(meant.shape) == 2 and not (part.order or part.take):
-        turned = replace(part, transposed=not part.transposed)
-        yield "transposed", replace(meant, parts=(turned,), shape=meant.shape[::-1])
-
-
-def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
-    """Yield what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
-    found = LAYER.fullmatch(meant.candidate)
-    if found is None:
-        return
-    for one, other in (("ffn_gate", "ffn_up"), ("gate_proj", "up_proj")):
-        for old, new in ((one, other), (other, one)):
-            if f".{old}" in found[3]:
-                yield from _other(plan, meant, "gate-and-up-swapped", found[1] + found[2] + found[3].replace(old, new))
-    for step, name in ((-1, "layer-before"), (1, "layer-after")):
-        yield from _other(plan, meant, name, f"{found[1]}{int(found[2]) + step}{found[3]}")
-
-
-def _other(plan: Plan, meant: Pairing, name: str, candidate: str) -> Iterator[tuple[str, Pairing]]:
-    other = plan.pairings.get(candidate)
-    if other is not None and other.shape == meant.shape:
-        yield name, replace(other, candidate=meant.candidate)

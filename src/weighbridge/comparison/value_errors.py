@@ -26,7 +26,8 @@ BITE = 1 << 15  # elements; whole blocks
 PRECISION = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}
 SMALLEST = {"F32": 2.0**-149, "F16": 2.0**-24, "BF16": 2.0**-133}
 CORRELATED, BEYOND = 0.5, 4.0  # of a block and its values: what tells that it is not theirs
-ROUNDINGS = 4  # of a value and of the one that gives the factor, before multiplying and after
+ROUNDINGS = 4  # of the smallest number of a dtype, before multiplying and after
+FEW = 8  # values, of which any change could be a factor
 
 
 class Counted(NamedTuple):
@@ -88,10 +89,10 @@ class _Walk:
         import numpy as np
 
         per, size = self.aligned.new.unit
-        old, new, casts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name == "value-cast"
+        old, new, converts = self.aligned.dtype, self.aligned.new.dtype, self.exact_cast.name != "identical"
         for at, stored, there in self.aligned.steps():
             made = self.exact_cast.predict(stored)
-            self.overflowed += overflowed(stored, made, old, new) if casts else 0
+            self.overflowed += overflowed(stored, made, old, new) if converts else 0
             predicted = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
             if predicted.nbytes != there.nbytes or not bytewise.equal(predicted, there):
                 yield at, stored, predicted, there
@@ -105,42 +106,53 @@ def explains(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
 
 
 def explains_back(aligned: AlignedTensor, exact_cast: ExactCast) -> bool:
-    """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?"""
+    """Return whether an exact cast gives the source from the candidate: were the two sides exchanged?
+
+    A tensor that was widened rightly but for a few low bits casts back, too; so most of what is no zero must differ.
+    """
     import numpy as np
 
-    found = numpy_dtype(aligned.new.dtype)
+    found, forth = numpy_dtype(aligned.new.dtype), aligned.exact_cast
     assert found is not None
+    differing = nonzero = 0
     for _, stored, there in aligned.steps():
-        predicted = np.ascontiguousarray(exact_cast.predict(there.view(f"<u{found.itemsize}")))
+        words = there.view(f"<u{found.itemsize}")
+        predicted = np.ascontiguousarray(exact_cast.predict(words))
         if predicted.nbytes != stored.nbytes or not bytewise.equal(predicted, stored):
             return False
-    return aligned.new.elements > 0
+        nonzero += int(np.count_nonzero(words))
+        differing += words.size if forth is None else int(np.count_nonzero(forth.predict(stored) != words))
+    return 2 * differing > nonzero
 
 
 def scaled(aligned: AlignedTensor) -> bool:
     """Return whether all is the source's times one factor, but for the rounding of the narrower dtype.
 
-    The factor is the one that the first stretch's largest value has; values may have been rounded before they were
-    multiplied, and after, and so may that one. A factor that roundings alone could make is none.
+    Each value gives an interval that the factor must lie in: values were rounded once after they were multiplied, and
+    once before where the dtypes differ. A factor that roundings alone could make is none, nor is one of few values.
     """
     import numpy as np
 
-    factor = None
-    narrow = ROUNDINGS * max(PRECISION.get(aligned.dtype, 0.0), PRECISION.get(aligned.new.dtype, 0.0))
-    least = SMALLEST.get(aligned.new.dtype, 0.0)
+    least, most, many = -math.inf, math.inf, 0
+    narrow = max(PRECISION.get(aligned.dtype, 0.0), PRECISION.get(aligned.new.dtype, 0.0))
+    share = narrow * (1 + (aligned.dtype != aligned.new.dtype)) + 2 * PRECISION["F32"]  # multiplied in float32
+    smallest = ROUNDINGS * SMALLEST.get(aligned.new.dtype, 0.0)
     for _, stored, there in aligned.steps():
         after = values(there, aligned.new.dtype)
         if after is None or not narrow:
             return False
         with np.errstate(all="ignore"):
             before = decode(stored, aligned.dtype).astype("f8")
-            if factor is None:
-                at = int(np.abs(before).argmax())
-                factor = float(after[at]) / float(before[at]) if before[at] else math.nan
-            wanted = before * factor
-            if not np.all(np.abs(after - wanted) <= narrow * np.abs(wanted) + ROUNDINGS * least):
+            size, same_way = np.abs(before), after.astype("f8") * np.sign(before)
+            off = share * np.abs(same_way) + smallest
+            held = size > 0
+            least = max(least, float(((same_way - off)[held] / size[held]).max(initial=-math.inf)))
+            most = min(most, float(((same_way + off)[held] / size[held]).min(initial=math.inf)))
+            many += int(np.count_nonzero(held))
+            if not (least <= most and np.all(np.abs(after[~held]) <= smallest)):
                 return False
-    return factor is not None and factor != 0 and abs(factor - 1) > 2 * narrow
+    apart = max(least - 1, 1 - most) > 0 and abs((least + most) / 2 - 1) > 2 * narrow
+    return many >= FEW and least * most > 0 and apart
 
 
 def from_table(view: CheckpointView, name: str, meant: Sequence[float]) -> float | None:

@@ -51,6 +51,11 @@ class Limits:
         Doc("of the decided elements, how many may fit no reading", ge=0, lt=1, tight="down", must="at most",
             fault=faults.IMPLAUSIBLE),
     ] = 0.5  # fmt: skip
+    decided_at_least_share: Annotated[
+        float,
+        Doc("of the elements of the named tensors, how many must be decided", gt=0, le=1, tight="up", must="at least",
+            fault=faults.TOO_LITTLE, comes_to="BLOCKED"),
+    ] = 0.5  # fmt: skip
     trailing_zero_bits_at_most: Annotated[
         Mapping[str, int],
         Doc("by dtype, how many last bits of the mantissa may be unused: 12 of F32 refuses F16 and BF16 values in F32",
@@ -130,7 +135,7 @@ def _doubt(row: TensorBits, reading: BitReading, limits: Limits) -> str:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Return whether no more than allowed is decided against its label; what is undecided is only told."""
+    """Return whether enough is decided, and no more of it than allowed against its label."""
     rows = [row for row in rows_of(evidence, "bits", TensorBits) if listed(row.name, limits.tensors)]
     decisions = [decide(row, limits) for row in rows]
     votes: collections.Counter[str] = collections.Counter()  # elements by verdict
@@ -151,7 +156,11 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
     if not looked:
         return blocked("nothing-decided", figures)
     idle = every_glob_names("names-nothing", "bits", TensorBits, limits.tensors).lacking(evidence)
-    return blocked("names-nothing", idle) if idle else passed(looked=looked, unit="tensors", figures=figures)
+    if idle:
+        return blocked("names-nothing", idle)
+    if decided < limits.decided_at_least_share * sum(votes.values()):
+        return blocked("too-little-decided", {**figures, "needed_percent": 100 * limits.decided_at_least_share})
+    return passed(looked=looked, unit="tensors", figures=figures)
 
 
 def _unused(row: TensorBits, limits: Limits) -> bool:
@@ -208,11 +217,13 @@ def check(limits: Limits, _measure: object) -> list[str]:
 
 KIND = Kind(
     name="label-plausibility",
-    version=2,
+    version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
     needs={"bits": Need("tensor_bits", of=("candidate",))},
     limits=Limits,
-    codes=codes(*WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing")),
+    codes=codes(
+        *WRONG, "implausible", "unused-bits", blocked=("nothing-decided", "names-nothing", "too-little-decided")
+    ),
     judge=judge,
     falsifiers=faults.FALSIFIERS,
     check=check,

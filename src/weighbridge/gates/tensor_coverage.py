@@ -1,4 +1,7 @@
-"""tensor-coverage: is every tensor that the contract expects there, with values, and are tied ones really the same?"""
+"""tensor-coverage: is every tensor that the contract expects there, with values, and are tied ones really the same?
+
+Names, numbers of names, dtypes and what the header states of the model: what one file must be, without its source.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows
@@ -29,6 +32,7 @@ from weighbridge.clauses.kind import (
 )
 from weighbridge.limits import Doc
 from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 
 RANGE = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
@@ -40,8 +44,18 @@ class Limits:
     """What must be there."""
 
     expected: Annotated[
-        tuple[str, ...], Doc("names; {0..31} stands for every number between, both included", min_items=1, tight="up")
-    ]
+        tuple[str, ...], Doc("names; {0..31} stands for every number between, both included", tight="up")
+    ] = ()
+    counts: Annotated[
+        Mapping[str, int], Doc("glob: how many tensors it names, which are then expected, too", ge=0, le=MOST)
+    ] = field(default_factory=dict)
+    dtypes: Annotated[
+        Mapping[str, tuple[str, ...]], Doc("glob: the dtypes that each tensor it names may have, which is one at least")
+    ] = field(default_factory=dict)
+    stated: Annotated[
+        Mapping[str, str],
+        Doc("what the file says of itself, as `inspect` shows it: architecture, model_name, format, written_by"),
+    ] = field(default_factory=dict)
     tied: Annotated[
         Mapping[str, str], Doc("name: another one; it may be absent where the other is there, and must equal it")
     ] = field(default_factory=dict)
@@ -59,23 +73,59 @@ def spelled(expected: Iterable[str]) -> Iterator[str]:
 
 
 def judge(evidence: Evidence, limits: Limits) -> Verdict:
-    """Return whether every expected tensor is there, with elements that are not all zero, and no other is."""
+    """Return whether every expected tensor is there, with elements that are not all zero, and all is as promised."""
     rows = {row.name: row for row in rows_of(evidence, "tensors", TensorHealth)}
-    names = dict.fromkeys(spelled(limits.expected))
+    counted = (name for name in rows if listed(name, limits.counts))
+    names = dict.fromkeys(itertools.chain(spelled(limits.expected), counted))
     if not rows:
         return blocked("nothing-there", {"expected": len(names)})
+    facts = rows_of(evidence, "facts", Fact) if "facts" in evidence else ()
+    stated = {row.name: row.value for row in facts if row.value is not None}
+    offences = [*_of_names(names, rows, limits), *_of_globs(rows, limits), *_of_facts(stated, limits)]
+    looked = tuple(dict.fromkeys((*names, *rows, *limits.dtypes, *limits.counts, *limits.stated)))
+    if offences:
+        return failed(offences, looked=looked, unit="tensors", figures={"expected": len(names)})
+    silent = [name for name in limits.stated if name not in stated]
+    if silent:
+        return blocked("not-stated", {"facts": silent})
+    absent = sum(name not in rows for name in names)
+    return passed(looked=looked, of=len(names), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
+
+
+def _of_names(names: Mapping[str, None], rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
+    """Yield what is wrong with each expected name, and with each that is not."""
     found = {name: _code(name, rows, limits) for name in names}
     found |= {name: "extra" for name in rows if name not in names and not listed(name, limits.allow_extra)}
-    offences = []
     for name, code in found.items():
-        row = rows.get(name)
-        of_row: Fields = {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
-        figures = {**of_row, "tied_to": limits.tied.get(name, ""), "there": len(rows)}
-        offences += [Offence(place=name, code=code, figures=figures)] if code else []
-    if offences:
-        return failed(offences, looked=tuple(found), unit="tensors", figures={"expected": len(names)})
-    absent = sum(name not in rows for name in names)
-    return passed(looked=tuple(found), unit="tensors", figures={"expected": len(names), "tied_absent": absent})
+        figures = {**_of_row(rows.get(name)), "tied_to": limits.tied.get(name, ""), "there": len(rows)}
+        if code:
+            yield Offence(place=name, code=code, figures=figures)
+
+
+def _of_globs(rows: Mapping[str, TensorHealth], limits: Limits) -> Iterator[Offence]:
+    """Yield the tensors of another dtype than their glob may have, and the globs that name too few or too many."""
+    for glob, dtypes in limits.dtypes.items():
+        mine = [row for row in rows.values() if fnmatchcase(row.name, glob)]
+        if not mine:
+            yield Offence(place=glob, code="missing", figures={"there": len(rows)})
+        wrong = (row for row in mine if row.dtype not in dtypes)
+        promised: Fields = {"glob": glob, "wanted": dtypes}
+        yield from (Offence(place=row.name, code="dtype", figures={**_of_row(row), **promised}) for row in wrong)
+    for glob, many in limits.counts.items():
+        named = sum(fnmatchcase(name, glob) for name in rows)
+        if named != many:
+            yield Offence(place=glob, code="count", figures={"named": named, "wanted": many})
+
+
+def _of_facts(stated: Mapping[str, Any], limits: Limits) -> Iterator[Offence]:
+    """Yield the facts of which the file states another value."""
+    for name, wanted in limits.stated.items():
+        if stated.get(name, wanted) != wanted:
+            yield Offence(place=name, code="stated", figures={"found": stated[name], "wanted": wanted})
+
+
+def _of_row(row: TensorHealth | None) -> Fields:
+    return {"dtype": row.dtype, "shape": row.shape, "elements": row.elements} if row else {}
 
 
 def _code(name: str, rows: Mapping[str, TensorHealth], limits: Limits) -> str:
@@ -95,7 +145,8 @@ def check(limits: Limits, _measure: object) -> list[str]:
         return [f"expected stands for more than {MOST} names"]
     names = set(spelled(limits.expected))
     none = [f"expected: {name!r} stands for no name" for name in limits.expected if not any(spelled((name,)))]
-    return none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
+    nothing = [] if limits.expected or limits.counts else ["neither expected nor counts expects a tensor"]
+    return nothing + none + [f"tied: {name!r} is not expected" for name in limits.tied if name not in names]
 
 
 # --- Falsifiers -------------------------------------------------------------------------------------------------------
@@ -149,7 +200,7 @@ def _added(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damag
     new = [
         dataclasses.replace(row, name=name)
         for name, row in added.items()
-        if name not in kept and not any(fnmatchcase(name, glob) for glob in limits.allow_extra)
+        if name not in kept and not any(fnmatchcase(name, glob) for glob in (*limits.allow_extra, *limits.counts))
     ]
     if not new:
         return NotApplicable("every name may be extra")
@@ -168,17 +219,66 @@ def _untied(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Dama
     return Damage(with_rows(evidence, "tensors", changed), frozenset(pairs))
 
 
+def _uncounted(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table without one tensor of each glob that is counted."""
+    names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
+    mine = {glob: name for glob in limits.counts if glob in places for name in names if fnmatchcase(name, glob)}
+    return _left(evidence, mine.values(), mine)
+
+
+def _one_more(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table with one tensor more for each glob that is counted, where a name can be found for it."""
+    rows = rows_of(evidence, "tensors", TensorHealth)
+    spellings = [f"{row.name}~" for row in rows] + [f"~{row.name}" for row in rows]
+    added = {glob: name for glob in limits.counts if glob in places for name in spellings if fnmatchcase(name, glob)}
+    new = [dataclasses.replace(rows[0], name=name) for name in dict.fromkeys(added.values())]
+    changed = with_rows(evidence, "tensors", (*rows, *new))
+    return Damage(changed, frozenset(added)) if new else NotApplicable("no glob is counted that a new name would fit")
+
+
+def _unnamed(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+    """Return the table without what a glob of `dtypes` names."""
+    names = [row.name for row in rows_of(evidence, "tensors", TensorHealth)]
+    mine = [glob for glob in limits.dtypes if glob in places]
+    return _left(evidence, [name for name in names if listed(name, mine)], mine)
+
+
+def _relabelled(row: TensorHealth, limits: Limits) -> TensorHealth | None:
+    held = any(fnmatchcase(row.name, glob) for glob in limits.dtypes)
+    free = not row.elements or (row.name not in _expected(limits.expected) and not listed(row.name, limits.counts))
+    return dataclasses.replace(row, dtype="another dtype") if held and not free else None
+
+
+def _stating(value: str | None) -> Callable[[Evidence, Limits, tuple[str, ...]], Damage | NotApplicable]:
+    """Return the damage that makes the file state this of each fact that is asked for."""
+
+    def damage(evidence: Evidence, limits: Limits, places: tuple[str, ...]) -> Damage | NotApplicable:
+        mine = limits.stated.keys() & set(places)
+        if not mine or "facts" not in evidence:
+            return NotApplicable("no fact is asked for")
+        rows = rows_of(evidence, "facts", Fact)
+        changed = [dataclasses.replace(row, value=value) if row.name in mine else row for row in rows]
+        return Damage(with_rows(evidence, "facts", changed), frozenset(mine))
+
+    return damage
+
+
 def _all_gone(evidence: Evidence, _limits: Limits, _places: tuple[str, ...]) -> Damage:
     return Damage(with_rows(evidence, "tensors", ()), frozenset())
 
 
 KIND = Kind(
     name="tensor-coverage",
-    version=2,
+    version=3,
     roles={"candidate": SubjectKind.CHECKPOINT},
-    needs={"tensors": Need("tensor_health", of=("candidate",))},
+    needs={
+        "tensors": Need("tensor_health", of=("candidate",)),
+        "facts": Need("facts", of=("candidate",), optional=True),
+    },
     limits=Limits,
-    codes=codes("missing", "empty", "untied", "extra", blocked=("nothing-there",)),
+    codes=codes(
+        "missing", "empty", "untied", "extra", "dtype", "count", "stated", blocked=("nothing-there", "not-stated")
+    ),
     judge=judge,
     falsifiers=(
         Falsifier("dropped", "missing", _dropped),
@@ -187,7 +287,13 @@ KIND = Kind(
         in_rows("all zero", "empty", "tensors", TensorHealth, _zeroed, why="everything that is there may be zero"),
         Falsifier("added", "extra", _added),
         Falsifier("tied, and of other bytes", "untied", _untied),
+        in_rows("another dtype", "dtype", "tensors", TensorHealth, _relabelled, why="no dtype is given"),
+        Falsifier("nothing that a dtype is given for", "missing", _unnamed),
+        Falsifier("one fewer than are counted", "count", _uncounted),
+        Falsifier("one more than are counted", "count", _one_more),
+        Falsifier("something else stated", "stated", _stating("~")),
+        Falsifier("nothing stated", "not-stated", _stating(None), Outcome.BLOCKED),
         Falsifier("everything taken away", "nothing-there", _all_gone, Outcome.BLOCKED),
     ),
     check=check,
-)
+)  # fmt: skip

@@ -29,6 +29,34 @@ class TensorMoments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MomentChanges:
+    """How far mean, spread and extremes of one tensor are from the source's, as shares of the source's own.
+
+    None for a tensor of one side alone, one of another shape and one whose values cannot be read.
+    """
+
+    name: Annotated[str, Doc("the candidate's name, or the source's where the candidate has no such tensor",
+                             typical="blk.0.attn_q.weight")]  # fmt: skip
+    source_dtype: Annotated[str, Doc("dtype of the source; empty where it has no such tensor", typical="BF16")]
+    candidate_dtype: Annotated[str, Doc("dtype of the candidate; empty where it has no such tensor", typical="Q4_0")]
+    elements: Annotated[int, Doc("number of elements", typical=32)]
+    source: Annotated[
+        Mapping[str, float | None], Doc("the statistics of the source's finite values", typical={"std": 0.02})
+    ]
+    candidate: Annotated[
+        Mapping[str, float | None], Doc("the statistics of the candidate's finite values", typical={"std": 0.02})
+    ]
+    mean: Annotated[float | None, Doc("relative change of the arithmetic mean", typical=0.0)]
+    std: Annotated[float | None, Doc("relative change of the standard deviation", typical=0.01)]
+    min: Annotated[float | None, Doc("relative change of the least element", typical=0.01)]
+    max: Annotated[float | None, Doc("relative change of the largest element", typical=0.01)]
+    absmax: Annotated[float | None, Doc("relative change of the largest magnitude", typical=0.01)]
+    rms: Annotated[float | None, Doc("relative change of the root mean square", typical=0.01)]
+    zero_share: Annotated[float | None, Doc("relative change of the share of zeros", typical=0.0)]
+    finite: Annotated[float | None, Doc("relative change of the number of finite elements", typical=0.0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BitReading:
     """What the sampled words look like in one order of their bytes, by the 16 bits that hold sign and exponent."""
 
@@ -168,6 +196,7 @@ class TensorPair:
 
 
 QUANTITIES = (
+    rows("moment_changes", MomentChanges),
     rows("tensor_bits", TensorBits),
     rows("tensor_health", TensorHealth),
     rows("tensor_moments", TensorMoments),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
@@ -14,7 +14,7 @@ from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, cl
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
-from weighbridge.quantities.tensors import TensorPair
+from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
@@ -23,6 +23,7 @@ WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
+BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
 NOT_COMPARED = "not compared"
 
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
@@ -56,11 +57,15 @@ HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone."""
+    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone.
+
+    `moments` are the statistics of tensors that were refused, by name.
+    """
 
     tensors: str
     everything: bool
     headers: bool
+    moments: Mapping[str, MomentChanges] = field(default_factory=dict)
 
 
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
@@ -83,11 +88,21 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     rows = tensor_pairs(evaluation)
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
-    yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
+    yield from (f"  {line}" for line in (_table(rows, display) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    yield from (f"  {line}" for line in dropped_by_rule(rows))
     yield from _configuration(configuration, evaluation, display)
     yield told
+
+
+def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
+    """Yield what the import leaves out by a rule alone: no other tensor holds its bytes, and it is not all zeros."""
+    found = Counter(
+        row.drop_rule for row in rows
+        if class_of(row) is Class.DROPPED and row.identical_to is None and row.drop_rule and row.nonzero
+    )  # fmt: skip
+    yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -231,12 +246,15 @@ def _counted(rows: Iterable[TensorPair]) -> Mapping[str, int]:
     return {name: counts[name] for name in (*map(str, Class), NOT_COMPARED) if counts[name]}
 
 
-def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
-    """Yield a line for each tensor: class, dtypes and shape; names from outside are escaped."""
+MOMENTS = ("mean", "std", "min", "max")
+
+
+def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]:
+    """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
     from weighbridge.cards import fill
 
     for row in rows:
-        if fnmatch.fnmatchcase(row.name, tensors):
+        if fnmatch.fnmatchcase(row.name, display.tensors):
             shape = row.candidate_shape or row.source_shape
             made = f", {row.transform}" if row.transform else ""
             words = "{found:13} {name}: {old} -> {new} [{shape}]{made}"
@@ -244,6 +262,16 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
                 "found": _class(row), "name": row.name, "old": row.source_dtype or "nothing",
                 "new": row.candidate_dtype or "nothing", "shape": shape, "made": made,
             })  # fmt: skip
+            found = display.moments.get(row.name)
+            if found is not None and found.source:
+                told = {name: (found.source[name], found.candidate[name]) for name in MOMENTS}
+                yield " " * 16 + ", ".join(
+                    f"{name} {_figure(was)} -> {_figure(now)}" for name, (was, now) in told.items()
+                )
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
 
 
 def answer(evaluation: Evaluation) -> str:
@@ -267,7 +295,9 @@ def answer(evaluation: Evaluation) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            word = "SAME" if _counted(tensor_pairs(evaluation)).keys() <= SAME else "AS MEANT"
+            rows = tensor_pairs(evaluation)
+            same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
+            word = "SAME" if same else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -28,6 +28,7 @@ MODULES: Mapping[Key, str] = {
     ("forward_errors", (SubjectKind.MODEL, SubjectKind.MODEL)): "forward_errors",
     ("host", ()): "host",
     ("model_config", (*_CHECKPOINT, *_CHECKPOINT)): "model_config",
+    ("moment_changes", (*_CHECKPOINT, *_CHECKPOINT)): "moment_changes",
     ("step_columns", _RUN): "step_columns",
     ("step_series", _RUN): "step_series",
     ("tensor_bits", _CHECKPOINT): "tensor_bits",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+from weighbridge.errors import SubjectError
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
-from weighbridge.views.checkpoint import CheckpointView
+from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 QUANTITY = "facts"
 REPORTED = {
     "general.architecture": "architecture",
+    "general.name": "model_name",
     "general.file_type": "file_type",
     "format": "written_by",
     "onnx.producer_name": "written_by",
@@ -36,11 +38,23 @@ def measure(views: Views, _options: Fields) -> Measurement:
         "dtypes": dict(sorted(dtypes.items())),
         "metadata_keys": len(view.metadata),
     }
-    claimed = {name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None}
+    claimed: dict[str, Json] = {
+        name: view.metadata[key] for key, name in REPORTED.items() if view.metadata.get(key) is not None
+    }
+    if "architecture" not in claimed and (kind := _model_type(view)):
+        claimed["architecture"] = kind
     facts = [_fact(name, value, Basis.MEASURED) for name, value in counted.items()]
     facts += [_fact(name, value, Basis.REPORTED) for name, value in claimed.items()]
     found = table(QUANTITY, facts, by="checkpoint_facts")
     return dataclasses.replace(found, basis={}, examined=len(tensors), total=len(tensors))
+
+
+def _model_type(view: CheckpointView) -> Json:
+    """Return the architecture that a `config.json` beside the checkpoint names, or None."""
+    try:
+        return (config_beside(view) or {}).get("model_type")
+    except SubjectError:  # told by what compares configurations
+        return None
 
 
 def _fact(name: str, value: Json, basis: Basis) -> Fact:

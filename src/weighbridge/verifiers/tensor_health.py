@@ -106,7 +106,7 @@ def _not_finite(data: NDArray[np.uint8], tensor: Tensor) -> tuple[int, int]:
     if tensor.dtype in FINITE:
         return 0, 0
     if tensor.dtype in DECODED:
-        return not_finite(data, tensor.dtype, tensor.unit[1])
+        return not_finite(data, tensor.dtype)
     dtype = PARTS.get(tensor.dtype, tensor.dtype)
     kind = numpy_dtype(dtype)
     assert kind is not None

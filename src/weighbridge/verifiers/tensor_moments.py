@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison.casts import decode, numpy_dtype, words
 from weighbridge.quantities.tensors import TensorMoments
 from weighbridge.verifiers.tensor_walk import Damage, instrument
 from weighbridge.views.checkpoint import CheckpointView, Tensor
+
+if TYPE_CHECKING:
+    from weighbridge.comparison.casts import Values
 
 QUANTITY = "tensor_moments"
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")
@@ -38,10 +41,13 @@ class Moments:
         return numpy_dtype(self.tensor.dtype) is not None
 
     def take(self, chunk: memoryview) -> None:
+        """Merge the next bytes."""
+        self.merge(decode(words(chunk, self.tensor.dtype), self.tensor.dtype))
+
+    def merge(self, found: Values) -> None:
         """Merge the next values."""
         import numpy as np
 
-        found = decode(words(chunk, self.tensor.dtype), self.tensor.dtype)
         with np.errstate(all="ignore"):
             finite = np.isfinite(found)
             values = (found if finite.all() else found[finite]).astype(np.float64)
@@ -56,23 +62,27 @@ class Moments:
         self.zeros += count - int(np.count_nonzero(values))
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
 
+    def told(self) -> dict[str, float | None]:
+        """Return the statistics: None where no element is finite."""
+        if not self.count:
+            return dict.fromkeys(STATISTICS, None)
+        variance = self.squares / self.count
+        values = (
+            self.mean, math.sqrt(variance), self.least, self.most, max(abs(self.least), abs(self.most)),
+            math.sqrt(variance + self.mean**2), self.zeros / self.count
+        )  # fmt: skip
+        return {name: float(f"{value:.{DIGITS}g}") for name, value in zip(STATISTICS, values, strict=True)}
+
     def row(self) -> TensorMoments:
-        """Describe the tensor: None where no element is finite."""
-        tensor, told = self.tensor, dict.fromkeys(STATISTICS, None)
-        if self.count:
-            variance = self.squares / self.count
-            values = (
-                self.mean, math.sqrt(variance), self.least, self.most, max(abs(self.least), abs(self.most)),
-                math.sqrt(variance + self.mean**2), self.zeros / self.count
-            )  # fmt: skip
-            told = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(STATISTICS, values, strict=True)}
+        """Describe the tensor."""
+        tensor = self.tensor
         return TensorMoments(
             name=tensor.name,
             dtype=tensor.dtype,
             shape=tensor.shape,
             elements=tensor.elements,
             finite=self.count if self.reads else None,
-            **told,
+            **self.told(),
         )
 
 

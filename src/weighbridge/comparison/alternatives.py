@@ -1,0 +1,83 @@
+"""Other makings of one tensor than the one that was meant, each under the mechanism that it would be. Reads nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order
+
+HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
+NORM = re.compile(r".*norm\d?\.weight")
+LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
+
+
+def alternatives(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    """Yield other makings of one tensor by mechanism, the likeliest first; several may bear one name."""
+    for name, made in (*_ordered(plan, meant), *_computed(meant), *_turned(meant), *_matched(plan, meant)):
+        if made != meant:
+            yield name, made
+
+
+def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    part = meant.parts[0]
+    if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
+        yield "permutation-missing", replace(meant, parts=(Part(source=part.source),))
+    if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
+        return
+    rows = meant.shape[0]
+    for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
+        other = rope_order(part.source, heads, rows)
+        if part.plain:
+            yield "permuted-unasked", replace(meant, parts=(other,))
+            yield "permutation-inverse", replace(meant, parts=(_inverse(other),))
+        elif part.order and other.view != part.view:
+            yield "wrong-head-count", replace(meant, parts=(other,))
+    if part.order and len(part.view) == 3 and part.view[1] == 2:
+        yield "permutation-twice", replace(meant, parts=(replace(part, times=2),))
+        yield "permutation-inverse", replace(meant, parts=(_inverse(part),))
+
+
+def _inverse(part: Part) -> Part:
+    """Put the halves of each head one after the other again."""
+    heads, _, half = part.view
+    return replace(part, view=(heads, half, 2))
+
+
+def _computed(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    if meant.arithmetic == "+1":
+        yield "plus-one-missing", replace(meant, arithmetic="")
+        yield "plus-one-twice", replace(meant, arithmetic="+2")
+    elif meant.arithmetic == "-exp":
+        yield "minus-exp-missing", replace(meant, arithmetic="")
+    elif NORM.fullmatch(meant.candidate):
+        yield "plus-one-unasked", replace(meant, arithmetic="+1")
+
+
+def _turned(meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    part = meant.parts[0]
+    whole = not part.view or math.prod(part.view) == meant.shape[0]  # so many rows of the source are put in order
+    if len(meant.parts) == 1 and len(meant.shape) == 2 and not part.take and whole:
+        turned = replace(part, transposed=not part.transposed)
+        yield "transposed", replace(meant, parts=(turned,), shape=meant.shape[::-1])
+
+
+def _matched(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
+    """Yield what another tensor of the candidate was meant to be: gate for up, or the neighbour layer's."""
+    found = LAYER.fullmatch(meant.candidate)
+    if found is None:
+        return
+    for one, other in (("ffn_gate", "ffn_up"), ("gate_proj", "up_proj")):
+        for old, new in ((one, other), (other, one)):
+            if f".{old}" in found[3]:
+                yield from _other(plan, meant, "gate-and-up-swapped", found[1] + found[2] + found[3].replace(old, new))
+    for step, name in ((-1, "layer-before"), (1, "layer-after")):
+        yield from _other(plan, meant, name, f"{found[1]}{int(found[2]) + step}{found[3]}")
+
+
+def _other(plan: Plan, meant: Pairing, name: str, candidate: str) -> Iterator[tuple[str, Pairing]]:
+    other = plan.pairings.get(candidate)
+    if other is not None and other.shape == meant.shape:
+        yield name, replace(other, candidate=meant.candidate)

@@ -1,0 +1,93 @@
+"""statistics-preservation: are mean, spread and extremes of each tensor near its source's, where values may change?
+
+Of a lossy import no value need be the source's, but its statistics hardly move; a wrong scale, a wrong block or another
+tensor moves them. What passes is near, and not shown to be the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
+from weighbridge.clauses.faults import RowFault
+from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
+from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.gates.tensor_statistics import STATISTICS
+from weighbridge.limits import Doc
+from weighbridge.model import Fields, SubjectKind
+from weighbridge.quantities.tensors import MomentChanges
+
+CHANGED = RowFault(
+    code="changed", need="changes", column="statistic", names="tensors", exempt="exempt", unknown="not-measured",
+    idle="names-nothing",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """How far one statistic of some tensors may be from the source's."""
+
+    tensors: Annotated[str, Doc("glob over the candidate's tensor names")]
+    statistic: Annotated[str, Doc("of the finite elements, or their number", choices=(*STATISTICS, "finite"))]
+    change_at_most: Annotated[
+        float,
+        Doc("|it - the source's| / |the source's|, inclusive", ge=0, le=1e6, tight="down", must="at most",
+            fault=CHANGED),
+    ]  # fmt: skip
+    exempt: Annotated[tuple[str, ...], Doc("globs of tensors that this does not hold", tight="down")] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How near the source each statistic must be."""
+
+    bounds: Annotated[tuple[Bound, ...], Doc("all of them must hold", min_items=1, tight="up")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Bounded[MomentChanges]):
+    """The change of one statistic of every promised tensor is within a bound."""
+
+    def wrong(self, row: MomentChanges) -> Fields | None:
+        """Return the change, both values and the bound, or None."""
+        found = Bounded.wrong(self, row)
+        statistic = str(self.figures["statistic"])
+        return found and {**found, "was": row.source.get(statistic), "now": row.candidate.get(statistic)}
+
+
+def clauses(limits: Limits) -> Sequence[Clause]:
+    """Return each bound of each tensor that it names; then that every glob names one, and every change is known."""
+    bounded = [
+        Change(
+            code="changed", need="changes", row=MomentChanges, value=operator.attrgetter(one.statistic),
+            must="at most", bound=one.change_at_most, names=(one.tensors,), exempt=one.exempt,
+            figures={"statistic": one.statistic, "glob": one.tensors},
+        )
+        for one in limits.bounds
+    ]  # fmt: skip
+
+    def idle(evidence: Evidence) -> Fields | None:
+        globs = sorted({glob for one in bounded for glob in one.names if not any(one.promised(evidence))})
+        names = len(rows_of(evidence, "changes", MomentChanges))
+        return {"globs": globs, "names": names} if globs else None
+
+    return (
+        *bounded,
+        Requires(code="names-nothing", lacking=idle),
+        every_figure_is_known("not-measured", bounded),
+    )
+
+
+KIND = Kind(
+    name="statistics-preservation",
+    version=1,
+    roles={"source": SubjectKind.CHECKPOINT, "candidate": SubjectKind.CHECKPOINT},
+    needs={"changes": Need("moment_changes", of=("source", "candidate"), options=("map", "names", "rename"))},
+    limits=Limits,
+    measure=Look,
+    codes=codes("changed", blocked=("not-measured", "names-nothing")),
+    judge=ClauseJudge(clauses, lambda _, limits: {"bounds": len(limits.bounds), "unit": "tensors"}),
+)

@@ -1,0 +1,126 @@
+"""moment_changes: how far mean, spread and extremes of each tensor are from those of what it is meant to be made of.
+
+Blocks and packed weights are decoded, and what a mapping computes is computed first, so that a lossy import can be held
+against its source. One row a tensor that either side has; knows no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.casts import values
+from weighbridge.comparison.mapping_plan import Plan
+from weighbridge.comparison.unpacked_view import packed_parts
+from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.quantities.tensors import MomentChanges
+from weighbridge.verifiers import tensor_values
+from weighbridge.verifiers.tensor_moments import STATISTICS, Moments
+from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
+from weighbridge.views.checkpoint import CheckpointView
+
+QUANTITY = "moment_changes"
+UNKNOWN: Mapping[str, Any] = {"source": {}, "candidate": {}, **dict.fromkeys((*STATISTICS, "finite"))}
+LARGEST = 1e300  # what a change from zero is told as
+ENOUGH = 1 << 14  # elements of a tensor that a canary needs
+
+
+def measure(views: Views, options: Fields) -> Measurement:
+    """Measure the tensors of both sides, each in its mapping.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile; `mapping`, where nothing maps the names.
+    """
+    source, candidate = tensor_values.both_unpacked(views)
+    plan = tensor_values.planned(source, candidate, options)
+    left = sorted(set(source.names()) - plan.used())
+    rows = [_row(source, candidate, plan, name) for name in candidate.names()]
+    for name in left:
+        tensor, place = source.tensor(name), f"{name} (source)" if name in candidate.tensors else name
+        rows.append(
+            MomentChanges(
+                name=place, source_dtype=tensor.dtype, candidate_dtype="", elements=tensor.elements, **UNKNOWN
+            )
+        )
+    return table(QUANTITY, rows, at=plan.name)
+
+
+def of_tensors(views: Views, options: Fields, names: Collection[str]) -> dict[str, MomentChanges]:
+    """Measure some of the candidate's tensors alone, by name."""
+    source, candidate = tensor_values.both_unpacked(views)
+    plan = tensor_values.planned(source, candidate, options)
+    return {name: _row(source, candidate, plan, name) for name in names if name in candidate.tensors}
+
+
+def _row(source: CheckpointView, candidate: CheckpointView, plan: Plan, name: str) -> MomentChanges:
+    pairing, new = plan.pairings.get(name), candidate.tensor(name)
+    old = source.tensor(pairing.parts[0].source).dtype if pairing else ""
+    alike = pairing is not None and pairing.shape == new.shape
+    found = _changes(AlignedTensor(source, candidate, pairing)) if pairing and alike else UNKNOWN
+    return MomentChanges(name=name, source_dtype=old, candidate_dtype=new.dtype, elements=new.elements, **found)
+
+
+def _changes(aligned: AlignedTensor) -> Mapping[str, Any]:
+    """Return the statistics of both sides and the changes; nothing where values cannot be read."""
+    old, new = Moments(aligned.new), Moments(aligned.new)
+    for _, stored, there in aligned.steps() if aligned.dtype else ():
+        before, after = values(stored.view("u1"), aligned.dtype), values(there, aligned.new.dtype)
+        if before is None or after is None:
+            return UNKNOWN
+        old.merge(before)
+        new.merge(after)
+    was, now = ({"finite": float(one.count), **one.told()} for one in (old, new))
+    changes = {name: _change(was[name], now[name]) for name in was}
+    return {"source": was, "candidate": now, **changes} if old.count or new.count else UNKNOWN
+
+
+def _change(was: float | None, now: float | None) -> float | None:
+    if was is None or now is None or was == now:
+        return None if was is None or now is None else 0.0
+    return min(abs(now - was) / abs(was), LARGEST) if was else LARGEST
+
+
+def extent(views: Views, options: Fields) -> int:
+    """Count the tensors of the candidate, and those of the source that make none of them."""
+    return tensor_values.extent(views, options)
+
+
+def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
+    """Cut a few tensors out of both sides and lay zeros over the last one of the candidate."""
+    source, candidate = tensor_values.both_unpacked(views)
+    plan = tensor_values.planned(source, candidate, options)
+    fits = [
+        name
+        for name, pairing in plan.pairings.items()
+        if pairing.plain and pairing.shape == candidate.tensor(name).shape
+        if not packed_parts(source, candidate, pairing)  # what is unpacked has no bytes of its own
+    ]
+    names = two_of(sorted(fits), lambda name: min(candidate.tensor(name).elements, ENOUGH))
+    source, candidate = views
+    cut = source.cut(tuple(plan.pairings[name].parts[0].source for name in names)), candidate.cut(names)
+    before = rows_by_name(measure(cut, options))
+    last = next((name for name in reversed(names) if before[name].candidate.get("rms")), "")
+    if not last:
+        return NoCanary("no tensor of both sides has statistics")
+    damaged = cut[1].overlaid(last, 0, bytes(cut[1].tensor(last).nbytes))
+
+    def seen(found: Measurement | Unmeasured) -> bool:
+        after = rows_by_name(found)
+        others = all(after.get(name) == row for name, row in before.items() if name != last)
+        row = after.get(last)
+        if row is None or not others:
+            return False
+        zeros = (row.candidate.get("rms"), row.candidate.get("zero_share"), row.rms) == (0.0, 1.0, 1.0)
+        return zeros and row.source == before[last].source
+
+    return Canary(name="a tensor of zeros", place=last, views=(cut[0], damaged), seen=seen)
+
+
+VERIFIER = Verifier(
+    quantity=QUANTITY,
+    kinds=(SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT),
+    measure=measure,
+    extent=extent,
+    canary=canary,
+)
