@@ -201,7 +201,9 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     if code == "overflow":  # it is the cast that was meant, so no mechanism explains it
         return {"overflowed": pair.overflowed}
     if code in PACKED:  # codes are no values, so no mechanism speaks of them
-        return {"packed": pair.packed, "not_nearest": pair.not_nearest}
+        dtypes = f"{pair.source_dtype} -> {pair.candidate_dtype}"
+        stored_as = dtypes if pair.candidate_dtype in BOUND else f"packed by {pair.packed}"
+        return {"packed": pair.packed, "not_nearest": pair.not_nearest, "stored_as": stored_as}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
     figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})

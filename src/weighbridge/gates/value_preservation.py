@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses import block_types, tensor_pairs
-from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, STANDS_IN, TYPICAL_ERROR
+from weighbridge.clauses.block_types import (
+    BLOCK,
+    BOUND,
+    LOST_SHARE,
+    MIXTURES,
+    NOT_NEAREST,
+    REQUANTISED,
+    SIGNED,
+    STANDS_IN,
+    TYPICAL_ERROR,
+)
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
 from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
@@ -116,7 +126,7 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "packed"
     if limits.policy == "same":
         return "packing"
-    if pair.not_nearest is None and pair.candidate_dtype in BOUND:
+    if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
     if pair.not_nearest is None:  # the source is packed, so its values have no dtype that could be kept
         exact = _makings(pair) & {"identical", "value-cast"}
@@ -141,7 +151,9 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "not-compared"
     if RANK[found] <= RANK[wanted]:
         return "overflow" if pair.overflowed else ""
-    return "bound" if wanted is Class.WITHIN_BOUND else "content"
+    if wanted is not Class.WITHIN_BOUND:
+        return "content"
+    return "codes" if _errs_within(pair) else "bound"
 
 
 def class_of(pair: TensorPair) -> Class | None:
@@ -152,23 +164,41 @@ def class_of(pair: TensorPair) -> Class | None:
         return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
-    if pair.not_nearest is not None:
-        return Class.NEAREST_CODES if _is_nearest(pair) else Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
-    error, lost = pair.relative_rmse, pair.lost_share
+    if pair.not_nearest is not None and dtype not in BOUND:
+        return Class.NEAREST_CODES if _is_nearest(pair) else Class.DIFFERENT
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
-    near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
-    within = near and lost is not None and lost <= LOST_SHARE
+    within = _errs_within(pair) and _is_nearly_nearest(pair)
     holds = {
         Class.BYTES_EQUAL: "identical" in made and not pair.packed,
         Class.VALUE_EQUAL: cast and is_exact(pair),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
+        Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
         Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
     }
     return next((found for found, held in holds.items() if held), None)
+
+
+def _errs_within(pair: TensorPair) -> bool:
+    """Return whether blocks err by no more than is typical of their type; nothing else has such a bound."""
+    error, lost = pair.relative_rmse, pair.lost_share
+    near = error is not None and error <= BOUND.get(pair.candidate_dtype, -1.0)
+    return near and lost is not None and lost <= LOST_SHARE
+
+
+def _is_nearly_nearest(pair: TensorPair) -> bool:
+    """Return whether no more codes of blocks are not the nearest than their quantiser makes; true where none can be."""
+    if pair.candidate_dtype not in NOT_NEAREST:
+        return True
+    return pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
+
+
+def _may_differ(pair: TensorPair) -> int:
+    """Return how many codes of a tensor need not be the nearest."""
+    return int(NOT_NEAREST.get(pair.candidate_dtype, 0.0) * pair.elements)
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -215,13 +245,14 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
     told = tensor_pairs.explained(pair, name) or 0
-    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found is Class.WITHIN_BOUND:
+    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
         name, told = tensor_pairs.QUANTISED, pair.elements
     return {
         **tensor_pairs.columns_of(pair, FIGURES),
         **tensor_pairs.explanation(pair, code, name, told),
         "class": None if found is None else str(found),
-        "bound": BOUND.get(pair.candidate_dtype),
+        "bound": BOUND.get(pair.candidate_dtype, COARSEST),
+        "may_differ": _may_differ(pair),
         "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
     }
 
@@ -285,7 +316,8 @@ def _bound(name: str, **told: float | None) -> Falsifier[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         if not pair.elements or not _bounded(pair, limits):
             return None
-        return _unlike(pair, 0, **{"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, **told})
+        bounds = {"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, "not_nearest": 0}
+        return _unlike(pair, 0, **{**bounds, **told})
 
     return breaks(name, "bound", change, "no block is bounded")
 
@@ -295,8 +327,22 @@ def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
 
 
+def _another_code(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    share = NOT_NEAREST.get(pair.candidate_dtype)
+    if share is None or not pair.elements or not _bounded(pair, limits):
+        return None
+    count = math.floor(share * pair.elements) + 1
+    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=count)
+
+
+def _codes_untold(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    held = pair.candidate_dtype in NOT_NEAREST and pair.elements and _bounded(pair, limits)
+    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=None) if held else None
+
+
 def _packs(pair: TensorPair, not_nearest: int, error: float | None) -> TensorPair:
-    return dataclasses.replace(pair, packed="fp8", compared=True, not_nearest=not_nearest, relative_rmse=error)
+    told = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
+    return dataclasses.replace(pair, candidate_dtype="F8_E4M3", **told)
 
 
 def _code_off(pair: TensorPair, limits: Limits) -> TensorPair | None:
@@ -313,7 +359,7 @@ def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes"),
@@ -329,6 +375,8 @@ KIND = tensor_pairs.kind_of_pairs(
         _content("in another order", lambda _: 0, same_values=True),
         breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
+        breaks("a code more that is not the nearest", "codes", _another_code, "no block's codes are held"),
+        breaks("no codes told", "codes", _codes_untold, "no block's codes are held"),
         _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong
         _bound("an error that is not finite", relative_rmse=None),
         _bound("a share that is not finite", lost_share=None),

@@ -161,7 +161,8 @@ class TensorPair:
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
     not_nearest: Annotated[
         int | None,
-        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule",
+        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
+            "where every element is exact, or where the type cannot tell",
             typical=None),
     ] = None  # fmt: skip
 
