@@ -1,8 +1,8 @@
 """Hold the codes of ggml's blocks against values: how many are not the nearest that the scales of the file allow.
 
-One row of `CODES` a block type: the codes of a value, and where its scales are, from ggml's block structures. Types whose
-codes stand for several values at once have no nearest code that follows from the values alone; of those with a sign for
-each value, the signs tell. Knows no threshold.
+One row of `CODES` a block type: the codes of a value, and where its scales are, by ggml's block structures. Types whose
+codes stand for several values at once have no nearest code for each; where they have a sign for each value, the signs
+tell. Knows no threshold.
 """
 
 from __future__ import annotations
@@ -47,18 +47,23 @@ def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> i
     if codes is None:
         return None
     with np.errstate(all="ignore"):
-        scale, added = (None if one is None else one.reshape(-1, 1) for one in codes.scales(blocks))
-        assert scale is not None
-        meant, there = values.reshape(scale.size, -1), decoded.reshape(scale.size, -1)
-        near = _among_points(codes, meant, there, scale) if codes.points else _in_steps(codes, meant, there, scale, added)
+        scale, added = codes.scales(blocks)
+        parts = scale.size, -1
+        of_parts = values.reshape(parts), decoded.reshape(parts), scale.reshape(-1, 1)
+        if codes.points:
+            near = _among_points(codes, *of_parts)
+        else:
+            near = _in_steps(codes, *of_parts, np.float32(0) if added is None else added.reshape(-1, 1))
     return int(values.size - np.count_nonzero(near))
 
 
-def _in_steps(codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | None) -> NDArray[np.bool_]:
+def _in_steps(
+    codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | np.float32
+) -> NDArray[np.bool_]:
     """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
     import numpy as np
 
-    ends = [end * scale if added is None else end * scale + added for end in (codes.least, codes.most)]
+    ends = codes.least * scale + added, codes.most * scale + added
     slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
     off = np.clip(meant, np.minimum(*ends), np.maximum(*ends))
     off -= there
@@ -88,8 +93,9 @@ def _nearest_points(points: tuple[int, ...]) -> Floats:
     import numpy as np
 
     middles = (np.arange(-HALVES, HALVES) + 0.5) / 2
-    found = np.array(points, np.float32)
-    return found[np.abs(middles[:, None] - found).argmin(axis=1)]
+    found: Floats = np.array(points, np.float32)
+    nearest: Floats = found[np.abs(middles[:, None] - found).argmin(axis=1)]
+    return nearest
 
 
 # --- Scales -----------------------------------------------------------------------------------------------------------

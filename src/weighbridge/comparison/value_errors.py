@@ -175,7 +175,7 @@ def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[
 
 @dataclass(slots=True)
 class _Sums:
-    """What adds up over a tensor: squares of values and of errors, the largest error, blocks lost, codes not nearest."""
+    """What adds up over a tensor: squares of values and errors, the largest error, blocks lost, codes not nearest."""
 
     squares: float = 0.0
     errors: float = 0.0

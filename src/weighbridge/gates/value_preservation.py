@@ -341,7 +341,7 @@ def _codes_untold(pair: TensorPair, limits: Limits) -> TensorPair | None:
 
 
 def _packs(pair: TensorPair, not_nearest: int, error: float | None) -> TensorPair:
-    told = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
+    told: dict[str, Any] = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
     return dataclasses.replace(pair, candidate_dtype="F8_E4M3", **told)
 
 
