@@ -193,7 +193,7 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
     return {name: plain(getattr(pair, name)) for name in columns}
 
 
-PACKED = ("packed", "packing", "codes")
+PACKED = ("packed", "packing", "codes", "distance", "rescaled")
 
 
 def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
@@ -209,7 +209,7 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
 
-UNREAD = ("not-compared", "packed")
+UNREAD = ("not-compared", "packed", "rescaled")
 
 
 def _offences(coded: Coded, figures: Figures) -> list[Offence]:
@@ -233,7 +233,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
-        why = "packed" if any(code == "packed" for _, code in unread) else "not-compared"
+        why = next(code for code in reversed(UNREAD) if any(code == one for _, one in unread))
         return blocked(why, said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
@@ -271,7 +271,7 @@ def breaks(
 
 def follows(pair: TensorPair, **changed: Any) -> TensorPair:
     """Return the pair with content that follows from the source in every way, so that only another clause objects."""
-    plain = {"packed": "", "not_nearest": None, **changed}
+    plain = {"packed": "", "not_nearest": None, "error_in_steps": None, **changed}
     return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **plain)
 
 

@@ -12,7 +12,8 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
-from weighbridge.comparison.unpacking import ContradictionError, Held, Rule, decoded, rule_of
+from weighbridge.comparison.packing_rules import ContradictionError, rule_of
+from weighbridge.comparison.unpacking import Held, Rule, decoded
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -35,10 +36,14 @@ class UnpackedWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedView(CheckpointView):
-    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of."""
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of.
+
+    `rescaled` says that its packer scales channels, and undoes it in norms and in the layers before.
+    """
 
     packed: Mapping[str, UnpackedWeight]
     stored: CheckpointView
+    rescaled: bool
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""
@@ -90,7 +95,7 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
         stored = tuple(one.name for one in weight.members.values())
         told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
         try:
-            told = replace(told, rule=rule_of(weight, settings))
+            told = replace(told, rule=rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes)))
         except ContradictionError as problem:
             told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
         packed[name] = told
@@ -98,7 +103,15 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
     tensors = {name: tensor for name, tensor in view.tensors.items() if name not in replaced}
     tensors |= {name: _tensor(name, told) for name, told in packed.items()}
     as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
-    return UnpackedView(**{**as_it_is, "tensors": tensors, "packed": packed, "stored": view})
+    return UnpackedView(
+        **{
+            **as_it_is,
+            "tensors": tensors,
+            "packed": packed,
+            "stored": view,
+            "rescaled": settings.get("quant_method") == "awq",
+        }
+    )
 
 
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:

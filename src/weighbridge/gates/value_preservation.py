@@ -31,7 +31,7 @@ from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
 from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
 from weighbridge.limits import Doc, closest
-from weighbridge.model import Fields, Verdict
+from weighbridge.model import Fields, Outcome, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
 
@@ -62,11 +62,15 @@ SYNONYMS = {
     "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
-COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
+STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
+COARSEST, COARSEST_CHOSEN = (
+    0.5,
+    0.85,
+)  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
-    "relative_rmse", "lost_share", "max_error", "max_ulps",
+    "relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps",
 )  # fmt: skip
 
 
@@ -117,7 +121,8 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
-    return _packed_code(pair, limits, found) if pair.packed else _content_code(pair, limits, found)
+    code = _packed_code(pair, limits, found) if pair.packed else _content_code(pair, limits, found)
+    return "rescaled" if pair.rescaled and code in ("content", "distance") else code
 
 
 def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
@@ -133,13 +138,18 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return ("overflow" if pair.overflowed else "") if exact else "content"
     if limits.policy != "packed":
         return "packing"
-    return "" if _is_nearest(pair) else "codes"
+    if found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
+        return ""
+    return "codes" if pair.error_in_steps is None else "distance"
 
 
-def _is_nearest(pair: TensorPair) -> bool:
-    """Return whether every code is the nearest one, and the codes are not so coarse that little is left."""
-    near = pair.relative_rmse is not None and pair.relative_rmse <= COARSEST
-    return near and pair.not_nearest == 0
+def _packed_class(pair: TensorPair) -> Class:
+    """Return the class of codes: all the nearest, or chosen within their bound; none so coarse that little is left."""
+    error, steps = pair.relative_rmse, pair.error_in_steps
+    if error is not None and error <= COARSEST and pair.not_nearest == 0:
+        return Class.NEAREST_CODES
+    near = steps is not None and steps <= STEPS and error is not None and error <= COARSEST_CHOSEN
+    return Class.WITHIN_BOUND if near else Class.DIFFERENT
 
 
 def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
@@ -166,7 +176,7 @@ def class_of(pair: TensorPair) -> Class | None:
         return Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
     if pair.not_nearest is not None and dtype not in BOUND:
-        return Class.NEAREST_CODES if _is_nearest(pair) else Class.DIFFERENT
+        return _packed_class(pair)
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
     within = _errs_within(pair) and _is_nearly_nearest(pair)
     holds = {
@@ -253,6 +263,7 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
         "class": None if found is None else str(found),
         "bound": BOUND.get(pair.candidate_dtype, COARSEST),
         "may_differ": _may_differ(pair),
+        "steps": STEPS,
         "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
     }
 
@@ -340,8 +351,9 @@ def _codes_untold(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=None) if held else None
 
 
-def _packs(pair: TensorPair, not_nearest: int, error: float | None) -> TensorPair:
+def _packs(pair: TensorPair, not_nearest: int, error: float | None, steps: float | None = None) -> TensorPair:
     told: dict[str, Any] = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
+    told |= {"error_in_steps": steps}
     return dataclasses.replace(pair, candidate_dtype="F8_E4M3", **told)
 
 
@@ -353,6 +365,18 @@ def _coarse(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, math.nextafter(0.5, 1)) if limits.policy == "packed" else None  # its own figure
 
 
+def _far(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    far = dataclasses.replace(
+        _packs(pair, pair.elements, 0.1, math.nextafter(0.75, 1)), rescaled=False
+    )  # its own figure
+    return far if limits.policy == "packed" and pair.elements else None
+
+
+def _rescaled(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    far = _far(pair, limits)
+    return None if far is None else dataclasses.replace(far, rescaled=True)
+
+
 def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
 
@@ -362,11 +386,14 @@ KIND = tensor_pairs.kind_of_pairs(
     version=4,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow", "packing", "codes"),
+    fails=("content", "bound", "overflow", "packing", "codes", "distance"),
+    blocked=("rescaled",),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
         breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
         breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),
+        breaks("codes that are too far", "distance", _far, "no packed weight is meant"),
+        breaks("rescaled", "rescaled", _rescaled, "no packed weight is meant", Outcome.BLOCKED),
         breaks("packed unasked", "packing", _packed_unasked, "packed weights are meant"),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
         breaks("one element changed", "content", _one_fewer, "only errors are asked for"),

@@ -165,6 +165,15 @@ class TensorPair:
             "where every element is exact, or where the type cannot tell",
             typical=None),
     ] = None  # fmt: skip
+    error_in_steps: Annotated[
+        float | None,
+        Doc("root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
+            "choose others than the nearest; None elsewhere", unit="steps", typical=None),
+    ] = None  # fmt: skip
+    rescaled: Annotated[
+        bool,
+        Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
+    ] = False
 
 
 QUANTITIES = (
