@@ -264,7 +264,8 @@ def breaks(
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
         told_by_codes = pair.packed and code in ("not-compared", "content", "bound", "overflow")
-        return change(pair, limits) if two_sided(pair) and not told_by_codes else None
+        blocked = pair.rescaled and code == "content"
+        return change(pair, limits) if two_sided(pair) and not told_by_codes and not blocked else None
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
 

@@ -46,9 +46,10 @@ class ContradictionError(ValueError):
     """Codes and scales of one weight cannot belong together."""
 
 
-def _require(scales: Tensor, shape: tuple[int, ...], blocks: str) -> None:
-    if scales.shape != shape:
-        raise ContradictionError(f"{blocks} need scales of {list(shape)}, and there are {list(scales.shape)}")
+def _require(tensor: Tensor, shape: tuple[int, ...], blocks: str) -> None:
+    if tensor.shape != shape:
+        called = tensor.name.rpartition(".")[2]
+        raise ContradictionError(f"{blocks} need {called} of {list(shape)}, and there are {list(tensor.shape)}")
 
 
 def _whole(bits: int, least: int) -> dict[str, Any]:
@@ -240,7 +241,8 @@ def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read
     slack = SLACK if nested is None else NESTED_SLACK
     return Rule(
         shape=tuple(shape), codes=Codes(tensor=codes, bits=4, columns=block, row_bytes=block // 2, order=(1, 0)),
-        scales=absmax, high=1, wide=block, points=values, reach=(-1 - 2 * slack, 1 + 2 * slack), nested=nested, slack=slack,
+        scales=absmax, high=1, wide=block, points=values, reach=(-1 - 2 * slack, 1 + 2 * slack), slack=slack,
+        nested=nested,
     )  # fmt: skip
 
 
