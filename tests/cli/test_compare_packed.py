@@ -17,8 +17,9 @@ from tests.formats.files import Entry, safetensors
 
 NAMES = {
     np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.uint8): "U8", np.dtype(np.int8): "I8",
-    np.dtype(np.int32): "I32", np.dtype(np.int64): "I64", np.dtype(np.uint32): "U32", np.dtype(ml_dtypes.bfloat16): "BF16",
+    np.dtype(np.int32): "I32", np.dtype(np.int64): "I64", np.dtype(np.uint32): "U32",
     np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3", np.dtype(ml_dtypes.float8_e8m0fnu): "F8_E8M0",
+    np.dtype(ml_dtypes.bfloat16): "BF16",
 }  # fmt: skip
 RNG = np.random.default_rng(3)
 NORM = RNG.standard_normal(64).astype(np.float32)

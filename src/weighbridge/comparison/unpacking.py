@@ -126,19 +126,33 @@ class Rule:
         """Return whether its values are no source: they would be read by columns, or were computed in other dtypes."""
         return self.turned or self.offsets is not None
 
-    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Bytes, Floats, Floats | None]:
         """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
         import numpy as np
 
-        codes = _values(self.points, self.least)[self.codes.rows(stored, start, stop)]
+        codes = self.codes.rows(stored, start, stop)
         scales = self._spread(partial(self._floats, stored, self.scales), start, stop)
         if self.zeros is not None:
             zeros = self._spread(partial(self.zeros.rows, stored), start, stop)
             return codes, scales, -(zeros.astype(np.float32) + np.float32(self.early)) * scales
-        if self.offsets is not None:
-            return codes, scales, self._spread(partial(self._floats, stored, self.offsets), start, stop)
-        none = np.float32(-0.0)  # the one that leaves every value as it is, zeros of both signs among them
-        return codes, scales, np.broadcast_to(none, codes.shape)
+        offsets = self.offsets
+        return (
+            codes,
+            scales,
+            None if offsets is None else self._spread(partial(self._floats, stored, offsets), start, stop),
+        )
+
+    def values(self, codes: Bytes, scales: Floats, offsets: Floats | None) -> Floats:
+        """Return the values of some codes."""
+        found: Floats = _values(self.points, self.least)[codes]
+        found *= scales
+        if offsets is not None:
+            found += offsets
+        return found
+
+    def gaps(self) -> Floats:
+        """Return for each code half the distance to the next one, in units of its scale."""
+        return _half_gaps(self.points)
 
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
@@ -189,6 +203,19 @@ def _values(points: tuple[float, ...], least: int) -> Floats:
     return np.array(points, np.float32) if points else np.arange(least, least + 256, dtype=np.float32)
 
 
+@functools.cache
+def _half_gaps(points: tuple[float, ...]) -> Floats:
+    import numpy as np
+
+    if not points:
+        return np.full(256, 0.5, np.float32)
+    held = np.array(points, np.float32)
+    there = np.unique(held[np.isfinite(held)])
+    apart = np.abs(held[:, None] - there)
+    found: Floats = np.where(apart == 0, np.inf, apart).min(axis=1) / 2
+    return found
+
+
 def floats(data: memoryview, dtype: str) -> Floats:
     """Return the values of scales; bytes are exponents."""
     import numpy as np
@@ -201,8 +228,7 @@ def floats(data: memoryview, dtype: str) -> Floats:
 def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats:
     """Return the values of elements `start` to `stop`, row by row."""
     first, last, inside = _rows(rule, start, stop)
-    codes, scales, offsets = rule.row(stored, first, last)
-    return (codes * scales + offsets).reshape(-1)[inside]
+    return rule.values(*rule.row(stored, first, last)).reshape(-1)[inside]
 
 
 @dataclass(slots=True)
@@ -245,25 +271,45 @@ class Held:
         return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
 
     def _add(self, values: Floats) -> None:
+        """Look closer at the codes alone that are farther off than half of what is between theirs and the next."""
         import numpy as np
 
-        first, last, inside = _rows(self.rule, self.at, self.at + len(values))
-        codes, scales, offsets = (one.reshape(-1)[inside] for one in self.rule.row(self.stored, first, last))
-        least, most = self.rule.reach
+        rule = self.rule
+        first, last, inside = _rows(rule, self.at, self.at + len(values))
+        codes, scales, offsets = rule.row(self.stored, first, last)
+        codes, scales = codes.reshape(-1)[inside], scales.reshape(-1)[inside]
+        offsets = None if offsets is None else offsets.reshape(-1)[inside]
         with np.errstate(all="ignore"):
-            units = (values - offsets) / scales
-            found = codes * scales + offsets
-            best = np.abs(values - (self.rule.nearest(units) * scales + offsets))
+            found = rule.values(codes, scales, offsets)
             error = np.abs(values - found)
-            near = error <= best + self.rule.slack * (np.abs(values) + np.abs(offsets))
-            near &= (units >= least) & (units <= most)
-            near |= values == found
-            if self.rule.chosen:
-                self.steps += float(np.square(error / scales, dtype=np.float64).sum())
-            self.errors += float(np.square(error, dtype=np.float64).sum())
-            self.squares += float(np.square(values, dtype=np.float64).sum())
+            sure = error < rule.gaps()[codes] * np.abs(scales)
+            doubt = np.flatnonzero(~sure)
+            near = self._near(values[doubt], found[doubt], scales[doubt], None if offsets is None else offsets[doubt])
+            self.errors += _sum_of_squares(error)
+            self.squares += _sum_of_squares(values)
+            self.steps += _sum_of_squares(error / scales) if rule.chosen else 0.0
         self.at += len(values)
-        self.nearest += int(np.count_nonzero(near))
+        self.nearest += len(values) - len(doubt) + int(np.count_nonzero(near))
+
+    def _near(self, values: Floats, found: Floats, scales: Floats, offsets: Floats | None) -> NDArray[np.bool_]:
+        """Mark the codes that are as near as the nearest one, but for roundings."""
+        import numpy as np
+
+        added = np.float32(0) if offsets is None else offsets
+        least, most = self.rule.reach
+        units = (values - added) / scales
+        best = np.abs(values - (self.rule.nearest(units) * scales + added))
+        near: NDArray[np.bool_] = np.abs(values - found) <= best + self.rule.slack * (np.abs(values) + np.abs(added))
+        near &= (units >= least) & (units <= most)
+        near |= values == found
+        return near
+
+
+def _sum_of_squares(values: Floats) -> float:
+    import numpy as np
+
+    wide = values.astype(np.float64)
+    return float(np.einsum("i,i->", wide, wide))
 
 
 def _rows(rule: Rule, start: int, stop: int) -> tuple[int, int, slice]:
