@@ -324,6 +324,25 @@ def test_a_packed_source_gives_the_values_of_what_was_unpacked_from_it(cli: Cli,
     assert ended.lines[1].startswith("  p.weight: F32 -> BF16, but ")
 
 
+def test_mxfp4_gives_the_values_of_what_was_unpacked_from_it_turned_as_the_model_has_them(
+    cli: Cli, tmp_path: Path
+) -> None:
+    three = np.stack([WEIGHT, OTHER, WEIGHT * 3])
+    parts = [mxfp4("p", one) for one in three]
+    stacked = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    packed = model(tmp_path / "packed", SETTINGS[mxfp4], **stacked)
+    blocks = gguf.quantize(three.reshape(-1, 64), gguf.GGMLQuantizationType.MXFP4)
+    values = gguf.dequantize(blocks, gguf.GGMLQuantizationType.MXFP4).reshape(3, 32, 64).transpose(0, 2, 1)
+    right = model(tmp_path / "right", p__weight=np.ascontiguousarray(values.astype(BF16)))
+    ended = cli("compare", packed, right)
+    assert ended.code == 0, ended.lines
+    assert "1 ROUNDED_EXACT" in ended.lines[1]
+    values[2, 63, 31] += 0.5
+    assert (
+        cli("compare", packed, model(tmp_path / "other", p__weight=np.ascontiguousarray(values.astype(BF16)))).code == 1
+    )
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -123,8 +123,8 @@ class Rule:
 
     @property
     def codes_alone(self) -> bool:
-        """Return whether its values are no source: they would be read by columns, or were computed in other dtypes."""
-        return self.turned or self.offsets is not None
+        """Return whether its values are no source: a large matrix that is turned, or computed in another dtype."""
+        return (self.turned and len(self.shape) < 3) or self.offsets is not None
 
     def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Bytes, Floats, Floats | None]:
         """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""

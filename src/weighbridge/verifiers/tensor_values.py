@@ -92,7 +92,7 @@ def pair(views: Views, options: Fields) -> _Pair:
 def both_unpacked(views: Views) -> Views:
     """Return both sides with their packed weights in place of what is stored of them."""
     source, candidate = views
-    return unpacked(source, candidate), unpacked(candidate, source)
+    return unpacked(source, candidate, source=True), unpacked(candidate, source, source=False)
 
 
 @dataclass(frozen=True, slots=True)
