@@ -53,11 +53,7 @@ def asked(source: Path, candidate: Path, policy: str | None) -> Answer:
         return Answer(code=done.exit_code, named={}, error=done.output.strip())
     (answer,) = json.loads(done.stdout)
     found = answer["finding"]
-    one_side = ("missing", "extra")
-    named = {
-        offence["place"]: offence["code"] if offence["code"] in one_side else offence["figures"]["mechanism"]
-        for offence in found["offences"]
-    }
+    named = {one["place"]: one["figures"].get("mechanism", one["code"]) for one in found["offences"]}
     return Answer(code=done.exit_code, named=named, error="" if found["offences"] else found["code"])
 
 

@@ -361,7 +361,7 @@ OF_QUANTISERS = (
     _("one block of Q4_K replaced", each(first_block_last, UP), UP, UNEXPLAINED, **MIXED),
     _("blocks of Q4_0 in a Q4_K_M file", each(lambda x: x, UP), UP, "requantised",
       outtype="Q4_0", policy="quantised:Q4_K_M"),
-    _("scaled by 1.01 in Q4_K", each(stretched, UP), UP, UNSEEN, **MIXED),
+    _("scaled by 1.01 in Q4_K", each(stretched, UP), UP, "codes", **MIXED),
     _("one bit flipped in Q4_K", each(flipped, UP), UP, UNSEEN, **MIXED),
 )  # fmt: skip
 

@@ -187,7 +187,7 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
     ended = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"))
     assert ended.code == 0
     assert ended.lines[0].endswith("policy: quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)")
-    assert ended.lines[1].endswith("(1 REQUANT_EXACT, 1 WITHIN_BOUND)")
+    assert ended.lines[1].endswith("(1 REQUANT_EXACT, 1 NEAREST_CODES)")
     assert ended.lines[-1].startswith("AS MEANT: 2 of 2 tensors (")
     assert cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).code == 1
 

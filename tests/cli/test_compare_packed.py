@@ -11,13 +11,15 @@ import gguf
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tests.cli.conftest import Cli
 from tests.formats.files import Entry, safetensors
 
 NAMES = {
     np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.uint8): "U8", np.dtype(np.int8): "I8",
-    np.dtype(np.int32): "I32", np.dtype(np.uint32): "U32", np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3",
-    np.dtype(ml_dtypes.bfloat16): "BF16", np.dtype(ml_dtypes.float8_e8m0fnu): "F8_E8M0",
+    np.dtype(np.int32): "I32", np.dtype(np.int64): "I64", np.dtype(np.uint32): "U32",
+    np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3", np.dtype(ml_dtypes.float8_e8m0fnu): "F8_E8M0",
+    np.dtype(ml_dtypes.bfloat16): "BF16",
 }  # fmt: skip
 RNG = np.random.default_rng(3)
 NORM = RNG.standard_normal(64).astype(np.float32)
@@ -43,17 +45,17 @@ def of(dtype: Any, *shape: int) -> Any:
 
 F8, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 UNREAD: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
-    "GPTQ": ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "gptq (4 bits, groups of 32)",
-             {"p__qweight": of(np.int32, 8, 32), "p__qzeros": of(np.int32, 2, 4), "p__scales": of(np.float16, 2, 32),
-              "p__g_idx": of(np.int32, 64)}),
-    "AWQ": ({"quant_method": "awq", "bits": 4, "group_size": 32}, "awq (4 bits, groups of 32)",
-            {"p__qweight": of(np.int32, 64, 4), "p__qzeros": of(np.int32, 2, 4), "p__scales": of(np.float16, 2, 32)}),
-    "NF4": ({"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "nf4"}, "bitsandbytes (nf4)",
-            {"p__weight": of(np.uint8, 1024, 1), "p__weight__absmax": of(np.float32, 32),
-             "p__weight__quant_map": of(np.float32, 16),
-             "p.weight.quant_state.bitsandbytes__nf4": of(np.uint8, 80)}),
-    "LLM.int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes (int8)",
-                 {"p__weight": of(np.int8, 32, 64), "p__SCB": of(np.float32, 32), "p__weight_format": of(np.uint8)}),
+    "GPTQ of 3 bits": ({"quant_method": "gptq", "bits": 3, "group_size": 32}, "gptq (3 bits, groups of 32)",
+                       {"p__qweight": of(np.int32, 6, 32), "p__qzeros": of(np.int32, 2, 3),
+                        "p__scales": of(np.float16, 2, 32), "p__g_idx": of(np.int32, 64)}),
+    "AWQ of another kernel": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"},
+                              "awq (4 bits, groups of 32)",
+                              {"p__qweight": of(np.int32, 32, 8), "p__qzeros": of(np.int32, 32, 1),
+                               "p__scales": of(np.float16, 32, 2)}),
+    "NF4 without its state": ({"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "nf4"}, "bitsandbytes (nf4)",
+                              {"p__weight": of(np.uint8, 1024, 1), "p__weight__absmax": of(np.float32, 32),
+                               "p__weight__quant_map": of(np.float32, 16),
+                               "p.weight.quant_state.bitsandbytes__nf4": of(np.uint8, 80)}),
     "NVFP4": ({"quant_method": "modelopt"}, "modelopt",
               {"p__weight": of(np.uint8, 32, 32), "p__weight_scale": of(F8, 32, 4),
                "p__weight_scale_2": of(np.float32), "p__input_scale": of(np.float32)}),
@@ -77,7 +79,7 @@ def test_what_no_rule_reads_is_blocked_by_its_name_and_the_rest_is_compared(
 
 
 def test_what_is_broken_beside_packed_weights_is_still_told(cli: Cli, tmp_path: Path) -> None:
-    settings, _, tensors = UNREAD["GPTQ"]
+    settings, _, tensors = UNREAD["GPTQ of 3 bits"]
     source = model(tmp_path / "source", p__weight=WEIGHT)
     packed = model(tmp_path / "packed", settings, **tensors, norm__weight=NORM[::-1].copy())
     ended = cli("compare", source, packed)
@@ -86,7 +88,7 @@ def test_what_is_broken_beside_packed_weights_is_still_told(cli: Cli, tmp_path: 
 
 
 def test_two_packed_alike_are_compared_as_they_are_stored(cli: Cli, tmp_path: Path) -> None:
-    settings, _, tensors = UNREAD["GPTQ"]
+    settings, _, tensors = UNREAD["GPTQ of 3 bits"]
     one, same = (model(tmp_path / name, settings, **tensors) for name in ("one", "same"))
     other = model(tmp_path / "other", settings, **{**tensors, "p__scales": of(np.float16, 2, 32) * 2})
     assert cli("compare", one, same).lines[-1].startswith("SAME: 5 of 5 tensors")
@@ -97,21 +99,113 @@ def test_two_packed_alike_are_compared_as_they_are_stored(cli: Cli, tmp_path: Pa
 
 # --- Packings that a rule reads ---------------------------------------------------------------------------------------
 
-HERE = (
-    Path(__file__).parent / "packed_by_others"
-)  # by transformers 5.23, compressed-tensors 0.20, bitsandbytes 0.50, mlx
+HERE = Path(__file__).parent / "packed_by_others"  # see its README.md
+NEAREST = {
+    "bitsandbytes-int8", "bitsandbytes-nf4", "bitsandbytes-nf4-double", "compressed-tensors-fp8-channel",
+    "compressed-tensors-fp8-tensor", "compressed-tensors-int8-channel", "compressed-tensors-pack4", "mlx-q4", "mlx-q8",
+    "transformers-fp8-blocks", "transformers-fp8-ue8m0",
+}  # fmt: skip
+CHOSEN = {"awq-gemm", "gptq-4", "gptq-4-desc-act", "gptq-8"}  # whose packer chose other codes than the nearest
 
 
-@pytest.mark.parametrize("name", sorted(one.name for one in HERE.iterdir() if one.name != "source"))
+def unpacked(name: str) -> Path:
+    return HERE / ("source-32" if name in CHOSEN else "source")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(one.name for one in HERE.iterdir() if "-" in one.name and one.name != "source-32")
+)
 def test_what_its_library_packed_is_as_meant_or_not_compared(cli: Cli, name: str) -> None:
-    ended = cli("compare", HERE / "source", HERE / name)
-    if "fp8" in name or name in ("mlx-q4", "mlx-q8"):
+    ended = cli("compare", unpacked(name), HERE / name)
+    if name in NEAREST:
         assert ended.code == 0
         assert ended.lines[1] == "  3 of 3 tensors are what was meant, 4224 elements (1 BYTES_EQUAL, 2 NEAREST_CODES)"
+    elif name in CHOSEN:
+        assert ended.code == 0
+        assert ended.lines[1] == "  2 of 2 tensors are what was meant, 2112 elements (1 BYTES_EQUAL, 1 WITHIN_BOUND)"
     else:
         assert ended.code == 3
         assert ended.lines[1].startswith("  model.down_proj.weight: not compared: packed by ")
-    assert cli("compare", HERE / "source", HERE / name, "--policy", "same").code == (1 if ended.code == 0 else 3)
+    assert cli("compare", unpacked(name), HERE / name, "--policy", "same").code == (1 if ended.code == 0 else 3)
+
+
+def kept(folder: Path, name: str, damage: Callable[[dict[str, Any], dict[str, Any]], None]) -> Path:
+    """Write what a library packed again, with a damage to its tensors or to its configuration."""
+    folder.mkdir()
+    tensors, config = (
+        load_file(HERE / name / "model.safetensors"),
+        json.loads((HERE / name / "config.json").read_text()),
+    )
+    damage(tensors, config["quantization_config"])
+    safetensors(
+        folder / "model.safetensors",
+        {key: (NAMES[one.dtype], one.shape, one.tobytes()) for key, one in tensors.items()},
+    )
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+STEM = "model.up_proj"
+STORED = {  # what holds the codes, and what the scales
+    "awq-gemm": (".qweight", ".scales"), "gptq-4": (".qweight", ".scales"), "gptq-4-desc-act": (".qweight", ".scales"),
+    "gptq-8": (".qweight", ".scales"), "bitsandbytes-int8": (".weight", ".SCB"),
+    "bitsandbytes-nf4": (".weight", ".weight.absmax"), "bitsandbytes-nf4-double": (".weight", ".weight.absmax"),
+    "compressed-tensors-int8-channel": (".weight", ".weight_scale"),
+    "compressed-tensors-pack4": (".weight_packed", ".weight_scale"),
+}  # fmt: skip
+
+
+def damaged(name: str) -> dict[str, Callable[[dict[str, Any], dict[str, Any]], None]]:
+    codes, scales = (STEM + ending for ending in STORED[name])
+    eight = name.endswith(("-8", "int8", "int8-channel"))
+
+    def wrong_scale(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
+        many = slice(0, 1) if name in NEAREST - {"compressed-tensors-pack4"} else slice(None)  # chosen codes hide one
+        one = tensors[scales].copy()
+        one[many] = one[many] ^ 0x60 if one.dtype == np.uint8 else one[many] * one.dtype.type(1.5)
+        tensors[scales] = one
+
+    def swapped(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
+        one = tensors[codes]
+        data: Any = np.ascontiguousarray(one).view(np.uint8)
+        data = data.reshape(-1, 2)[:, ::-1].copy() if eight else data << 4 | data >> 4
+        tensors[codes] = data.reshape(-1).view(one.dtype).reshape(one.shape)
+
+    def other_groups(tensors: dict[str, Any], config: dict[str, Any]) -> None:
+        state = next((key for key in tensors if key.startswith(STEM) and "quant_state" in key), "")
+        if state:
+            told = tensors[state].tobytes().replace(b'"blocksize": 64', b'"blocksize": 32')
+            tensors[state] = np.frombuffer(told, np.uint8)
+        elif name == "compressed-tensors-pack4":
+            config["config_groups"]["group_0"]["weights"]["group_size"] = 32
+        elif "group_size" in config:
+            config["group_size"] = 16
+        else:  # one scale for two rows
+            tensors[scales] = np.repeat(tensors[scales][::2], 2, axis=0)
+
+    def zero_off_by_one(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
+        zeros = f"{STEM}.qzeros"
+        if zeros in tensors:
+            tensors[zeros] = (tensors[zeros].view(np.uint8) ^ (1 if eight else 0x11)).view(np.int32)
+        else:
+            one = np.ascontiguousarray(tensors[codes])
+            data = one.view(np.uint8)
+            tensors[codes] = np.asarray(data + 1 if eight else data ^ 0x11).view(one.dtype)
+
+    def scales_of_another(tensors: dict[str, Any], _config: dict[str, Any]) -> None:
+        other = tensors.get(scales.replace("up", "down"))
+        tensors[scales] = np.roll(tensors[scales], 1, axis=1) if other is None else other
+
+    return {one.__name__: one for one in (wrong_scale, swapped, other_groups, zero_off_by_one, scales_of_another)}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_no_damage_to_what_a_library_packed_passes(cli: Cli, tmp_path: Path, name: str) -> None:
+    for called, damage in damaged(name).items():
+        ended = cli("compare", unpacked(name), kept(tmp_path / called, name, damage))
+        refused = 3 if name == "awq-gemm" and called != "other_groups" else 1  # AWQ may have scaled its channels
+        assert ended.code == refused, (called, ended.lines)
+        assert any(line.startswith(f"  {STEM}.weight: ") for line in ended.lines), (called, ended.lines)
 
 
 Tensors: TypeAlias = dict[str, Any]
@@ -228,6 +322,25 @@ def test_a_packed_source_gives_the_values_of_what_was_unpacked_from_it(cli: Cli,
     ended = cli("compare", packed, ignored)
     assert ended.code == 1
     assert ended.lines[1].startswith("  p.weight: F32 -> BF16, but ")
+
+
+def test_mxfp4_gives_the_values_of_what_was_unpacked_from_it_turned_as_the_model_has_them(
+    cli: Cli, tmp_path: Path
+) -> None:
+    three = np.stack([WEIGHT, OTHER, WEIGHT * 3])
+    parts = [mxfp4("p", one) for one in three]
+    stacked = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    packed = model(tmp_path / "packed", SETTINGS[mxfp4], **stacked)
+    blocks = gguf.quantize(three.reshape(-1, 64), gguf.GGMLQuantizationType.MXFP4)
+    values = gguf.dequantize(blocks, gguf.GGMLQuantizationType.MXFP4).reshape(3, 32, 64).transpose(0, 2, 1)
+    right = model(tmp_path / "right", p__weight=np.ascontiguousarray(values.astype(BF16)))
+    ended = cli("compare", packed, right)
+    assert ended.code == 0, ended.lines
+    assert "1 ROUNDED_EXACT" in ended.lines[1]
+    values[2, 63, 31] += 0.5
+    assert (
+        cli("compare", packed, model(tmp_path / "other", p__weight=np.ascontiguousarray(values.astype(BF16)))).code == 1
+    )
 
 
 @pytest.mark.parametrize(

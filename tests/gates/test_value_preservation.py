@@ -10,8 +10,17 @@ import pytest
 from tests.gates.runs import table
 from tests.rows import typed
 
-from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, TYPICAL_ERROR
-from weighbridge.comparison import casts
+from weighbridge.clauses.block_types import (
+    BLOCK,
+    BOUND,
+    LOST_SHARE,
+    MIXTURES,
+    NOT_NEAREST,
+    REQUANTISED,
+    SIGNED,
+    TYPICAL_ERROR,
+)
+from weighbridge.comparison import casts, nearest_codes
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
 from weighbridge.judging import falsify
 from weighbridge.limits import LimitsError, read
@@ -36,7 +45,8 @@ def requantised(name: str, candidate: str, source: str = "F32") -> Any:
 def bounded(name: str, candidate: str, error: float | None = None, lost: float | None = 0.0, **more: Any) -> Any:
     told = BOUND[candidate] if error is None else error
     counts = more.pop("reproduced", {})
-    return row(name, "F32", candidate, counts, relative_rmse=told, lost_share=lost, max_error=0.5, **more)
+    figures = {"relative_rmse": told, "lost_share": lost, "max_error": 0.5, "not_nearest": 0, **more}
+    return row(name, "F32", candidate, counts, **figures)
 
 
 def judged(rows: Sequence[Any], policy: str, **limits: Any) -> Verdict:
@@ -57,7 +67,13 @@ TIED = row("lm_head.weight", "F32", "", {}, identical_to="model.embed_tokens.wei
         (row("a", "F32", "F16", {"value-cast": 500}, transform="-exp", max_ulps=1), Class.ROUNDED_EXACT),
         (row("a", "F32", "F32", {"value-cast": 500}, transform="-exp", max_ulps=2), Class.DIFFERENT),
         (requantised("a", "Q8_0"), Class.REQUANT_EXACT),
-        (bounded("a", "Q4_K"), Class.WITHIN_BOUND),
+        (bounded("a", "Q4_K"), Class.NEAREST_CODES),
+        (bounded("a", "Q4_K", not_nearest=1), Class.NEAREST_CODES),
+        (bounded("a", "Q4_K", not_nearest=2), Class.DIFFERENT),
+        (bounded("a", "Q4_K", not_nearest=None), Class.DIFFERENT),
+        (bounded("a", "IQ3_S"), Class.WITHIN_BOUND),  # by the signs of its values alone
+        (bounded("a", "IQ3_S", not_nearest=1), Class.DIFFERENT),
+        (bounded("a", "IQ1_S", not_nearest=None), Class.WITHIN_BOUND),
         (bounded("a", "Q4_K", math.nextafter(BOUND["Q4_K"], 1)), Class.DIFFERENT),
         (bounded("a", "Q4_K", lost=math.nextafter(LOST_SHARE, 1)), Class.DIFFERENT),
         (bounded("a", "Q4_K", lost=1.1e-9), Class.DIFFERENT),  # one block of 2^20 that is not like its values
@@ -103,6 +119,8 @@ def test_the_lattice_is_ordered_best_first() -> None:
         ("quantised:Q8_0", bounded("a", "Q8_0", 0.001), "content"),
         ("quantised:Q6_K", bounded("a", "Q5_K"), "dtype"),
         ("quantised:Q6_K", bounded("a", "Q6_K", 0.0268), "bound"),
+        ("quantised:Q6_K", bounded("a", "Q6_K", not_nearest=8), "codes"),
+        ("quantised:Q6_K", bounded("a", "Q6_K", 0.0268, not_nearest=8), "bound"),
         ("lossless", row("a", "F32", "F32", {"identical": 511}), "content"),
     ],
 )
@@ -144,6 +162,8 @@ def test_a_contract_must_name_its_policy() -> None:
 
 def test_judge_and_instrument_mean_the_same_block_types() -> None:
     assert REQUANTISED == casts.REQUANTISED
+    assert set(NOT_NEAREST) == {*nearest_codes.CODES, *nearest_codes.SIGNED}
+    assert set(SIGNED) == set(nearest_codes.SIGNED)
     assert set(BLOCK) == set(TYPICAL_ERROR) == set(casts.BLOCKS) - set(casts.UNREAD)
     assert set(MIXTURES.values()) <= set(TYPICAL_ERROR)
 

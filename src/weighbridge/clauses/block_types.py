@@ -28,6 +28,16 @@ MARGIN = 1.5
 BOUND: Mapping[str, float] = {dtype: MARGIN * error for dtype, error in TYPICAL_ERROR.items()}
 LOST_SHARE = 1e-9  # of the squared values; one block of a large tensor is more, scales that underflow are far less
 
+# Share of a tensor's codes that may not be the nearest to its values under the file's own scales, measured: above what
+# the quantiser makes with any importances and of values rounded to BF16 before, below what 2 % of noise makes. Types
+# that are not here have no nearest code; of those in SIGNED, the wrong signs are counted alone (spec/conversions.md).
+NOT_NEAREST: Mapping[str, float] = {
+    "Q8_0": 0.05, "Q6_K": 0.015, "Q5_K": 0.008, "Q5_1": 0.025, "Q5_0": 0.025, "Q4_K": 0.003, "IQ4_NL": 0.003,
+    "IQ4_XS": 0.004, "Q4_1": 0.02, "Q4_0": 0.02, "NVFP4": 0.009, "MXFP4": 0.009, "Q3_K": 0.0015, "IQ3_S": 0.0005,
+    "IQ3_XXS": 5e-5, "IQ2_S": 0.0005, "Q2_K": 0.0005, "IQ2_XS": 5e-5, "IQ2_XXS": 5e-5, "TQ1_0": 0.0015, "TQ2_0": 0.0015,
+}  # fmt: skip
+SIGNED = ("IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")
+
 # The least precise type that a mixture of types holds by the rules of llama.cpp's llama-quant.cpp (the default type of
 # each, and what tensors of one kind or layer get instead), and types that stand in for others.
 MIXTURES: Mapping[str, str] = {

@@ -195,7 +195,7 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
     return {name: plain(getattr(pair, name)) for name in columns}
 
 
-PACKED = ("packed", "packing", "codes")
+PACKED = ("packed", "packing", "codes", "distance", "rescaled")
 
 
 def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
@@ -203,7 +203,9 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     if code == "overflow":  # it is the cast that was meant, so no mechanism explains it
         return {"overflowed": pair.overflowed}
     if code in PACKED:  # codes are no values, so no mechanism speaks of them
-        return {"packed": pair.packed, "not_nearest": pair.not_nearest}
+        dtypes = f"{pair.source_dtype} -> {pair.candidate_dtype}"
+        stored_as = dtypes if pair.candidate_dtype in BOUND else f"packed by {pair.packed}"
+        return {"packed": pair.packed, "not_nearest": pair.not_nearest, "stored_as": stored_as}
     if code == "no-rule":
         return {"no_rule": pair.no_rule}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
@@ -217,7 +219,7 @@ def _held(pair: TensorPair, name: str) -> str:
     return "values" if rounded_first else HELD.get(name, "tensor")
 
 
-UNREAD = ("not-compared", "packed", "no-rule")
+UNREAD = ("not-compared", "no-rule", "packed", "rescaled")
 UNRULED = ("missing", "extra", "shape", "content", "bytes", "bound")  # what a rule might explain that nobody has
 
 
@@ -243,7 +245,7 @@ def verdict_of(coded: Coded, figures: Figures, summary: Fields, *, names: int | 
     if unread:
         changes = sorted({f"{pair.source_dtype} -> {pair.candidate_dtype}" for pair, _ in unread})
         said: Fields = {"tensors": len(unread), "changes": changes}
-        why = next(why for why in ("packed", "no-rule", "not-compared") if any(code == why for _, code in unread))
+        why = next(code for code in reversed(UNREAD) if any(code == one for _, one in unread))
         return blocked(why, said, offences=_offences(unread, figures), of=len(coded))
     if not any(two_sided(pair) and pair.elements for pair, _ in coded):
         count = {"tensors": len(coded)} | ({} if names is None else {"names": names})
@@ -274,14 +276,15 @@ def breaks(
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
         told_by_codes = pair.packed and code in ("not-compared", "content", "bound", "overflow")
-        return change(pair, limits) if two_sided(pair) and not told_by_codes else None
+        blocked = pair.rescaled and code == "content"
+        return change(pair, limits) if two_sided(pair) and not told_by_codes and not blocked else None
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
 
 
 def follows(pair: TensorPair, **changed: Any) -> TensorPair:
     """Return the pair with content that follows from the source in every way, so that only another clause objects."""
-    plain = {"packed": "", "not_nearest": None, "no_rule": "", **changed}
+    plain = {"packed": "", "not_nearest": None, "error_in_steps": None, "no_rule": "", **changed}
     return dataclasses.replace(pair, reproduced=dict.fromkeys(EXACT, pair.elements), **plain)
 
 

@@ -5,6 +5,7 @@ A weight that a rule reads has its values, in F32; without a rule it is there by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -12,7 +13,8 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import decode
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
-from weighbridge.comparison.unpacking import ContradictionError, Held, Rule, decoded, rule_of
+from weighbridge.comparison.packing_rules import ContradictionError, rule_of
+from weighbridge.comparison.unpacking import Held, Rule, decoded
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -23,7 +25,8 @@ F32 = 4  # bytes
 class UnpackedWeight:
     """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none.
 
-    `contradicts` says that its codes and scales cannot belong together.
+    `contradicts` says that its codes and scales cannot belong together; `turned` that its values are shown with the
+    last two dimensions exchanged, as a source's are that is stored so.
     """
 
     packed: str
@@ -31,14 +34,19 @@ class UnpackedWeight:
     stored: tuple[str, ...]
     rule: Rule | None = None
     contradicts: bool = False
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpackedView(CheckpointView):
-    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of."""
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of.
+
+    `rescaled` says that its packer scales channels, and undoes it in norms and in the layers before.
+    """
 
     packed: Mapping[str, UnpackedWeight]
     stored: CheckpointView
+    rescaled: bool
 
     def chunks(self, name: str, size: int) -> Iterator[memoryview]:
         """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""
@@ -52,8 +60,20 @@ class UnpackedView(CheckpointView):
         if rule is None:
             return CheckpointView.read(self, name, start, stop)
         stop = min(stop, self.tensors[name].nbytes)
-        values = decoded(rule, self.stored, start // F32, -(-stop // F32))
-        return values.data.cast("B")[start % F32 :][: stop - start]
+        first, last = start // F32, -(-stop // F32)
+        if not self.packed[name].turned:
+            return decoded(rule, self.stored, first, last).data.cast("B")[start % F32 :][: stop - start]
+        size = math.prod(rule.shape[-2:])
+        whole = b"".join(self._matrix(rule, at) for at in range(first // size, -(-last // size)))
+        return memoryview(whole)[start - first // size * size * F32 :][: stop - start]
+
+    def _matrix(self, rule: Rule, at: int) -> memoryview:
+        """Return one matrix of a stack, with rows and columns exchanged."""
+        import numpy as np
+
+        size = math.prod(rule.shape[-2:])
+        values = decoded(rule, self.stored, at * size, (at + 1) * size).reshape(rule.shape[-2:])
+        return np.ascontiguousarray(values.T).data.cast("B")
 
     def forget(self, name: str) -> None:
         """Release the memory that reading a tensor took."""
@@ -69,14 +89,17 @@ class UnpackedView(CheckpointView):
         return self.packed[name].rule if name in self.packed else None
 
     def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
+        rule, whole = self._rule(name), self.tensors[name].nbytes
         self.require_unchanged(name)
-        for at in range(0, self.tensors[name].nbytes, size):
-            yield self.read(name, at, at + size)
+        held = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
+        for at in range(0, whole, held):  # a turned matrix is read once
+            part = self.read(name, at, at + held)
+            yield from (part[start : start + size] for start in range(0, len(part), size))
             self.forget(name)
         self.require_unchanged(name)
 
 
-def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
+def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
     """Return the view with its packed weights in place of their tensors; the very view, where it has none.
 
     A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
@@ -90,7 +113,8 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
         stored = tuple(one.name for one in weight.members.values())
         told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
         try:
-            told = replace(told, rule=rule_of(weight, settings))
+            rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
+            told = replace(told, rule=rule, turned=source and rule is not None and rule.turned)
         except ContradictionError as problem:
             told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
         packed[name] = told
@@ -98,7 +122,15 @@ def unpacked(view: CheckpointView, other: CheckpointView) -> CheckpointView:
     tensors = {name: tensor for name, tensor in view.tensors.items() if name not in replaced}
     tensors |= {name: _tensor(name, told) for name, told in packed.items()}
     as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
-    return UnpackedView(**{**as_it_is, "tensors": tensors, "packed": packed, "stored": view})
+    return UnpackedView(
+        **{
+            **as_it_is,
+            "tensors": tensors,
+            "packed": packed,
+            "stored": view,
+            "rescaled": settings.get("quant_method") == "awq",
+        }
+    )
 
 
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
@@ -141,5 +173,6 @@ def _tensor(name: str, told: UnpackedWeight) -> Tensor:
     tensor = replace(told.codes, name=name)
     if told.rule is None:
         return tensor
-    elements = replace(tensor, shape=told.rule.shape).elements
-    return replace(tensor, dtype="F32", shape=told.rule.shape, nbytes=elements * F32, strides=None, pieces=None)
+    *stack, rows, columns = told.rule.shape
+    shape = (*stack, columns, rows) if told.turned else told.rule.shape
+    return replace(tensor, dtype="F32", shape=shape, nbytes=math.prod(shape) * F32, strides=None, pieces=None)

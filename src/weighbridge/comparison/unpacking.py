@@ -1,19 +1,19 @@
 """Read packed weights back: which codes a packing stores, where their scales are, and which code is nearest to a value.
 
-A value is `code * scale + offset`, in float32, as the libraries compute it; rows are read as they are needed. One row
-of `RULES` a packing, from its published arithmetic. Where names, dtypes or shapes leave a doubt, there is no rule.
+A value is `code * scale + offset`, in float32, as the libraries compute it; rows are read as they are needed. Where a
+packer may choose other codes than the nearest on purpose, their distance from the values is measured, too.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from weighbridge.comparison.casts import FLOATS, decode, encode, numpy_dtype, words
-from weighbridge.comparison.packed_weights import PackedWeight
+from weighbridge.comparison.casts import decode, encode, words
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -22,106 +22,202 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
+    Bytes = NDArray[np.uint8]
 
-FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
+FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
-SLACK = 2.0**-7  # of a value: packers divide in BF16, and round the scale that they store
+SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
+WORD = 32  # bits
 BITE = 1 << 16  # elements whose arrays stay in a cache
-REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets values up to 8 be stored as 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`.
+
+    The codes of a word lie side by side in a row of `columns`, or `down` a column. A row takes `row_bytes`.
+    """
+
+    tensor: Tensor
+    bits: int
+    columns: int
+    row_bytes: int
+    order: tuple[int, ...] = ()
+    down: bool = False
+
+    def rows(self, stored: CheckpointView, start: int, stop: int) -> Bytes:
+        """Return some rows, `[rows, columns]`."""
+        import numpy as np
+
+        high = WORD // self.bits if self.down else 1
+        first, last = start // high, -(-stop // high)
+        data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
+        held = np.frombuffer(data, np.uint8) ^ np.uint8(0x80 if self.tensor.dtype == "I8" else 0)
+        found = self._unpacked(held) if self.bits < 8 else held
+        if not self.down:
+            return found.reshape(last - first, -1)[:, : self.columns]
+        words = found.reshape(last - first, self.columns, high)
+        return words.transpose(0, 2, 1).reshape(-1, self.columns)[start - first * high :][: stop - start]
+
+    def _unpacked(self, held: Bytes) -> Bytes:
+        import numpy as np
+
+        per = 8 // self.bits
+        found = np.empty((len(held), per), np.uint8)
+        for at in range(per):
+            np.bitwise_and(held >> (at * self.bits), (1 << self.bits) - 1, out=found[:, at])
+        if not self.order:
+            return found
+        turned = np.empty((found.size // len(self.order), len(self.order)), np.uint8)
+        turned[:, self.order] = found.reshape(turned.shape)
+        return turned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nested:
+    """Scales that are codes themselves: a value for each byte, times a scale for `wide` of them, plus an offset."""
+
+    points: Tensor
+    scales: Tensor
+    wide: int
+    offset: float
+
+    def values(self, stored: CheckpointView, codes: Bytes, start: int) -> Floats:
+        """Return the values of some codes, the first of them at `start`."""
+        import numpy as np
+
+        points, scales = (floats(stored.read(one.name, 0, one.nbytes), "F32") for one in (self.points, self.scales))
+        of_codes = scales[np.arange(start, start + codes.size) // self.wide]
+        return points[codes.reshape(-1)] * of_codes + np.float32(self.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one packed weight is read: `shape`, the bits of a code, what codes stand for, and the tensors of scales.
+    """How one packed weight is read: `shape`, its codes, what they stand for, and the tensors of scales.
 
-    A scale is of `high` rows by `wide` columns. `bits` of 8 are read by the codes' own dtype. `kind` is F8, FP4 or INT,
-    whose codes are from `least` to `most`. Where it is `turned`, the unpacked
-    weight has the last two dimensions exchanged. `codes_alone` says that its values are no source for others: MLX
-    computes them in the dtype of its scales, and a turned weight would not be read in stretches.
+    A scale is of `high` rows by `wide` columns, or of those that `rows_of` or `columns_of` number. `points` are what
+    the codes stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less
+    `early`. Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the
+    packer may choose other codes than the nearest.
     """
 
     shape: tuple[int, ...]
-    codes: Tensor
+    codes: Codes
     scales: Tensor
     high: int
     wide: int
-    kind: str
-    bits: int = 8
+    points: tuple[float, ...] = ()
     least: int = 0
     most: int = 0
+    reach: tuple[float, float]
     offsets: Tensor | None = None
+    zeros: Codes | None = None
+    early: int = 0
+    factor: float = 1.0
+    nested: Nested | None = None
+    slack: float = SLACK
+    rows_of: NDArray[np.int32] | None = None
+    columns_of: NDArray[np.int32] | None = None
     turned: bool = False
-    codes_alone: bool = False
+    chosen: bool = False
 
-    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Floats, Floats, Floats]:
+    @property
+    def codes_alone(self) -> bool:
+        """Return whether its values are no source: a large matrix that is turned, or computed in another dtype."""
+        return (self.turned and len(self.shape) < 3) or self.offsets is not None
+
+    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Bytes, Floats, Floats | None]:
         """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
         import numpy as np
 
-        row_bytes = self.codes.nbytes // math.prod(self.shape[:-1])
-        data = stored.read(self.codes.name, start * row_bytes, stop * row_bytes)
-        codes = self._codes(data).reshape(stop - start, -1)
-        scales = self._spread(stored, self.scales, start, stop)
-        none = np.float32(-0.0)  # the one that leaves every value as it is, zeros of both signs among them
-        offsets = none if self.offsets is None else self._spread(stored, self.offsets, start, stop)
-        return codes, scales, np.broadcast_to(offsets, codes.shape)
+        codes = self.codes.rows(stored, start, stop)
+        scales = self._spread(partial(self._floats, stored, self.scales), start, stop)
+        if self.zeros is not None:
+            zeros = self._spread(partial(self.zeros.rows, stored), start, stop)
+            return codes, scales, -(zeros.astype(np.float32) + np.float32(self.early)) * scales
+        offsets = self.offsets
+        return (
+            codes,
+            scales,
+            None if offsets is None else self._spread(partial(self._floats, stored, offsets), start, stop),
+        )
+
+    def values(self, codes: Bytes, scales: Floats, offsets: Floats | None) -> Floats:
+        """Return the values of some codes."""
+        found: Floats = _values(self.points, self.least)[codes]
+        found *= scales
+        if offsets is not None:
+            found += offsets
+        return found
+
+    def gaps(self) -> Floats:
+        """Return for each code half the distance to the next one, in units of its scale."""
+        return _half_gaps(self.points)
 
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
         import numpy as np
 
-        if self.kind == "INT":
+        if not self.points:
             return np.clip(np.rint(values), self.least, self.most)
-        if self.kind == "F8":
-            return _values_of_f8()[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
-        points = np.array(FP4, np.float32)
-        found = points[np.searchsorted((points[1:] + points[:-1]) / 2, np.abs(values))]
-        return np.copysign(found, values)
+        if len(self.points) > FEW:
+            return _values(self.points, 0)[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
+        points = np.array(sorted(self.points), np.float32)
+        return points[np.searchsorted((points[1:] + points[:-1]) / 2, values)]
 
-    def reach(self) -> tuple[float, float]:
-        """Return the least and the largest value, in units of its scale, that is not cut off."""
-        if self.kind == "INT":
-            beyond = 1 + 2 * SLACK * (self.most - self.least)
-            return self.least - beyond, self.most + beyond
-        most = LARGEST_F8 * (1 + 2 * SLACK) if self.kind == "F8" else FP4[-1] * REACH
-        return -most, most
-
-    def _codes(self, data: memoryview) -> Floats:
+    def _floats(self, stored: CheckpointView, tensor: Tensor, first: int, last: int) -> Floats:
+        """Return what stands in some rows of a tensor of scales or offsets."""
         import numpy as np
 
-        held = np.frombuffer(data, np.uint8)
-        if self.kind == "F8":
-            return _values_of_f8()[held]
-        per = 8 // self.bits
-        found = np.empty((len(held), per), np.uint8)
-        for at in range(per):
-            found[:, at] = held >> (at * self.bits) & ((1 << self.bits) - 1)
-        if self.kind == "FP4":
-            return np.array((*FP4, *(-one for one in FP4)), np.float32)[found]
-        return found.astype(np.float32) + np.float32(self.least)
-
-    def _spread(self, stored: CheckpointView, tensor: Tensor, start: int, stop: int) -> Floats:
-        """Return a value for each element of some rows, from a tensor that has one for each block."""
-        import numpy as np
-
-        many = -(-self.shape[-1] // self.wide)
-        first, last = start // self.high, -(-stop // self.high)
+        many = tensor.elements // -(-math.prod(self.shape) // (self.codes.columns * self.high))
         size = tensor.unit[1] * many
         data = stored.read(tensor.name, first * size, last * size)
-        found = _floats(data, tensor.dtype).reshape(-1, many)
-        rows = np.repeat(found, self.high, axis=0) if self.high > 1 else found
-        rows = rows[start - first * self.high :][: stop - start]
-        return np.repeat(rows, self.wide, axis=1)[:, : self.shape[-1]]
+        if self.nested is not None:
+            found = self.nested.values(stored, np.frombuffer(data, np.uint8), first * many)
+        else:
+            found = floats(data, tensor.dtype)
+        return (found * np.float32(self.factor)).reshape(-1, many)
+
+    def _spread(self, read: Callable[[int, int], Any], start: int, stop: int) -> Any:
+        """Return for each element of some rows what there is one of for each block."""
+        import numpy as np
+
+        if self.rows_of is not None:
+            numbers, which = np.unique(self.rows_of[start:stop], return_inverse=True)
+            rows = np.concatenate([read(number, number + 1) for number in numbers.tolist()])[which]
+        else:
+            first = start // self.high
+            found = read(first, -(-stop // self.high))
+            rows = np.repeat(found, self.high, axis=0) if self.high > 1 else found
+            rows = rows[start - first * self.high :][: stop - start]
+        if self.columns_of is not None:
+            return rows[:, self.columns_of]
+        return rows if self.wide == 1 else np.repeat(rows, self.wide, axis=1)[:, : self.codes.columns]
 
 
 @functools.cache
-def _values_of_f8() -> Floats:
-    """Return the value of each byte: looked up, they come three times as fast as converted."""
+def _values(points: tuple[float, ...], least: int) -> Floats:
+    """Return the value of each code: looked up, those of F8 come three times as fast as converted."""
     import numpy as np
 
-    return decode(np.arange(256, dtype=np.uint8), "F8_E4M3")
+    return np.array(points, np.float32) if points else np.arange(least, least + 256, dtype=np.float32)
 
 
-def _floats(data: memoryview, dtype: str) -> Floats:
+@functools.cache
+def _half_gaps(points: tuple[float, ...]) -> Floats:
+    import numpy as np
+
+    if not points:
+        return np.full(256, 0.5, np.float32)
+    held = np.array(points, np.float32)
+    there = np.unique(held[np.isfinite(held)])
+    apart = np.abs(held[:, None] - there)
+    found: Floats = np.where(apart == 0, np.inf, apart).min(axis=1) / 2
+    return found
+
+
+def floats(data: memoryview, dtype: str) -> Floats:
+    """Return the values of scales; bytes are exponents."""
     import numpy as np
 
     if dtype == "U8":  # of MX scales, which older files store as plain bytes
@@ -132,13 +228,12 @@ def _floats(data: memoryview, dtype: str) -> Floats:
 def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats:
     """Return the values of elements `start` to `stop`, row by row."""
     first, last, inside = _rows(rule, start, stop)
-    codes, scales, offsets = rule.row(stored, first, last)
-    return (codes * scales + offsets).reshape(-1)[inside]
+    return rule.values(*rule.row(stored, first, last)).reshape(-1)[inside]
 
 
 @dataclass(slots=True)
 class Held:
-    """What adds up over codes that are held against values: those that are nearest, squared errors and values.
+    """What adds up over codes held against values: those that are nearest, squares of errors, in steps too, and values.
 
     A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite.
     """
@@ -147,6 +242,7 @@ class Held:
     stored: CheckpointView
     at: int = 0
     nearest: int = 0
+    steps: float = 0.0
     errors: float = 0.0
     squares: float = 0.0
 
@@ -168,117 +264,55 @@ class Held:
         share = self.errors / self.squares if self.squares else math.inf
         return math.sqrt(share) if math.isfinite(share) else None
 
+    @property
+    def error_in_steps(self) -> float | None:
+        """Return the root mean square distance of codes that may be chosen, in steps of their scales."""
+        share = self.steps / max(math.prod(self.rule.shape), 1)
+        return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
+
     def _add(self, values: Floats) -> None:
+        """Look closer at the codes alone that are farther off than half of what is between theirs and the next."""
         import numpy as np
 
-        first, last, inside = _rows(self.rule, self.at, self.at + len(values))
-        codes, scales, offsets = (one.reshape(-1)[inside] for one in self.rule.row(self.stored, first, last))
-        least, most = self.rule.reach()
+        rule = self.rule
+        first, last, inside = _rows(rule, self.at, self.at + len(values))
+        codes, scales, offsets = rule.row(self.stored, first, last)
+        codes, scales = codes.reshape(-1)[inside], scales.reshape(-1)[inside]
+        offsets = None if offsets is None else offsets.reshape(-1)[inside]
         with np.errstate(all="ignore"):
-            units = (values - offsets) / scales
-            found = codes * scales + offsets
-            best = np.abs(values - (self.rule.nearest(units) * scales + offsets))
+            found = rule.values(codes, scales, offsets)
             error = np.abs(values - found)
-            near = error <= best + SLACK * (np.abs(values) + np.abs(offsets))
-            near &= (units >= least) & (units <= most)
-            near |= values == found
-            self.errors += float(np.square(error, dtype=np.float64).sum())
-            self.squares += float(np.square(values, dtype=np.float64).sum())
+            sure = error < rule.gaps()[codes] * np.abs(scales)
+            doubt = np.flatnonzero(~sure)
+            near = self._near(values[doubt], found[doubt], scales[doubt], None if offsets is None else offsets[doubt])
+            self.errors += _sum_of_squares(error)
+            self.squares += _sum_of_squares(values)
+            self.steps += _sum_of_squares(error / scales) if rule.chosen else 0.0
         self.at += len(values)
-        self.nearest += int(np.count_nonzero(near))
+        self.nearest += len(values) - len(doubt) + int(np.count_nonzero(near))
+
+    def _near(self, values: Floats, found: Floats, scales: Floats, offsets: Floats | None) -> NDArray[np.bool_]:
+        """Mark the codes that are as near as the nearest one, but for roundings."""
+        import numpy as np
+
+        added = np.float32(0) if offsets is None else offsets
+        least, most = self.rule.reach
+        units = (values - added) / scales
+        best = np.abs(values - (self.rule.nearest(units) * scales + added))
+        near: NDArray[np.bool_] = np.abs(values - found) <= best + self.rule.slack * (np.abs(values) + np.abs(added))
+        near &= (units >= least) & (units <= most)
+        near |= values == found
+        return near
+
+
+def _sum_of_squares(values: Floats) -> float:
+    import numpy as np
+
+    wide = values.astype(np.float64)
+    return float(np.einsum("i,i->", wide, wide))
 
 
 def _rows(rule: Rule, start: int, stop: int) -> tuple[int, int, slice]:
-    columns = rule.shape[-1]
+    columns = rule.codes.columns
     first = start // columns
     return first, -(-stop // columns), slice(start - first * columns, stop - first * columns)
-
-
-# --- Rules ------------------------------------------------------------------------------------------------------------
-
-
-def rule_of(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
-    """Return how a packed weight is read, or None where that is not sure.
-
-    Raises:
-        ContradictionError: where codes and scales cannot belong together.
-    """
-    found = RULES.get(weight.packing.name if weight.packing else "")
-    return found(weight, settings) if found is not None else None
-
-
-class ContradictionError(ValueError):
-    """Codes and scales of one weight cannot belong together."""
-
-
-def _require(scales: Tensor, shape: tuple[int, ...], blocks: str) -> None:
-    if scales.shape != shape:
-        raise ContradictionError(f"{blocks} need scales of {list(shape)}, and there are {list(scales.shape)}")
-
-
-def _scaled(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
-    """DeepSeek-V3's and transformers' fp8, fbgemm's, compressed-tensors' float-quantized: `weight * scale`."""
-    codes = weight.codes
-    scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
-    beside = {".weight_zero_point", ".weight_scale_2"} & weight.members.keys()
-    if codes.dtype != "F8_E4M3" or beside or len(codes.shape) < 2 or not codes.elements or not _reads(scales):
-        return None
-    rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
-    high, wide = rows, columns
-    if scales.elements == rows and scales.elements > 1:
-        high = 1
-    elif scales.elements > 1:
-        block = settings.get("weight_block_size") or [128, 128]
-        if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
-            return None
-        high, wide = block
-        tiles = (-(-codes.shape[-2] // high), -(-columns // wide))
-        _require(scales, (*codes.shape[:-2], *tiles), f"blocks of {high}x{wide}")
-        if len(codes.shape) > 2 and codes.shape[-2] % high:
-            return None
-    return Rule(shape=codes.shape, codes=codes, scales=scales, high=high, wide=wide, kind="F8")
-
-
-def _affine(weight: PackedWeight, settings: Mapping[str, Any]) -> Rule | None:
-    """MLX's affine quantisation: `code * scale + bias`, codes in words from the lowest bits on."""
-    codes, scales, biases = weight.codes, weight.members[".scales"], weight.members.get(".biases")
-    bits, group = settings.get("bits"), settings.get("group_size")
-    if bits not in (2, 4, 8) or not _is_size(group) or biases is None or not (_reads(scales) and codes.elements):
-        return None
-    if len(codes.shape) < 2:
-        return None
-    shape = (*codes.shape[:-1], codes.shape[-1] * 32 // bits)
-    _require(scales, (*shape[:-1], shape[-1] // group), f"groups of {group}")
-    _require(biases, scales.shape, f"groups of {group}")
-    if not _reads(biases):
-        return None
-    return Rule(
-        shape=shape, codes=codes, scales=scales, offsets=biases, high=1, wide=group, kind="INT", bits=bits,
-        most=(1 << bits) - 1, codes_alone=True,
-    )  # fmt: skip
-
-
-def _mx(weight: PackedWeight, _settings: Mapping[str, Any]) -> Rule | None:
-    """OCP's MXFP4 as gpt-oss stores it: sixteen bytes of two codes, the lower one first, and a power of two."""
-    codes, scales = weight.codes, weight.members["_scales"]
-    if not codes.elements or len(codes.shape) < 3 or codes.shape[-1] != 16:
-        return None
-    if scales.shape != codes.shape[:-1] or scales.dtype != "U8":
-        return None
-    shape = (*codes.shape[:-2], codes.shape[-2] * 32)
-    return Rule(
-        shape=shape, codes=codes, scales=scales, high=1, wide=32, kind="FP4", bits=4, turned=True, codes_alone=True
-    )
-
-
-def _is_size(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and value > 0
-
-
-def _reads(scales: Tensor) -> bool:
-    return scales.dtype in (*FLOATS, "BF16", "F8_E8M0") and numpy_dtype(scales.dtype) is not None
-
-
-RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any]], Rule | None]] = {
-    "fp8": _scaled, "scaled": _scaled, "mlx": _affine, "mxfp4": _mx
-}  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weighbridge.comparison import bytewise
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, INTEGERS, ExactCast, decode, numpy_dtype, overflowed, shown, values
+from weighbridge.comparison.nearest_codes import not_nearest
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -186,13 +187,14 @@ def reproduced(aligned: AlignedTensor, tried: Mapping[str, Hypothesis]) -> dict[
 
 @dataclass(slots=True)
 class _Sums:
-    """What adds up over a tensor: squares of values and of errors, the largest error, blocks that are lost."""
+    """What adds up over a tensor: squares of values and errors, the largest error, blocks lost, codes not nearest."""
 
     squares: float = 0.0
     errors: float = 0.0
     lost: float = 0.0
     largest: float = 0.0
     ulps: int | None = None
+    not_nearest: int | None = None
     prints: list[int] = field(default_factory=lambda: [0, 0])
 
     def add(self, old: NDArray[np.float64], new: NDArray[np.float64], block: int) -> None:
@@ -218,6 +220,7 @@ class _Sums:
             "lost_share": 0.0 if whole is None and self.squares == 0 else lost,
             "max_error": self.largest if math.isfinite(self.largest) else None,
             "max_ulps": self.ulps,
+            "not_nearest": self.not_nearest,
         }
 
 
@@ -240,8 +243,12 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, An
         after = values(there, new.dtype)
         if after is None:
             return {}
+        before = decode(stored, dtype)
+        if block > 1:
+            told = not_nearest(before.astype("f4", copy=False), after, there.reshape(-1, new.unit[1]), new.dtype)
+            sums.not_nearest = None if told is None else told + (sums.not_nearest or 0)
         with np.errstate(all="ignore"):
-            sums.add(decode(stored, dtype).astype("f8"), after.astype("f8"), block)
+            sums.add(before.astype("f8"), after.astype("f8"), block)
         if exact_cast is not None and new.dtype not in BLOCKS:
             _hold(sums, exact_cast.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None

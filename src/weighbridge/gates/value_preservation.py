@@ -16,12 +16,22 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses import block_types, tensor_pairs
-from weighbridge.clauses.block_types import BLOCK, BOUND, LOST_SHARE, MIXTURES, REQUANTISED, STANDS_IN, TYPICAL_ERROR
+from weighbridge.clauses.block_types import (
+    BLOCK,
+    BOUND,
+    LOST_SHARE,
+    MIXTURES,
+    NOT_NEAREST,
+    REQUANTISED,
+    SIGNED,
+    STANDS_IN,
+    TYPICAL_ERROR,
+)
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
 from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
 from weighbridge.limits import Doc, closest
-from weighbridge.model import Fields, Verdict
+from weighbridge.model import Fields, Outcome, Verdict
 from weighbridge.quantities.tensors import TensorPair
 
 
@@ -52,11 +62,15 @@ SYNONYMS = {
     "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
-COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
+STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
+COARSEST, COARSEST_CHOSEN = (
+    0.5,
+    0.85,
+)  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
-    "relative_rmse", "lost_share", "max_error", "max_ulps",
+    "relative_rmse", "lost_share", "max_error", "max_ulps", "error_in_steps",
 )  # fmt: skip
 
 
@@ -107,7 +121,8 @@ def code_of(pair: TensorPair, limits: Limits) -> str:
         return "" if listed(pair.name, limits.allow_extra) else "extra"
     if pair.source_shape != pair.candidate_shape:
         return "shape"
-    return _packed_code(pair, limits, found) if pair.packed else _content_code(pair, limits, found)
+    code = _packed_code(pair, limits, found) if pair.packed else _content_code(pair, limits, found)
+    return "rescaled" if pair.rescaled and code in ("content", "distance") else code
 
 
 def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
@@ -116,20 +131,25 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "packed"
     if limits.policy == "same":
         return "packing"
-    if pair.not_nearest is None and pair.candidate_dtype in BOUND:
+    if pair.candidate_dtype in BOUND:
         return _content_code(pair, limits, found)
     if pair.not_nearest is None:  # the source is packed, so its values have no dtype that could be kept
         exact = _makings(pair) & {"identical", "value-cast"}
         return ("overflow" if pair.overflowed else "") if exact else "content"
     if limits.policy != "packed":
         return "packing"
-    return "" if _is_nearest(pair) else "codes"
+    if found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
+        return ""
+    return "codes" if pair.error_in_steps is None else "distance"
 
 
-def _is_nearest(pair: TensorPair) -> bool:
-    """Return whether every code is the nearest one, and the codes are not so coarse that little is left."""
-    near = pair.relative_rmse is not None and pair.relative_rmse <= COARSEST
-    return near and pair.not_nearest == 0
+def _packed_class(pair: TensorPair) -> Class:
+    """Return the class of codes: all the nearest, or chosen within their bound; none so coarse that little is left."""
+    error, steps = pair.relative_rmse, pair.error_in_steps
+    if error is not None and error <= COARSEST and pair.not_nearest == 0:
+        return Class.NEAREST_CODES
+    near = steps is not None and steps <= STEPS and error is not None and error <= COARSEST_CHOSEN
+    return Class.WITHIN_BOUND if near else Class.DIFFERENT
 
 
 def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
@@ -141,7 +161,9 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "not-compared"
     if RANK[found] <= RANK[wanted]:
         return "overflow" if pair.overflowed else ""
-    return "bound" if wanted is Class.WITHIN_BOUND else "content"
+    if wanted is not Class.WITHIN_BOUND:
+        return "content"
+    return "codes" if _errs_within(pair) else "bound"
 
 
 def class_of(pair: TensorPair) -> Class | None:
@@ -152,23 +174,41 @@ def class_of(pair: TensorPair) -> Class | None:
         return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
-    if pair.not_nearest is not None:
-        return Class.NEAREST_CODES if _is_nearest(pair) else Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
-    error, lost = pair.relative_rmse, pair.lost_share
+    if pair.not_nearest is not None and dtype not in BOUND:
+        return _packed_class(pair)
     cast = "value-cast" in made or tensor_pairs.is_exponential(pair)
-    near = error is not None and error <= BOUND.get(dtype, -1.0)  # only block types have a bound
-    within = near and lost is not None and lost <= LOST_SHARE
+    within = _errs_within(pair) and _is_nearly_nearest(pair)
     holds = {
         Class.BYTES_EQUAL: "identical" in made and not pair.packed,
-        Class.VALUE_EQUAL: cast and is_exact(pair),
+        Class.VALUE_EQUAL: (cast and is_exact(pair)) or (pair.packed and dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
+        Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
         Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
     }
     return next((found for found, held in holds.items() if held), None)
+
+
+def _errs_within(pair: TensorPair) -> bool:
+    """Return whether blocks err by no more than is typical of their type; nothing else has such a bound."""
+    error, lost = pair.relative_rmse, pair.lost_share
+    near = error is not None and error <= BOUND.get(pair.candidate_dtype, -1.0)
+    return near and lost is not None and lost <= LOST_SHARE
+
+
+def _is_nearly_nearest(pair: TensorPair) -> bool:
+    """Return whether no more codes of blocks are not the nearest than their quantiser makes; true where none can be."""
+    if pair.candidate_dtype not in NOT_NEAREST:
+        return True
+    return pair.not_nearest is not None and pair.not_nearest <= _may_differ(pair)
+
+
+def _may_differ(pair: TensorPair) -> int:
+    """Return how many codes of a tensor need not be the nearest."""
+    return int(NOT_NEAREST.get(pair.candidate_dtype, 0.0) * pair.elements)
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -215,13 +255,15 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
     told = tensor_pairs.explained(pair, name) or 0
-    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found is Class.WITHIN_BOUND:
+    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
         name, told = tensor_pairs.QUANTISED, pair.elements
     return {
         **tensor_pairs.columns_of(pair, FIGURES),
         **tensor_pairs.explanation(pair, code, name, told),
         "class": None if found is None else str(found),
-        "bound": BOUND.get(pair.candidate_dtype),
+        "bound": BOUND.get(pair.candidate_dtype, COARSEST),
+        "may_differ": _may_differ(pair),
+        "steps": STEPS,
         "differing": pair.elements - max(pair.reproduced.get(exact, 0) for exact in EXACT),
     }
 
@@ -285,7 +327,8 @@ def _bound(name: str, **told: float | None) -> Falsifier[Any]:
     def change(pair: TensorPair, limits: Limits) -> TensorPair | None:
         if not pair.elements or not _bounded(pair, limits):
             return None
-        return _unlike(pair, 0, **{"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, **told})
+        bounds = {"relative_rmse": BOUND[pair.candidate_dtype], "lost_share": LOST_SHARE, "not_nearest": 0}
+        return _unlike(pair, 0, **{**bounds, **told})
 
     return breaks(name, "bound", change, "no block is bounded")
 
@@ -295,8 +338,23 @@ def _beyond(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _unlike(pair, 0, relative_rmse=error, lost_share=0.0) if pair.elements and _bounded(pair, limits) else None
 
 
-def _packs(pair: TensorPair, not_nearest: int, error: float | None) -> TensorPair:
-    return dataclasses.replace(pair, packed="fp8", compared=True, not_nearest=not_nearest, relative_rmse=error)
+def _another_code(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    share = NOT_NEAREST.get(pair.candidate_dtype)
+    if share is None or not pair.elements or not _bounded(pair, limits):
+        return None
+    count = math.floor(share * pair.elements) + 1
+    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=count)
+
+
+def _codes_untold(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    held = pair.candidate_dtype in NOT_NEAREST and pair.elements and _bounded(pair, limits)
+    return _unlike(pair, 0, relative_rmse=0.0, lost_share=0.0, not_nearest=None) if held else None
+
+
+def _packs(pair: TensorPair, not_nearest: int, error: float | None, steps: float | None = None) -> TensorPair:
+    told: dict[str, Any] = {"packed": "fp8", "compared": True, "not_nearest": not_nearest, "relative_rmse": error}
+    told |= {"error_in_steps": steps}
+    return dataclasses.replace(pair, candidate_dtype="F8_E4M3", **told)
 
 
 def _code_off(pair: TensorPair, limits: Limits) -> TensorPair | None:
@@ -307,20 +365,35 @@ def _coarse(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, math.nextafter(0.5, 1)) if limits.policy == "packed" else None  # its own figure
 
 
+def _far(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    far = dataclasses.replace(
+        _packs(pair, pair.elements, 0.1, math.nextafter(0.75, 1)), rescaled=False
+    )  # its own figure
+    return far if limits.policy == "packed" and pair.elements else None
+
+
+def _rescaled(pair: TensorPair, limits: Limits) -> TensorPair | None:
+    far = _far(pair, limits)
+    return None if far is None else dataclasses.replace(far, rescaled=True)
+
+
 def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
 
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow", "packing", "codes"),
+    fails=("content", "bound", "overflow", "packing", "codes", "distance"),
+    blocked=("rescaled",),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
         breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
         breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),
+        breaks("codes that are too far", "distance", _far, "no packed weight is meant"),
+        breaks("rescaled", "rescaled", _rescaled, "no packed weight is meant", Outcome.BLOCKED),
         breaks("packed unasked", "packing", _packed_unasked, "packed weights are meant"),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),
         breaks("one element changed", "content", _one_fewer, "only errors are asked for"),
@@ -329,6 +402,8 @@ KIND = tensor_pairs.kind_of_pairs(
         _content("in another order", lambda _: 0, same_values=True),
         breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
+        breaks("a code more that is not the nearest", "codes", _another_code, "no block's codes are held"),
+        breaks("no codes told", "codes", _codes_untold, "no block's codes are held"),
         _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong
         _bound("an error that is not finite", relative_rmse=None),
         _bound("a share that is not finite", lost_share=None),

@@ -189,9 +189,19 @@ class TensorPair:
     packed: Annotated[str, Doc("how a weight is packed on either side; empty where it is not", typical="")] = ""
     not_nearest: Annotated[
         int | None,
-        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule",
+        Doc("codes that are not the nearest to the source's values under the file's own scales; None without a rule, "
+            "where every element is exact, or where the type cannot tell",
             typical=None),
     ] = None  # fmt: skip
+    error_in_steps: Annotated[
+        float | None,
+        Doc("root mean square distance of codes from the source's values, in steps of their scales, where a packer may "
+            "choose others than the nearest; None elsewhere", unit="steps", typical=None),
+    ] = None  # fmt: skip
+    rescaled: Annotated[
+        bool,
+        Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
+    ] = False
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where it was held", typical="")] = ""
 
 

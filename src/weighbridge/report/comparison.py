@@ -51,6 +51,7 @@ IN_WORDS = {
     "bound": "beyond the error of its type",
     "packing": "packed unasked",
     "codes": "not the nearest codes",
+    "distance": "codes too far off",
 }
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 

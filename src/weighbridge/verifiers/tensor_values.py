@@ -49,7 +49,7 @@ ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not 
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None,
+    "not_nearest": None, "error_in_steps": None, "rescaled": False,
 }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def pair(views: Views, options: Fields) -> _Pair:
 def both_unpacked(views: Views) -> Views:
     """Return both sides with their packed weights in place of what is stored of them."""
     source, candidate = views
-    return unpacked(source, candidate), unpacked(candidate, source)
+    return unpacked(source, candidate, source=True), unpacked(candidate, source, source=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ class _Pair:
             if pairing is None:
                 return self._alone(name, self.candidate, name)
             packed = packed_parts(self.source, self.candidate, pairing)
-            return self._packed(pairing, packed) if packed else self._made(pairing)
+            row = self._packed(pairing, packed) if packed else self._made(pairing)
+            return replace(row, rescaled=isinstance(self.candidate, UnpackedView) and self.candidate.rescaled)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
@@ -194,7 +195,10 @@ class _Pair:
             return row
         assert isinstance(self.candidate, UnpackedView)
         held = hold(aligned, rule, self.candidate.stored)
-        return replace(row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse)
+        return replace(
+            row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse,
+            error_in_steps=held.error_in_steps,
+        )  # fmt: skip
 
     def _by_name(self, pairing: Pairing) -> TensorPair:
         """Describe a tensor without its values; codes have a shape of their own, so they get the other side's."""

@@ -1,0 +1,187 @@
+"""Hold the codes of ggml's blocks against values: how many are not the nearest that the scales of the file allow.
+
+One row of `CODES` a block type: the codes of a value, and where its scales are, by ggml's block structures. Types whose
+codes stand for several values at once have no nearest code for each; where they have a sign for each value, the signs
+tell. Knows no threshold.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bytes: TypeAlias = NDArray[np.uint8]
+    Floats: TypeAlias = NDArray[np.float32]
+    Scales: TypeAlias = tuple[Floats, Floats | None]  # of each part of a block: factor, and what is added
+
+HALF_ULP = 2.0**-11  # of a scale: some quantisers choose codes before they round the scale to F16
+HALF_SUBNORMAL = 2.0**-25  # the same where F16 is subnormal
+ROUNDING = 1e-5  # of a step: what is between two codes may go either way
+HALVES = 256  # beyond the largest point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """The codes of a block type: evenly spaced from `least` to `most`, or `points`; `scales` reads those of blocks."""
+
+    scales: Callable[[Bytes], Scales]
+    least: int = 0
+    most: int = 0
+    points: tuple[int, ...] = ()
+
+
+def not_nearest(values: Floats, decoded: Floats, blocks: Bytes, dtype: str) -> int | None:
+    """Count the codes of `[blocks, bytes]` that are not the nearest to these values; None where nobody can tell."""
+    import numpy as np
+
+    if dtype in SIGNED:
+        opposed = (values * decoded < 0).reshape(-1, 8).sum(axis=1)
+        return int(np.maximum(opposed - SIGNED[dtype], 0).sum())
+    codes = CODES.get(dtype)
+    if codes is None:
+        return None
+    with np.errstate(all="ignore"):
+        scale, added = codes.scales(blocks)
+        parts = scale.size, -1
+        of_parts = values.reshape(parts), decoded.reshape(parts), scale.reshape(-1, 1)
+        if codes.points:
+            near = _among_points(codes, *of_parts)
+        else:
+            near = _in_steps(codes, *of_parts, np.float32(0) if added is None else added.reshape(-1, 1))
+    return int(values.size - np.count_nonzero(near))
+
+
+def _in_steps(
+    codes: Codes, meant: Floats, there: Floats, scale: Floats, added: Floats | np.float32
+) -> NDArray[np.bool_]:
+    """Mark the codes at most half a step from their values, or from the end that lies nearest to them."""
+    import numpy as np
+
+    ends = codes.least * scale + added, codes.most * scale + added
+    slack = HALF_ULP * np.maximum(*map(np.abs, ends)) + np.float32(HALF_SUBNORMAL * codes.most)
+    off = np.clip(meant, np.minimum(*ends), np.maximum(*ends))
+    off -= there
+    near: NDArray[np.bool_] = np.abs(off, out=off) <= np.abs(scale) * np.float32(0.5 + ROUNDING) + slack
+    return near
+
+
+def _among_points(codes: Codes, meant: Floats, there: Floats, scale: Floats) -> NDArray[np.bool_]:
+    """Mark the codes that are as near to their values as the nearest point is; points are whole numbers."""
+    import numpy as np
+
+    at = meant * (2 / scale)  # in halves, between which no two points have their middle
+    at += HALVES
+    np.clip(at, 0, 2 * HALVES - 1, out=at)
+    best = _nearest_points(codes.points).take(at.astype(np.int16), mode="clip") * scale
+    best -= meant
+    slack = 2 * max(map(abs, codes.points)) * (HALF_ULP * np.abs(scale) + np.float32(HALF_SUBNORMAL))
+    off = np.abs(meant - there)
+    off -= np.abs(best, out=best)
+    near: NDArray[np.bool_] = off <= slack
+    return near
+
+
+@functools.cache
+def _nearest_points(points: tuple[int, ...]) -> Floats:
+    """Return the point that is nearest to each half, and to what is between it and the next."""
+    import numpy as np
+
+    middles = (np.arange(-HALVES, HALVES) + 0.5) / 2
+    found: Floats = np.array(points, np.float32)
+    nearest: Floats = found[np.abs(middles[:, None] - found).argmin(axis=1)]
+    return nearest
+
+
+# --- Scales -----------------------------------------------------------------------------------------------------------
+
+
+def _half(blocks: Bytes, at: int) -> Floats:
+    """Return the F16 of each block that starts at a byte, `[blocks, 1]`."""
+    import numpy as np
+
+    return blocks[:, at : at + 2].copy().view("<f2").astype(np.float32)
+
+
+def _one(blocks: Bytes) -> Scales:
+    return _half(blocks, 0), None
+
+
+def _two(blocks: Bytes) -> Scales:
+    return _half(blocks, 0), _half(blocks, 2)
+
+
+def _q2_k(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    both = blocks[:, :16]
+    return _half(blocks, 80) * (both & 15).astype(np.float32), -_half(blocks, 82) * (both >> 4).astype(np.float32)
+
+
+def _q3_k(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    low, high = blocks[:, 96:104], blocks[:, 104:108]
+    lower = np.concatenate([low & 15, low >> 4], axis=1)
+    upper = np.concatenate([high >> shift & 3 for shift in (0, 2, 4, 6)], axis=1)
+    return _half(blocks, 108) * ((lower | upper << 4).astype(np.float32) - 32), None
+
+
+def _q45_k(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    first, second, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    factors = np.concatenate([first & 63, both & 15 | first >> 2 & 48], axis=1)
+    added = np.concatenate([second & 63, both >> 4 | second >> 2 & 48], axis=1)
+    return _half(blocks, 0) * factors.astype(np.float32), -_half(blocks, 2) * added.astype(np.float32)
+
+
+def _q6_k(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    return _half(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32), None
+
+
+def _iq4_xs(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    lower = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
+    high = blocks[:, 2:4].copy().view("<u2")
+    upper = (high >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
+    return _half(blocks, 0) * ((lower | upper << 4).astype(np.float32) - 32), None
+
+
+def _mxfp4(blocks: Bytes) -> Scales:
+    import numpy as np
+
+    return np.ldexp(np.float32(0.5), blocks[:, :1].astype(np.int32) - 127), None
+
+
+def _nvfp4(blocks: Bytes) -> Scales:
+    import ml_dtypes
+    import numpy as np
+
+    return blocks[:, :4].copy().view(ml_dtypes.float8_e4m3fn).astype(np.float32) / 2, None
+
+
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+FP4 = (-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12)  # twice its values, as ggml has them
+CODES: Mapping[str, Codes] = {
+    "Q4_0": Codes(scales=_one, least=-8, most=7), "Q4_1": Codes(scales=_two, most=15),
+    "Q5_0": Codes(scales=_one, least=-16, most=15), "Q5_1": Codes(scales=_two, most=31),
+    "Q8_0": Codes(scales=_one, least=-128, most=127), "Q2_K": Codes(scales=_q2_k, most=3),
+    "Q3_K": Codes(scales=_q3_k, least=-4, most=3), "Q4_K": Codes(scales=_q45_k, most=15),
+    "Q5_K": Codes(scales=_q45_k, most=31), "Q6_K": Codes(scales=_q6_k, least=-32, most=31),
+    "TQ1_0": Codes(scales=lambda blocks: (_half(blocks, 52), None), least=-1, most=1),
+    "TQ2_0": Codes(scales=lambda blocks: (_half(blocks, 64), None), least=-1, most=1),
+    "IQ4_NL": Codes(scales=_one, points=IQ4), "IQ4_XS": Codes(scales=_iq4_xs, points=IQ4),
+    "MXFP4": Codes(scales=_mxfp4, points=FP4), "NVFP4": Codes(scales=_nvfp4, points=FP4),
+}  # fmt: skip
+# Types of grids with a sign for each value, and how many of eight may be wrong: seven bits for eight signs make their
+# number even.
+SIGNED: Mapping[str, int] = {"IQ2_S": 0, "IQ3_S": 0, "IQ2_XXS": 1, "IQ2_XS": 1, "IQ3_XXS": 1}
