@@ -38,6 +38,24 @@ TABLE = ("map", "table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Make:
+    """How tensors of one pattern are made: `{name}` stands for what is between two dots, `*` for any beginning."""
+
+    tensor: Annotated[str, Doc("the candidate's tensors: a name, or a pattern with places such as {layer}")]
+    of: Annotated[
+        tuple[str, ...], Doc("the source's tensors, one after the other; those of {each} number are stacked", min_items=1)
+    ]
+    view: Annotated[
+        tuple[int | str, ...], Doc("dimensions of the rows: numbers, one -1, heads, kv_heads or dim0 (the first dimension)")
+    ] = ()
+    index: Annotated[tuple[int | str, ...], Doc('what is kept of each dimension of the view: 0, "0:4" or ":"')] = ()
+    permute: Annotated[tuple[int, ...], Doc("the dimensions of the view, in their new order")] = ()
+    transpose: Annotated[bool, Doc("rows and columns exchanged")] = False
+    cat: Annotated[int, Doc("the dimension of the view along which the tensors are put together", ge=0, le=1)] = 0
+    add: Annotated[float, Doc("what is added to each value", ge=-1e6, le=1e6)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is looked at."""
 
@@ -50,6 +68,9 @@ class Look:
     )
     rename: Annotated[
         tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn", only_with=TABLE)
+    ] = ()
+    make: Annotated[
+        tuple[Make, ...], Doc("how tensors are made that are more than renamed; the first that fits", only_with=TABLE)
     ] = ()
 
 
@@ -64,7 +85,7 @@ def kind_of_pairs(
         version=version,
         roles={"source": both, "candidate": both},
         needs={
-            "pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
+            "pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename", "make"))
         },
         limits=limits,
         measure=Look,
@@ -138,15 +159,15 @@ def is_exponential(pair: TensorPair) -> bool:
 
 
 def may_go(pair: TensorPair) -> bool:
-    """Return whether a tensor of the source alone is proven to be no loss: repeated, left out by rule, a zero bias."""
+    """Return whether a tensor of the source alone is no loss: repeated, left out by rule, a zero bias."""
     only_zeros = not pair.nonzero and pair.name.endswith("bias")
-    return pair.identical_to is not None or bool(pair.drop_rule) or only_zeros
+    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out) or only_zeros
 
 
 def may_come(pair: TensorPair) -> bool:
     """Return whether a tensor of the candidate alone is what its configuration gives, or repeats another one."""
     computed = pair.generated_error is not None and pair.generated_error <= GENERATED_ERROR
-    return computed or pair.identical_to is not None
+    return computed or pair.identical_to is not None or bool(pair.left_out)
 
 
 # --- Mechanisms -------------------------------------------------------------------------------------------------------
@@ -288,14 +309,15 @@ def dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True) -> TensorP
     """Return the source's tensor alone, without any proof that it may go."""
     if not pair.source_dtype or listed(pair.name, limits.allow_missing):
         return None
-    return dataclasses.replace(pair, candidate_dtype="", identical_to=None, drop_rule="", nonzero=nonzero)
+    unproven: Any = {"identical_to": None, "drop_rule": "", "left_out": ""}
+    return dataclasses.replace(pair, candidate_dtype="", nonzero=nonzero, **unproven)
 
 
 def added(pair: TensorPair, limits: Meant, *, error: float | None = None) -> TensorPair | None:
     """Return the candidate's tensor alone, without any proof of where it is from."""
     if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
         return None
-    return dataclasses.replace(pair, source_dtype="", identical_to=None, generated_error=error)
+    return dataclasses.replace(pair, source_dtype="", identical_to=None, generated_error=error, left_out="")
 
 
 def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:

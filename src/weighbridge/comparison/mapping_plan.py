@@ -40,7 +40,7 @@ def rope_order(name: str, heads: int, rows: int) -> Part:
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `transform` says it in words.
+    `arithmetic` is "", one of `+1`, `+2` (one twice), `-exp`, or a constant that is added, as `-1.0`. `transform` says it in words.
     """
 
     candidate: str
@@ -60,12 +60,14 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
+    `left_out` what a source tensor is part of that the candidate was not meant to hold;
     `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
     """
 
     name: str
     pairings: Mapping[str, Pairing]
     tied: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     drop_rules: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
@@ -73,6 +75,21 @@ class Plan:
     def used(self) -> set[str]:
         """Return the source tensors that some tensor of the candidate is made of."""
         return {part.source for pairing in self.pairings.values() for part in pairing.parts}
+
+    def of(self, names: Mapping[str, str]) -> Plan:
+        """Return the plan for a source whose tensors are stored under these names, by the names that it was made for."""
+
+        def stored(pairing: Pairing) -> Pairing:
+            return replace(pairing, parts=tuple(replace(part, source=names[part.source]) for part in pairing.parts))
+
+        def renamed(told: Mapping[str, str]) -> dict[str, str]:
+            return {names.get(name, name): what for name, what in told.items()}
+
+        return replace(
+            self, pairings={name: stored(pairing) for name, pairing in self.pairings.items()},
+            tied={name: names.get(other, other) for name, other in renamed(self.tied).items()},
+            drop_rules=renamed(self.drop_rules), left_out=renamed(self.left_out),
+        )  # fmt: skip
 
 
 # A head that repeats the embedding, and embeddings that repeat the shared one.
@@ -83,7 +100,7 @@ HEADS = (
 EMBEDDINGS = (
     "model.embed_tokens.weight", "token_embd.weight", "shared.weight", "transformer.wte.weight",
     "transformer.word_embeddings.weight", "gpt_neox.embed_in.weight", "backbone.embeddings.weight", "wte.weight",
-    "bert.embeddings.word_embeddings.weight",
+    "bert.embeddings.word_embeddings.weight", "tok_embeddings.weight",
 )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class Class(enum.StrEnum):
     EXTRA = "EXTRA"
     DROPPED = "DROPPED"
     GENERATED = "GENERATED"
+    LEFT_OUT = "LEFT_OUT"
 
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
@@ -99,7 +100,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def code_of(pair: TensorPair, limits: Limits) -> str:
     """Return what is wrong with a tensor, or nothing."""
     found = class_of(pair)
-    if found in (Class.DROPPED, Class.GENERATED):
+    if found in (Class.DROPPED, Class.GENERATED, Class.LEFT_OUT):
         return ""
     if found is Class.MISSING:
         return "" if listed(pair.name, limits.allow_missing) else "missing"
@@ -146,6 +147,8 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
 
 def class_of(pair: TensorPair) -> Class | None:
     """Return the class of one tensor, from what was measured; None where nothing could be compared."""
+    if pair.left_out and not tensor_pairs.two_sided(pair):
+        return Class.LEFT_OUT
     if not pair.candidate_dtype:
         return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
     if not pair.source_dtype:

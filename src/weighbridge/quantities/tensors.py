@@ -124,6 +124,9 @@ class TensorPair:
     candidate_bytes: Annotated[int, Doc("size of the candidate's tensor", unit="bytes", typical=12)]
     identical_to: Annotated[str | None, Doc("the embedding whose bytes a tensor of one side repeats", typical=None)]
     drop_rule: Annotated[str, Doc("why the converter leaves a source tensor out", typical="")]
+    left_out: Annotated[
+        str, Doc("what a tensor is part of that the other side was not meant to hold, as training state", typical="")
+    ]
     generated_error: Annotated[
         float | None, Doc("largest relative error of a table that the configuration gives", typical=None)
     ]

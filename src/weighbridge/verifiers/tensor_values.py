@@ -14,14 +14,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
+from weighbridge.comparison.automatic_mapping import automatic, by_rules, differ, numbers_of, unwrapped_plan
 from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
+from weighbridge.comparison.tensor_rules import RuleError, rule_of
 from weighbridge.comparison.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
@@ -37,17 +40,19 @@ from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
-from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
+from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, Tensor, config_beside, json_beside
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
 ARCHITECTURE = "general.architecture"
+PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
+TRAINING_STATE = "training state beside the model"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None,
+    "not_nearest": None, "left_out": "",
 }  # fmt: skip
 
 
@@ -136,7 +141,7 @@ class _Pair:
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
         """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
         tensor, here = view.tensor(name), view is self.source
-        found = dict(ABSENT)
+        found = ABSENT | {"left_out": self._left_out(tensor, here)}
         meant = None if here or not self.contents else self.plan.generated.get(name)
         if meant is not None:
             found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
@@ -157,6 +162,12 @@ class _Pair:
         )  # fmt: skip
         view.forget(name)
         return row
+
+    def _left_out(self, tensor: Tensor, here: bool) -> str:
+        """Return what a tensor of one side alone is part of that the other side was not meant to hold, or nothing."""
+        if tensor.name not in _models(*((self.source, self.candidate) if here else (self.candidate, self.source))):
+            return TRAINING_STATE
+        return self.plan.left_out.get(tensor.name, "") if here else ""
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
@@ -249,32 +260,48 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     Raises:
         SubjectError: `mapping`, where names must be mapped and nothing says how.
     """
-    shapes, there = ({name: one.shape for name, one in view.tensors.items()} for view in (source, candidate))
+    shapes, there = _models(source, candidate), _models(candidate, source)
     chosen = options.get("map", "auto")
     if chosen == "table":
         names: Any = options.get("names") or {}
         rename: Any = options.get("rename") or ()
         try:
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
-            return by_table(shapes, candidate.names(), names=names, rename=pairs)
+            plan = by_table(shapes, there, names=names, rename=pairs)
+            rules = tuple(rule_of(rule) for rule in options.get("make") or ())
+            return by_rules(plan, rules, shapes, there, partial(_numbers, source, candidate), first=True)
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
+        except RuleError as problem:
+            _refuse(candidate, f"a rule in `make` cannot be used: {problem}")
     architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
-    if chosen == "identity" or not architecture or not _renamed(shapes, there):
-        return identity(shapes, candidate.names())
+    if chosen == "identity" or (architecture and not differ(shapes, there)):
+        return identity(shapes, there)
+    if not architecture:
+        try:
+            return automatic(shapes, there, partial(_numbers, source, candidate))
+        except RuleError as problem:
+            _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
     from weighbridge.comparison import gguf_mapping
 
     config = config_beside(source)
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
     sides = gguf_mapping.Sides(architecture=architecture, config=config, source=shapes, candidate=there)
-    found = gguf_mapping.plan(sides)
+    found = unwrapped_plan(sides)
     return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
 
 
-def _renamed(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
-    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
-    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
+def _models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes of a side's tensors: without training state, where the other side has none."""
+    alone = all(one.weight for one in other.tensors.values())
+    return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
+
+
+def _numbers(*sides: CheckpointView) -> Mapping[str, int]:
+    """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
+    told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
+    return next((found for config in told if (found := numbers_of(config or {}))), {})
 
 
 def _refuse(view: CheckpointView, what: str) -> NoReturn:

@@ -1,0 +1,73 @@
+"""Choose how names map where nothing says it: as they are, after one rename, or by a layout that is known.
+
+Nothing is guessed: a rename takes away or puts before only what is listed, and must be the only one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from weighbridge.comparison.gguf_mapping import Sides
+from weighbridge.comparison.gguf_mapping import plan as gguf_plan
+from weighbridge.comparison.known_layouts import BUILT_IN
+from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, identity
+from weighbridge.comparison.renaming import renamings, unwrapped
+from weighbridge.comparison.tensor_rules import Numbers, Rule, Shape, made
+
+COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
+
+
+def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbers: Numbers) -> Plan:
+    """Plan by names alone.
+
+    Raises:
+        RuleError: a layout that is known, and whose head counts are not.
+    """
+    plan = identity(source, candidate)
+    found = renamings(source, candidate, more_than=len(plan.pairings)) if differ(source, candidate) else ()
+    if len(found) == 1 and found[0].known:
+        pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
+        plan = replace(plan, name=f"renamed: {found[0].told}", pairings=pairings)
+    return by_rules(plan, BUILT_IN, source, candidate, numbers)
+
+
+def unwrapped_plan(sides: Sides) -> Plan | None:
+    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights."""
+    best: Plan | None = None
+    for names in unwrapped(sides.source):
+        plan = gguf_plan(replace(sides, source={bare: sides.source[name] for bare, name in names.items()}))
+        if plan is None:
+            return None
+        if best is None or len(plan.pairings) > len(best.pairings):
+            best = plan.of(names)
+    return best
+
+
+def by_rules(
+    plan: Plan, rules: tuple[Rule, ...], source: Mapping[str, Shape], candidate: Mapping[str, Shape],
+    numbers: Numbers, *, first: bool = False,
+) -> Plan:  # fmt: skip
+    """Return a plan with what rules make of the tensors that it leaves unpaired; of all, where rules go `first`."""
+    free = [name for name in candidate if first or name not in plan.pairings]
+    found = made(rules, free, source, candidate, numbers, strict=first)
+    if not found:
+        return plan
+    name = plan.name if first else f"{plan.name}, {len(found)} by a known layout"
+    return replace(plan, name=name, pairings={**plan.pairings, **found}, drop_rules=COMPUTED)
+
+
+def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers that a rule may name, by what a configuration says."""
+    heads, groups = Sides(architecture="", config=config, source={}, candidate={}).heads
+    return {"heads": heads, "kv_heads": groups} if heads else {}
+
+
+def differ(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
+    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
+    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
+
+
+def _plain(new: str, old: str, shape: Shape) -> Pairing:
+    return Pairing(candidate=new, parts=(Part(source=old),), shape=shape)
