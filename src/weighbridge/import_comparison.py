@@ -9,8 +9,9 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
@@ -18,7 +19,7 @@ from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging import DEFAULT, all_requests
-from weighbridge.limits import LimitsError, read
+from weighbridge.limits import LimitsError, Problem, read
 from weighbridge.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.scheduling.threads import HERE, Execution
@@ -91,20 +92,49 @@ def policy_of(text: str) -> Policy:
     return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
 
 
-def mapping_of(path: str) -> dict[str, Json]:
-    """Return the options that a mapping file gives."""
+def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
+    """Return the options that a mapping file gives for these checkpoints.
+
+    Raises:
+        ContractError: `map`, with each thing wrong at its line, a rule that makes no tensor of any import among them.
+    """
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():
         raise UsageError("map-missing", "there is no such mapping file", where=path)
-    data = strict_yaml.load(Path(path).read_bytes(), where=path).data
-    look = {"map": "table", **data} if isinstance(data, Mapping) else data
+    document = strict_yaml.load(Path(path).read_bytes(), where=path)
+    look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
     try:
         read(Look, look)
+        assert isinstance(look, dict)
+        unfit = _unfit(look.get("make") or (), _opened(source, away=False), [_opened(one, away=False) for one in imports])
+        if unfit:
+            raise LimitsError(unfit)
     except LimitsError as error:
-        raise ContractError("map", f"this mapping cannot be used: {error}", where=path) from None
-    assert isinstance(look, dict)
+        told = ((one, document.at(one.path, at_key=one.at_key)) for one in error.problems)
+        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told)) from None
     return look
+
+
+def _unfit(
+    rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
+) -> list[Problem]:
+    """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
+    from weighbridge.comparison.tensor_rules import RuleError, made, rule_of
+    from weighbridge.verifiers.tensor_values import models, numbers
+
+    pairs = [(source, one) for one in imports if source is not None and one is not None]
+    problems = []
+    for at, rule in enumerate(map(rule_of, rules)):
+        sides = [(models(old, new), models(new, old), partial(numbers, old, new)) for old, new in pairs]
+        try:
+            used = any([made((rule,), there, here, there, known, strict=True) for here, there, known in sides])
+            what = "" if used or not sides else rule.unused(sides[0][1])
+        except RuleError as problem:
+            what = str(problem)
+        if what:
+            problems.append(Problem("map", what, ("make", at)))
+    return problems
 
 
 def _opened(path: str, *, away: bool) -> CheckpointView | None:

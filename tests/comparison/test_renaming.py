@@ -127,6 +127,7 @@ def test_what_is_lost_of_training_state_that_both_sides_have_is_missing(cli: Cli
     assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 3 tensors: 1 missing")
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_distributed_checkpoint_of_model_and_optimizer_is_its_model(cli: Cli, workplace: Path) -> None:  # noqa: F811
     torch = pytest.importorskip("torch")
     import torch.distributed.checkpoint as dcp

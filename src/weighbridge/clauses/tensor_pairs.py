@@ -39,11 +39,11 @@ TABLE = ("map", "table")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Make:
-    """How tensors of one pattern are made: `{name}` stands for what is between two dots, `*` for any beginning."""
+    """How tensors of one pattern are made: `<name>` is what stands between two dots, `<...>` anything."""
 
-    tensor: Annotated[str, Doc("the candidate's tensors: a name, or a pattern with places such as {layer}")]
+    tensor: Annotated[str, Doc("the candidate's tensors: a name, or a pattern with places such as <layer>")]
     of: Annotated[
-        tuple[str, ...], Doc("the source's tensors, one after the other; those of {each} number are stacked", min_items=1)
+        tuple[str, ...], Doc("the source's tensors, one after the other; those of <each> number are stacked", min_items=1)
     ]
     view: Annotated[
         tuple[int | str, ...], Doc("dimensions of the rows: numbers, one -1, heads, kv_heads or dim0 (the first dimension)")

@@ -53,8 +53,9 @@ class Field(click.Choice[str]):
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",
-    help="A YAML file that maps tensor names: `names` (import name: source name) and `rename` (a list of {from, to} "
-    "patterns).  [default: equal names, or the names of the import's architecture]",
+    help="A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns) and "
+    "`make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; those of a "
+    "known layout or of the import's architecture]",
 )  # fmt: skip
 @click.option(
     "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
@@ -96,7 +97,9 @@ def command(
             raise UsageError("mixed-pair", f"--{idle[0]} is for checkpoints; traces are compared bit by bit")
         sys.exit(compare_traces(source, imports, everything=everything, as_json=as_json))
     given = policy_of(policy) if policy is not None else None
-    look: Fields = ({"headers": True} if headers else {}) | (mapping_of(mapping) if mapping is not None else {})
+    look: Fields = {"headers": True} if headers else {}
+    if mapping is not None:
+        look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
         answers = compare(
             source, imports, policy=given, look=look, may_differ=may_differ,

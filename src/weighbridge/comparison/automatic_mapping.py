@@ -13,7 +13,7 @@ from weighbridge.comparison.gguf_mapping import Sides
 from weighbridge.comparison.gguf_mapping import plan as gguf_plan
 from weighbridge.comparison.known_layouts import BUILT_IN
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, identity
-from weighbridge.comparison.renaming import renamings, unwrapped
+from weighbridge.comparison.renaming import WRAPPED, renamings, unwrapped
 from weighbridge.comparison.tensor_rules import Numbers, Rule, Shape, made
 
 COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
@@ -26,7 +26,9 @@ def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbe
         RuleError: a layout that is known, and whose head counts are not.
     """
     plan = identity(source, candidate)
-    found = renamings(source, candidate, more_than=len(plan.pairings)) if differ(source, candidate) else ()
+    wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
+    tried = wrapped or differ(source, candidate)
+    found = renamings(source, candidate, more_than=len(plan.pairings)) if tried else ()
     if len(found) == 1 and found[0].known:
         pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
         plan = replace(plan, name=f"renamed: {found[0].told}", pairings=pairings)
@@ -55,7 +57,7 @@ def by_rules(
     if not found:
         return plan
     name = plan.name if first else f"{plan.name}, {len(found)} by a known layout"
-    return replace(plan, name=name, pairings={**plan.pairings, **found}, drop_rules=COMPUTED)
+    return replace(plan, name=name, pairings={**plan.pairings, **found}, left_out=COMPUTED)
 
 
 def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:

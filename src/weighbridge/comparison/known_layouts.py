@@ -12,33 +12,33 @@ from weighbridge.comparison.tensor_rules import Rule
 # transformers 5 stacks the experts of a layer, gate and up in one tensor, where transformers 4 saved each by itself
 # (conversion_mapping.py there, `qwen2_moe` and `mixtral`).
 EXPERTS = (
-    ("*.experts", "*.experts", ("gate_proj", "up_proj", "down_proj")),
-    ("*.experts", "*.experts", ("w1", "w3", "w2")),
-    ("*.block_sparse_moe.experts", "*.mlp.experts", ("w1", "w3", "w2")),
+    ("<...>.experts", "<...>.experts", ("gate_proj", "up_proj", "down_proj")),
+    ("<...>.experts", "<...>.experts", ("w1", "w3", "w2")),
+    ("<...>.block_sparse_moe.experts", "<...>.mlp.experts", ("w1", "w3", "w2")),
 )
-ROUTERS = (("*.block_sparse_moe.gate.weight", "*.mlp.gate.weight"),)
+ROUTERS = (("<...>.block_sparse_moe.gate.weight", "<...>.mlp.gate.weight"),)
 
 # Meta's consolidated files, and Mistral's, beside Hugging Face's names (convert_llama_weights_to_hf.py).
 META = (
     ("tok_embeddings.weight", "model.embed_tokens.weight"),
     ("norm.weight", "model.norm.weight"),
     ("output.weight", "lm_head.weight"),
-    ("layers.{layer}.attention.wv.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
-    ("layers.{layer}.attention.wo.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
-    ("layers.{layer}.feed_forward.w1.weight", "model.layers.{layer}.mlp.gate_proj.weight"),
-    ("layers.{layer}.feed_forward.w2.weight", "model.layers.{layer}.mlp.down_proj.weight"),
-    ("layers.{layer}.feed_forward.w3.weight", "model.layers.{layer}.mlp.up_proj.weight"),
-    ("layers.{layer}.attention_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
-    ("layers.{layer}.ffn_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+    ("layers.<layer>.attention.wv.weight", "model.layers.<layer>.self_attn.v_proj.weight"),
+    ("layers.<layer>.attention.wo.weight", "model.layers.<layer>.self_attn.o_proj.weight"),
+    ("layers.<layer>.feed_forward.w1.weight", "model.layers.<layer>.mlp.gate_proj.weight"),
+    ("layers.<layer>.feed_forward.w2.weight", "model.layers.<layer>.mlp.down_proj.weight"),
+    ("layers.<layer>.feed_forward.w3.weight", "model.layers.<layer>.mlp.up_proj.weight"),
+    ("layers.<layer>.attention_norm.weight", "model.layers.<layer>.input_layernorm.weight"),
+    ("layers.<layer>.ffn_norm.weight", "model.layers.<layer>.post_attention_layernorm.weight"),
 )
 # Meta interleaves the two halves of each head, Hugging Face puts one after the other.
 META_ROTATED = (
-    ("layers.{layer}.attention.wq.weight", "model.layers.{layer}.self_attn.q_proj.weight", "heads"),
-    ("layers.{layer}.attention.wk.weight", "model.layers.{layer}.self_attn.k_proj.weight", "kv_heads"),
+    ("layers.<layer>.attention.wq.weight", "model.layers.<layer>.self_attn.q_proj.weight", "heads"),
+    ("layers.<layer>.attention.wk.weight", "model.layers.<layer>.self_attn.k_proj.weight", "kv_heads"),
 )
 # vLLM, and models that fuse as it does: queries, keys and values one after the other, and gate and up.
 FUSED = tuple(
-    (f"*.{fused}.{ending}", tuple(f"*.{one}.{ending}" for one in each))
+    (f"<...>.{fused}.{ending}", tuple(f"<...>.{one}.{ending}" for one in each))
     for ending in ("weight", "bias")
     for fused, each in {
         "qkv_proj": ("q_proj", "k_proj", "v_proj"), "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
@@ -48,15 +48,15 @@ FUSED = tuple(
 
 def _built_in() -> Iterator[Rule]:
     for apart, stacked, (gate, up, down) in EXPERTS:
-        one = f"{apart}.{{each}}", f"{apart}.{{expert}}"
+        one = f"{apart}.<each>", f"{apart}.<expert>"
         both, down_all = f"{stacked}.gate_up_proj", f"{stacked}.down_proj"
         yield Rule(tensor=both, of=(f"{one[0]}.{gate}.weight", f"{one[0]}.{up}.weight"))
         yield Rule(tensor=down_all, of=(f"{one[0]}.{down}.weight",))
         for half, matrix in enumerate((gate, up)):
             yield Rule(
-                tensor=f"{one[1]}.{matrix}.weight", of=(both,), view=("dim0", 2, -1), index=("{expert}", half)
+                tensor=f"{one[1]}.{matrix}.weight", of=(both,), view=("dim0", 2, -1), index=("<expert>", half)
             )  # fmt: skip
-        yield Rule(tensor=f"{one[1]}.{down}.weight", of=(down_all,), view=("dim0", -1), index=("{expert}",))
+        yield Rule(tensor=f"{one[1]}.{down}.weight", of=(down_all,), view=("dim0", -1), index=("<expert>",))
     for mine, other in (*ROUTERS, *META):
         yield Rule(tensor=mine, of=(other,))
         yield Rule(tensor=other, of=(mine,))

@@ -60,7 +60,7 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `left_out` what a source tensor is part of that the candidate was not meant to hold;
+    `left_out` what a tensor of either side is part of that the other was not meant to hold;
     `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
     """
 

@@ -16,8 +16,8 @@ from weighbridge.comparison.mapping_plan import Pairing, Part
 
 Shape = tuple[int, ...]
 Numbers = Callable[[], Mapping[str, int]]  # by the words that a rule may say for them; asked for where one does
-PLACE = re.compile(r"\{(\w+)\}|(\*)")  # `{layer}` is what stands between two dots, `*` any beginning
-EACH = "each"
+PLACE = re.compile(r"<(\w+|\.\.\.)>")  # `<layer>` is what stands between two dots, `<...>` anything
+ANY, EACH = "...", "each"
 RANGE = re.compile(r"(\d*):(\d*)")
 MAX_PARTS = 1 << 14
 
@@ -36,7 +36,7 @@ class Rule:
 
     Each tensor `of` is viewed by its rows (all dimensions but the last) as `view`, of which `index` keeps some and which
     `permute` exchanges, or is transposed; then they are put together along dimension `cat` of the view, and `add` is
-    added. What `{each}` names in `of` alone is stacked, in the order of its numbers.
+    added. What `<each>` names in `of` alone is stacked, in the order of its numbers.
     """
 
     tensor: str
@@ -53,25 +53,34 @@ class Rule:
         """Return in words what becomes of the values."""
         done = {
             "permuted": self.permute, "transposed": self.transpose, "a part": self.index,
-            "stacked": any(f"{{{EACH}}}" in one for one in self.of), "fused": len(self.of) > 1,
+            "stacked": any(f"<{EACH}>" in one for one in self.of), "fused": len(self.of) > 1,
             f"{self.add:+g}": self.add,
         }  # fmt: skip
         return ", ".join(word for word, is_done in done.items() if is_done)
 
     def fits(self, name: str) -> Mapping[str, str] | None:
         """Return what the places of the pattern stand for in a name, or None for another name."""
-        if not name.endswith(self.tensor.rpartition("}")[2].rpartition("*")[2]):  # cheap, for there are many names
+        if not name.endswith(self.tensor.rpartition(">")[2]):  # cheap, for there are many names
             return None
         found = _compiled(self.tensor).fullmatch(name)
         return found.groupdict() if found else None
+
+
+    def unused(self, candidate: Collection[str]) -> str:
+        """Return why the rule makes none of these tensors."""
+        fits = next(((name, known) for name in candidate if (known := self.fits(name)) is not None), None)
+        if fits is None:
+            return f"no tensor of the import is called {self.tensor}"
+        needed = ", ".join(_filled(one, fits[1]) for one in self.of)
+        return f"{fits[0]} is to be made of {needed}, not all of which are in the source"
 
 
 @functools.cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     found, at, seen = "", 0, set[str]()
     for place in PLACE.finditer(pattern):
-        name = place[1] or "_any"
-        again = f"(?P={name})" if name in seen else f"(?P<{name}>{'.*' if place[2] else '[^.]+'})"
+        name = "any" if place[1] == ANY else place[1]
+        again = f"(?P={name})" if name in seen else f"(?P<{name}>{'.*' if place[1] == ANY else '[^.]+'})"
         found += re.escape(pattern[at : place.start()]) + again
         at = place.end()
         seen.add(name)
@@ -79,7 +88,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _filled(pattern: str, known: Mapping[str, str]) -> str:
-    return PLACE.sub(lambda place: known.get(place[1] or "_any", place[0]), pattern)
+    return PLACE.sub(lambda place: known.get("any" if place[1] == ANY else place[1], place[0]), pattern)
 
 
 def rule_of(given: Mapping[str, Any]) -> Rule:
@@ -91,9 +100,9 @@ def rule_of(given: Mapping[str, Any]) -> Rule:
 def sources(rule: Rule, known: Mapping[str, str], source: Mapping[str, Shape]) -> tuple[list[str], int]:
     """Return the tensors that one is made of, in order, and how many groups of them are stacked, 0 for none."""
     names = [_filled(one, known) for one in rule.of]
-    if not any(f"{{{EACH}}}" in name for name in names):
+    if not any(f"<{EACH}>" in name for name in names):
         return names, 0
-    pattern = _compiled(next(name for name in names if f"{{{EACH}}}" in name))
+    pattern = _compiled(next(name for name in names if f"<{EACH}>" in name))
     numbers = sorted(int(found[EACH]) for found in map(pattern.fullmatch, source) if found and found[EACH].isdecimal())
     return [_filled(name, {EACH: str(number)}) for number in numbers for name in names], len(numbers)
 

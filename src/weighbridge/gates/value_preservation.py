@@ -147,12 +147,8 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
 
 def class_of(pair: TensorPair) -> Class | None:
     """Return the class of one tensor, from what was measured; None where nothing could be compared."""
-    if pair.left_out and not tensor_pairs.two_sided(pair):
-        return Class.LEFT_OUT
-    if not pair.candidate_dtype:
-        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
-    if not pair.source_dtype:
-        return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
+    if not tensor_pairs.two_sided(pair):
+        return _class_alone(pair)
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
     if pair.not_nearest is not None:
@@ -172,6 +168,15 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.DIFFERENT: pair.compared,
     }
     return next((found for found, held in holds.items() if held), None)
+
+
+def _class_alone(pair: TensorPair) -> Class:
+    """Return the class of a tensor that one side has alone."""
+    if pair.left_out:
+        return Class.LEFT_OUT
+    if not pair.candidate_dtype:
+        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
+    return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -316,7 +321,7 @@ def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes"),

@@ -164,8 +164,9 @@ BESIDES = {
 
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
-    figures = finding.verdict.figures
-    if finding.verdict.code == NO_CONFIGURATION:
+    figures, tensors = finding.verdict.figures, evaluation.findings[0]
+    unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
+    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, which was told with its tensors
         return
     if finding.verdict.code == ONE_CONFIGURATION:
         (why,) = finding_text(finding, evaluation.measured).lines

@@ -165,9 +165,9 @@ class _Pair:
 
     def _left_out(self, tensor: Tensor, here: bool) -> str:
         """Return what a tensor of one side alone is part of that the other side was not meant to hold, or nothing."""
-        if tensor.name not in _models(*((self.source, self.candidate) if here else (self.candidate, self.source))):
+        if tensor.name not in models(*((self.source, self.candidate) if here else (self.candidate, self.source))):
             return TRAINING_STATE
-        return self.plan.left_out.get(tensor.name, "") if here else ""
+        return self.plan.left_out.get(tensor.name, "")
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
@@ -260,7 +260,7 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     Raises:
         SubjectError: `mapping`, where names must be mapped and nothing says how.
     """
-    shapes, there = _models(source, candidate), _models(candidate, source)
+    shapes, there = models(source, candidate), models(candidate, source)
     chosen = options.get("map", "auto")
     if chosen == "table":
         names: Any = options.get("names") or {}
@@ -269,7 +269,7 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
             plan = by_table(shapes, there, names=names, rename=pairs)
             rules = tuple(rule_of(rule) for rule in options.get("make") or ())
-            return by_rules(plan, rules, shapes, there, partial(_numbers, source, candidate), first=True)
+            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True)
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
         except RuleError as problem:
@@ -279,7 +279,7 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
         return identity(shapes, there)
     if not architecture:
         try:
-            return automatic(shapes, there, partial(_numbers, source, candidate))
+            return automatic(shapes, there, partial(numbers, source, candidate))
         except RuleError as problem:
             _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
     from weighbridge.comparison import gguf_mapping
@@ -292,13 +292,13 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
 
 
-def _models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
+def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
     """Return the shapes of a side's tensors: without training state, where the other side has none."""
     alone = all(one.weight for one in other.tensors.values())
     return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
 
 
-def _numbers(*sides: CheckpointView) -> Mapping[str, int]:
+def numbers(*sides: CheckpointView) -> Mapping[str, int]:
     """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
     told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
     return next((found for config in told if (found := numbers_of(config or {}))), {})
