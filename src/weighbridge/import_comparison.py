@@ -56,15 +56,17 @@ class Compared:
 def compare(
     source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = EMPTY,
     may_differ: tuple[str, ...] = (), execution: Execution = HERE, progress: Callable[[str], None] = lambda _text: None,
-    debug: bool = False,
+    debug: bool = False, adapter: str | None = None,
 ) -> tuple[Compared, ...]:  # fmt: skip
     """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
 
-    `look` are the options of what is measured: headers alone, or a mapping of names.
+    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is measured: headers alone, or a mapping of names.
     """
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
     views = {name: view for name, view in opened.items() if view is not None}
+    if adapter is not None:
+        views["source"] = _adapted(source, adapter)
     chosen = {name: policy or _declared(views.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
     together, itself = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
@@ -145,6 +147,14 @@ def _opened(path: str, *, away: bool) -> CheckpointView | None:
         return open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
+
+
+def _adapted(source: str, adapter: str) -> CheckpointView:
+    """Return an open source with what an adapter adds to it."""
+    from weighbridge.comparison.adapters import adapted
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    return adapted(open_checkpoint(source), open_checkpoint(adapter))
 
 
 def _declared(view: CheckpointView | None) -> Policy:

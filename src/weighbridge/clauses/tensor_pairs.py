@@ -178,8 +178,10 @@ MECHANISMS: tuple[str, ...] = (
     "f16-bits-as-bf16", "relabelled", "truncated", "byte-swapped", "through-f16", "through-bf16", "permutation-missing",
     "wrong-head-count", "permutation-twice", "permutation-inverse", "permuted-unasked", "plus-one-missing",
     "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed", "gate-and-up-swapped", "layer-before",
-    "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped", "scaled",
+    "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped", "scaled", "adapter-not-merged",
+    "adapter-merged-twice", "adapter-scaled",
 )  # fmt: skip
+ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
 UNEXPLAINED = "different content"
 QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
 HELD: Mapping[str, str] = {
@@ -224,6 +226,9 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     if code in PACKED:  # codes are no values, so no mechanism speaks of them
         return {"packed": pair.packed, "not_nearest": pair.not_nearest}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
+    if code == "adapter":
+        beyond = pair.elements - pair.reproduced.get(ADAPTED, 0)
+        return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
     figures |= {"held": HELD.get(name, "tensor")} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
@@ -282,7 +287,7 @@ def breaks(
     """Return the falsifier that changes tensors of both sides."""
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
-        told_by_codes = pair.packed and code in ("not-compared", "content", "bound", "overflow")
+        told_by_codes = (pair.packed or ADAPTED in pair.reproduced) and code in ("not-compared", "content", "bound", "overflow")
         return change(pair, limits) if two_sided(pair) and not told_by_codes else None
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)

@@ -33,6 +33,7 @@ class Class(enum.StrEnum):
     ROUNDED_EXACT = "ROUNDED_EXACT"
     REQUANT_EXACT = "REQUANT_EXACT"
     NEAREST_CODES = "NEAREST_CODES"
+    MERGED = "MERGED"
     WITHIN_BOUND = "WITHIN_BOUND"
     LAYOUT_ONLY = "LAYOUT_ONLY"
     DIFFERENT = "DIFFERENT"
@@ -53,6 +54,7 @@ SYNONYMS = {
     "quant": "quantised", "requantised": "requant", "requantized": "requant", "exact": "lossless", "identical": "same",
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
+MERGED_SHARE = 0.5  # of an update; what rounding moves is not along it, so that a share is far nearer to what it is
 COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
@@ -127,6 +129,11 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     return "" if _is_nearest(pair) else "codes"
 
 
+def _is_whole(share: float | None) -> bool:
+    """Return whether an adapter's update is nearer to being merged once than to not at all, or twice."""
+    return share is not None and abs(share - 1) < MERGED_SHARE
+
+
 def _is_nearest(pair: TensorPair) -> bool:
     """Return whether every code is the nearest one, and the codes are not so coarse that little is left."""
     near = pair.relative_rmse is not None and pair.relative_rmse <= COARSEST
@@ -140,6 +147,8 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "dtype"
     if found is None:
         return "not-compared"
+    if tensor_pairs.ADAPTED in pair.reproduced:
+        return "" if found is Class.MERGED else "adapter"
     if RANK[found] <= RANK[wanted]:
         return "overflow" if pair.overflowed else ""
     return "bound" if wanted is Class.WITHIN_BOUND else "content"
@@ -163,6 +172,7 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.VALUE_EQUAL: cast and is_exact(pair),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
+        Class.MERGED: tensor_pairs.ADAPTED in made and _is_whole(pair.adapter_share),
         Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
@@ -315,6 +325,15 @@ def _coarse(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, math.nextafter(0.5, 1)) if limits.policy == "packed" else None  # its own figure
 
 
+def _unmerged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
+    merged = pair.reproduced.get("adapter-merged")
+    return dataclasses.replace(pair, reproduced={"adapter-merged": merged - 1}) if merged else None
+
+
+def _half_merged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
+    return dataclasses.replace(pair, adapter_share=0.5) if "adapter-merged" in pair.reproduced else None
+
+
 def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
 
@@ -324,7 +343,7 @@ KIND = tensor_pairs.kind_of_pairs(
     version=4,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow", "packing", "codes"),
+    fails=("content", "bound", "overflow", "packing", "codes", "adapter"),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
         breaks("one code that is not the nearest", "codes", _code_off, "no packed weight is meant"),
@@ -335,6 +354,8 @@ KIND = tensor_pairs.kind_of_pairs(
         _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
         _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
         _content("in another order", lambda _: 0, same_values=True),
+        breaks("one element that no merge gives", "adapter", _unmerged, "no adapter was meant to be merged"),
+        breaks("half of the adapter's update", "adapter", _half_merged, "no adapter was meant to be merged"),
         breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
         _bound("a block lost", lost_share=math.nextafter(1e-9, math.inf)),  # its own figure: LOST_SHARE may be wrong

@@ -50,6 +50,7 @@ IN_WORDS = {
     "bound": "beyond the error of its type",
     "packing": "packed unasked",
     "codes": "not the nearest codes",
+    "adapter": "not as merged",
 }
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 from weighbridge.comparison import bytewise, value_errors
+from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
@@ -52,7 +53,7 @@ ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not 
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None, "left_out": "",
+    "not_nearest": None, "left_out": "", "adapter_share": None,
 }  # fmt: skip
 
 
@@ -134,6 +135,8 @@ class _Pair:
             pairing = self.plan.pairings.get(name)
             if pairing is None:
                 return self._alone(name, self.candidate, name)
+            if update_of(self.source, pairing) is not None:
+                return self._adapted(pairing)
             packed = packed_parts(self.source, self.candidate, pairing)
             return self._packed(pairing, packed) if packed else self._made(pairing)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
@@ -205,6 +208,15 @@ class _Pair:
             elements=math.prod(shape), nonzero=not self.contents or bytewise.any_nonzero(self.candidate, name),
             source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="", **ABSENT
         )  # fmt: skip
+
+    def _adapted(self, pairing: Pairing) -> TensorPair:
+        """Describe a weight that an adapter was meant to be merged into."""
+        row, update, new = self._by_name(pairing), update_of(self.source, pairing), self.candidate.tensor(pairing.candidate)
+        assert isinstance(self.source, AdaptedView) and update is not None
+        row = replace(row, source_shape=pairing.shape, transform="W + s·BA")
+        found, share = reproduced(self.source, self.candidate, pairing, update) if self.contents else ({}, None)
+        self.candidate.forget(new.name)
+        return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
 
     def _made(self, pairing: Pairing) -> TensorPair:
         aligned = AlignedTensor(self.source, self.candidate, pairing)
@@ -334,7 +346,9 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(
         name
         for name, pairing in plan.pairings.items()
-        if not packed_parts(source, candidate, pairing) and _comparable(AlignedTensor(source, candidate, pairing))
+        if not packed_parts(source, candidate, pairing)
+        and update_of(source, pairing) is None
+        and _comparable(AlignedTensor(source, candidate, pairing))
     )
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:
