@@ -46,7 +46,7 @@ class Make:
         tuple[str, ...], Doc("the source's tensors, one after the other; those of <each> number are stacked", min_items=1)
     ]
     view: Annotated[
-        tuple[int | str, ...], Doc("dimensions of the rows: numbers, one -1, heads, kv_heads or dim0 (the first dimension)")
+        tuple[int | str, ...], Doc("dimensions of the rows: numbers, one -1, heads, kv_heads, or dim0, dim1 ... of the tensor itself")
     ] = ()
     index: Annotated[tuple[int | str, ...], Doc('what is kept of each dimension of the view: 0, "0:4" or ":"')] = ()
     permute: Annotated[tuple[int, ...], Doc("the dimensions of the view, in their new order")] = ()

@@ -45,6 +45,33 @@ FUSED = tuple(
     }.items()
 )  # fmt: skip
 
+# What the converter makes of encoders in an mmproj file besides other names: (its tensor, the source's, what is done).
+ENCODERS = (
+    *(  # conversion/qwenvl.py:100
+        Rule(
+            tensor=f"v.blk.<layer>.attn_{one}.{ending}", of=(f"visual.blocks.<layer>.attn.qkv.{ending}",),
+            view=(3, -1), index=(at,),
+        )
+        for ending in ("weight", "bias")
+        for at, one in enumerate("qkv")
+    ),
+    *(  # the two frames of a patch: conversion/qwenvl.py:113, qwen3vl.py:129
+        Rule(tensor=f"v.patch_embd.weight{end}", of=("visual.patch_embed.proj.weight",), view=(-1, 2, "dim3"),
+             index=(":", at))
+        for at, end in enumerate(("", ".1"))
+    ),
+    Rule(tensor="v.patch_embd.bias", of=("visual.patch_embed.proj.bias",)),
+    # conversion/qwen3vl.py:108
+    *(
+        Rule(tensor=f"{mine}.{ending}", of=(f"visual.merger.{other}.{ending}",))
+        for mine, other in (("mm.0", "linear_fc1"), ("mm.2", "linear_fc2"), ("v.post_ln", "norm"))
+        for ending in ("weight", "bias")
+    ),
+    # conversion/gemma.py:308
+    Rule(tensor="mm.soft_emb_norm.weight", of=("multi_modal_projector.mm_soft_emb_norm.weight",), add=1),
+    Rule(tensor="mm.input_projection.weight", of=("multi_modal_projector.mm_input_projection_weight",)),
+)
+
 
 def _built_in() -> Iterator[Rule]:
     for apart, stacked, (gate, up, down) in EXPERTS:

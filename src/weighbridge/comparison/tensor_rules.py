@@ -169,7 +169,8 @@ def _part(
     if not rule.view:
         return Part(source=source), shape
     rows, tail = (math.prod(shape[:-1]), shape[-1:]) if len(shape) > 1 else (math.prod(shape), ())
-    view = _viewed(rule.view, rows, source, known, lambda: {"dim0": shape[0] if shape else 1} | dict(numbers()))
+    sizes = {f"dim{axis}": size for axis, size in enumerate(shape)}
+    view = _viewed(rule.view, rows, source, {**known, **{name: str(size) for name, size in sizes.items()}}, numbers)
     if rule.permute and sorted(rule.permute) != list(range(len(view))):
         raise RuleError(f"permute {list(rule.permute)} does not name each of the {len(view)} dimensions of the view")
     taken, take = _taken(rule.index, view, known) if rule.index else (view, None)
@@ -186,10 +187,11 @@ def _viewed(
     found = []
     for one in view:
         word = _filled(str(one), known)
+        word = known.get(word, word)
         number = int(word) if re.fullmatch(r"-?\d+", word) else numbers().get(word)
         if number is None:
             what = f"{word!r} is not known: no config.json or params.json beside either side says it"
-            raise UnknownNumberError(f"{what}; the known words are heads, kv_heads and dim0")
+            raise UnknownNumberError(f"{what}; the known words are heads, kv_heads, dim0, dim1 and on")
         found.append(number)
     rest = math.prod(size for size in found if size != -1)
     if found.count(-1) == 1 and rest > 0 and rows % rest == 0:

@@ -22,7 +22,7 @@ from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
-from weighbridge.comparison.automatic_mapping import automatic, by_rules, differ, numbers_of, unwrapped_plan
+from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
 from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.comparison.tensor_rules import RuleError, rule_of
@@ -281,7 +281,7 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
             plan = by_table(shapes, there, names=names, rename=pairs)
             rules = tuple(rule_of(rule) for rule in options.get("make") or ())
-            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True)
+            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
         except RuleError as problem:
@@ -300,7 +300,7 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
     sides = gguf_mapping.Sides(architecture=architecture, config=config, source=shapes, candidate=there)
-    found = unwrapped_plan(sides)
+    found = converted(sides)
     return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
 
 
