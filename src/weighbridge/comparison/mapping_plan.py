@@ -36,11 +36,14 @@ def rope_order(name: str, heads: int, rows: int) -> Part:
     return Part(source=name, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
 
 
+NO_RULE = "no rule"  # for what was computed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "", one of `+1`, `+2` (one twice), `-exp`, or a constant that is added, as `-1.0`. `transform` says it in words.
+    `arithmetic` is "", one of `+1`, `+2` (one twice), `-exp`, a constant that is added, as `-1.0`, or NO_RULE. `transform` says it in words.
     """
 
     candidate: str

@@ -19,7 +19,7 @@ from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
-AUTOMATIC = ("renamed", "identity, ")  # how a mapping is called that was found
+AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
@@ -32,8 +32,6 @@ OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 EXCHANGE = "exchange the two? "
 SWAPPED = "rounding the import gives the source: the import is the wider one"
 QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
-GGUF_SOURCE = "the source has the tensor names of a GGUF file, and the import those of what is converted to one"
-GGUF_NAMES = ("blk.", "token_embd.", "output_norm.")
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = (
     "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
@@ -113,10 +111,6 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
         yield SWAPPED
     lost = {str(one.figures.get("source_dtype")) for one in offences if one.code == "dtype" and _gains(one)}
     yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
-    alone = {code: [one.place for one in offences if one.code == code] for code in ("missing", "extra")}
-    in_gguf = {code: any(name.startswith(GGUF_NAMES) for name in names) for code, names in alone.items()}
-    if in_gguf["missing"] and alone["extra"] and not in_gguf["extra"]:
-        yield GGUF_SOURCE
 
 
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
 from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
-from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
+from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.comparison.tensor_rules import RuleError, rule_of
 from weighbridge.comparison.unpacked_view import (
@@ -219,6 +219,8 @@ class _Pair:
         return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
 
     def _made(self, pairing: Pairing) -> TensorPair:
+        if pairing.arithmetic == NO_RULE:
+            return self._by_name(pairing)
         aligned = AlignedTensor(self.source, self.candidate, pairing)
         new = aligned.new
         try:
@@ -289,6 +291,8 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
     if chosen == "identity" or (architecture and not differ(shapes, there)):
         return identity(shapes, there)
+    if source.format == "gguf" and not architecture and differ(shapes, there):
+        return _inverse(source, candidate, shapes, there)
     if not architecture:
         try:
             return automatic(shapes, there, partial(numbers, source, candidate))
@@ -302,6 +306,21 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     sides = gguf_mapping.Sides(architecture=architecture, config=config, source=shapes, candidate=there)
     found = converted(sides)
     return found or _refuse(candidate, f"the architecture {architecture!r} has no known names")
+
+
+def _inverse(
+    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any]
+) -> Plan:
+    """Return the plan by which a Hugging Face directory was made of a GGUF file."""
+    from weighbridge.comparison import gguf_mapping
+    from weighbridge.comparison.inverse_plan import inverse
+
+    config, architecture = config_beside(candidate), str(source.metadata.get(ARCHITECTURE) or "")
+    if config is None:
+        _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
+    sides = gguf_mapping.Sides(architecture=architecture, config=config, source=there, candidate=shapes)
+    found = converted(sides)
+    return inverse(found, there) if found else _refuse(source, f"the architecture {architecture!r} has no known names")
 
 
 def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
