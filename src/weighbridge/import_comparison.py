@@ -60,7 +60,8 @@ def compare(
 ) -> tuple[Compared, ...]:  # fmt: skip
     """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
 
-    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is measured: headers alone, or a mapping of names.
+    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is
+    measured: headers alone, or a mapping of names.
     """
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
@@ -106,15 +107,18 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json
         raise UsageError("map-missing", "there is no such mapping file", where=path)
     document = strict_yaml.load(Path(path).read_bytes(), where=path)
     look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
+    problems: Sequence[Problem] = ()
     try:
-        read(Look, look)
-        assert isinstance(look, dict)
-        unfit = _unfit(look.get("make") or (), _opened(source, away=False), [_opened(one, away=False) for one in imports])
-        if unfit:
-            raise LimitsError(unfit)
+        rules = read(Look, look).make
     except LimitsError as error:
-        told = ((one, document.at(one.path, at_key=one.at_key)) for one in error.problems)
-        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told)) from None
+        problems, rules = error.problems, ()
+    assert problems or isinstance(look, dict)
+    if rules:
+        opened = [_opened(one, away=False) for one in (source, *imports)]
+        problems = _unfit(look["make"], opened[0], opened[1:])
+    if problems:
+        told = ((one, document.at(one.path, at_key=one.at_key)) for one in problems)
+        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told))
     return look
 
 
@@ -130,8 +134,8 @@ def _unfit(
     for at, rule in enumerate(map(rule_of, rules)):
         sides = [(models(old, new), models(new, old), partial(numbers, old, new)) for old, new in pairs]
         try:
-            used = any([made((rule,), there, here, there, known, strict=True) for here, there, known in sides])
-            what = "" if used or not sides else rule.unused(sides[0][1])
+            used = [made((rule,), there, here, there, known, strict=True) for here, there, known in sides]
+            what = "" if any(used) or not sides else rule.unused(sides[0][1])
         except RuleError as problem:
             what = str(problem)
         if what:

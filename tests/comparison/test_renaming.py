@@ -93,7 +93,7 @@ def test_a_wrapped_model_is_the_source_of_its_gguf_file(cli: Cli, workplace: Pat
 
 
 HELD = {
-    "as PyTorch's own guide saves it": lambda model, optimizer: {"model_state_dict": model, "optimizer_state_dict": optimizer},
+    "as PyTorch's guide says": lambda model, optimizer: {"model_state_dict": model, "optimizer_state_dict": optimizer},
     "under names of one's own": lambda model, optimizer: {"net": model, "adam": optimizer, "epoch": 1},
     "in a list": lambda model, optimizer: [model, optimizer],
     "in an app": lambda model, optimizer: {"app": {"model": model, "optim": optimizer}},

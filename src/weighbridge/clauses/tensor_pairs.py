@@ -43,10 +43,12 @@ class Make:
 
     tensor: Annotated[str, Doc("the candidate's tensors: a name, or a pattern with places such as <layer>")]
     of: Annotated[
-        tuple[str, ...], Doc("the source's tensors, one after the other; those of <each> number are stacked", min_items=1)
+        tuple[str, ...],
+        Doc("the source's tensors, one after the other; those of <each> number are stacked", min_items=1),
     ]
     view: Annotated[
-        tuple[int | str, ...], Doc("dimensions of the rows: numbers, one -1, heads, kv_heads, or dim0, dim1 ... of the tensor itself")
+        tuple[int | str, ...],
+        Doc("dimensions of the rows: numbers, one -1, heads, kv_heads, or dim0, dim1 ... of the tensor itself"),
     ] = ()
     index: Annotated[tuple[int | str, ...], Doc('what is kept of each dimension of the view: 0, "0:4" or ":"')] = ()
     permute: Annotated[tuple[int, ...], Doc("the dimensions of the view, in their new order")] = ()
@@ -85,7 +87,9 @@ def kind_of_pairs(
         version=version,
         roles={"source": both, "candidate": both},
         needs={
-            "pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename", "make"))
+            "pairs": Need(
+                "tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename", "make")
+            )
         },
         limits=limits,
         measure=Look,
@@ -287,7 +291,12 @@ def breaks(
     """Return the falsifier that changes tensors of both sides."""
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
-        told_by_codes = (pair.packed or ADAPTED in pair.reproduced) and code in ("not-compared", "content", "bound", "overflow")
+        told_by_codes = (pair.packed or ADAPTED in pair.reproduced) and code in (
+            "not-compared",
+            "content",
+            "bound",
+            "overflow",
+        )
         return change(pair, limits) if two_sided(pair) and not told_by_codes else None
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)

@@ -53,9 +53,9 @@ class Field(click.Choice[str]):
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",
-    help="A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns) and "
-    "`make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; those of a "
-    "known layout or of the import's architecture]",
+    help="A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns) "
+    "and `make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; "
+    "those of a known layout, or of a GGUF file's architecture]",
 )  # fmt: skip
 @click.option(
     "--adapter", metavar="DIR",
@@ -80,7 +80,8 @@ class Field(click.Choice[str]):
 @debug
 def command(
     source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
-    adapter: str | None, may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
+    adapter: str | None, may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool,
+    as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 

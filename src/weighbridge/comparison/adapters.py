@@ -62,9 +62,7 @@ def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
     return AdaptedView(**as_it_is, adapter=adapter, updates=updates)
 
 
-def _update(
-    low: str, base: CheckpointView, adapter: CheckpointView, config: Mapping[str, Any]
-) -> tuple[str, Update]:
+def _update(low: str, base: CheckpointView, adapter: CheckpointView, config: Mapping[str, Any]) -> tuple[str, Update]:
     """Return the weight that a pair of the adapter's tensors is added to, and what is added."""
     stem = low.removesuffix(LOW)
     high, module = stem + HIGH, stem.removeprefix(OUTER)
@@ -76,7 +74,9 @@ def _update(
     rank, turned = adapter.tensor(low).shape[0], bool(config.get("fan_in_fan_out"))
     shape = adapter.tensor(high).shape[:1] + adapter.tensor(low).shape[1:]
     if adapter.tensor(high).shape[1:] != (rank,) or base.tensor(weight).shape != (shape[::-1] if turned else shape):
-        _refuse(adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(base.tensor(weight).shape)}")
+        _refuse(
+            adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(base.tensor(weight).shape)}"
+        )
     alpha = _of(config.get("alpha_pattern"), module, config.get("lora_alpha"))
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
@@ -137,12 +137,17 @@ class _Sides:
         import numpy as np
 
         counts = [0] * len(shares)
-        dtypes = self.source.tensor(self.pairing.parts[0].source).dtype, self.candidate.tensor(self.pairing.candidate).dtype
+        dtypes = (
+            self.source.tensor(self.pairing.parts[0].source).dtype,
+            self.candidate.tensor(self.pairing.candidate).dtype,
+        )
         unit, least = max(map(UNITS.__getitem__, dtypes)), max(map(LEAST.__getitem__, dtypes))
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
                 meant = base + share * added
-                bound = unit * (np.abs(meant) * (1 + unit) + ROUNDINGS * np.abs(share * added)) + abs(share) * size + least
+                bound = (
+                    unit * (np.abs(meant) * (1 + unit) + ROUNDINGS * np.abs(share * added)) + abs(share) * size + least
+                )
                 counts[at] += int((np.abs(new - meant) <= bound * max(1.0, share)).sum())
         return counts
 

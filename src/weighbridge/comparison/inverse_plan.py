@@ -13,6 +13,7 @@ from typing import NamedTuple
 from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Part, Plan
 
 Shape = tuple[int, ...]
+TABLE = "a table that the loader computes"
 BACK = {"": "", "+1": "-1.0"}
 
 
@@ -37,7 +38,7 @@ def inverse(plan: Plan, there: Mapping[str, Shape]) -> Plan:
         plan,
         name=plan.name.replace("gguf:auto", "from gguf:auto"),
         pairings={name: _back(name, there[name], used) for name, used in uses.items()},
-        left_out={**plan.left_out, **plan.drop_rules, **dict.fromkeys(plan.generated, "a table that the loader computes")},
+        left_out={**plan.left_out, **plan.drop_rules, **dict.fromkeys(plan.generated, TABLE)},
         tied=repeated, drop_rules={}, generated={},
     )  # fmt: skip
 
@@ -86,7 +87,12 @@ def _apart(used: Sequence[_Use]) -> Iterator[Part]:
     ends = [0, *(stop for _, _, stop in takes)]
     view = next(iter(views))
     alone = len(views) == 1 and len(view) == 3 and len(takes) == len(used) and not any(use.part.order for use in used)
-    if not alone or any(take[0] != 1 for take in takes) or [take[1] for take in takes] != ends[:-1] or ends[-1] != view[1]:
+    if (
+        not alone
+        or any(take[0] != 1 for take in takes)
+        or [take[1] for take in takes] != ends[:-1]
+        or ends[-1] != view[1]
+    ):
         return
     for group in range(view[0]):
         for use, (_, start, stop) in zip(cuts, takes, strict=True):

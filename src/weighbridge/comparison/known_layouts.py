@@ -49,15 +49,21 @@ FUSED = tuple(
 ENCODERS = (
     *(  # conversion/qwenvl.py:100
         Rule(
-            tensor=f"v.blk.<layer>.attn_{one}.{ending}", of=(f"visual.blocks.<layer>.attn.qkv.{ending}",),
-            view=(3, -1), index=(at,),
+            tensor=f"v.blk.<layer>.attn_{one}.{ending}",
+            of=(f"visual.blocks.<layer>.attn.qkv.{ending}",),
+            view=(3, -1),
+            index=(at,),
         )
         for ending in ("weight", "bias")
         for at, one in enumerate("qkv")
     ),
     *(  # the two frames of a patch: conversion/qwenvl.py:113, qwen3vl.py:129
-        Rule(tensor=f"v.patch_embd.weight{end}", of=("visual.patch_embed.proj.weight",), view=(-1, 2, "dim3"),
-             index=(":", at))
+        Rule(
+            tensor=f"v.patch_embd.weight{end}",
+            of=("visual.patch_embed.proj.weight",),
+            view=(-1, 2, "dim3"),
+            index=(":", at),
+        )
         for at, end in enumerate(("", ".1"))
     ),
     Rule(tensor="v.patch_embd.bias", of=("visual.patch_embed.proj.bias",)),

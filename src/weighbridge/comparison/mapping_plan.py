@@ -43,7 +43,8 @@ NO_RULE = "no rule"  # for what was computed
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "", one of `+1`, `+2` (one twice), `-exp`, a constant that is added, as `-1.0`, or NO_RULE. `transform` says it in words.
+    `arithmetic` is "", one of `+1`, `+2` (one twice) and `-exp`, a constant that is added, as `-1.0`, or NO_RULE;
+    `transform` says it in words.
     """
 
     candidate: str
@@ -63,7 +64,7 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `left_out` what a tensor of either side is part of that the other was not meant to hold;
+    `left_out` what a tensor of one side belongs to that the other was not meant to hold;
     `generated` gives the values of tensors that have no source; `heads` are those of queries and of keys.
     """
 
@@ -80,7 +81,7 @@ class Plan:
         return {part.source for pairing in self.pairings.values() for part in pairing.parts}
 
     def of(self, names: Mapping[str, str]) -> Plan:
-        """Return the plan for a source whose tensors are stored under these names, by the names that it was made for."""
+        """Return the plan for a source that stores its tensors under these names, by those that it was made for."""
 
         def stored(pairing: Pairing) -> Pairing:
             return replace(pairing, parts=tuple(replace(part, source=names[part.source]) for part in pairing.parts))

@@ -34,9 +34,9 @@ class UnknownNumberError(RuleError):
 class Rule:
     """How each tensor of a pattern is made.
 
-    Each tensor `of` is viewed by its rows (all dimensions but the last) as `view`, of which `index` keeps some and which
-    `permute` exchanges, or is transposed; then they are put together along dimension `cat` of the view, and `add` is
-    added. What `<each>` names in `of` alone is stacked, in the order of its numbers.
+    Each tensor `of` is viewed by its rows (all dimensions but the last) as `view`, of which `index` keeps some and
+    which `permute` exchanges, or is transposed; then they are put together along dimension `cat` of the view, and `add`
+    is added. What `<each>` names in `of` alone is stacked, in the order of its numbers.
     """
 
     tensor: str
@@ -64,7 +64,6 @@ class Rule:
             return None
         found = _compiled(self.tensor).fullmatch(name)
         return found.groupdict() if found else None
-
 
     def unused(self, candidate: Collection[str]) -> str:
         """Return why the rule makes none of these tensors."""
@@ -94,7 +93,7 @@ def _filled(pattern: str, known: Mapping[str, str]) -> str:
 def rule_of(given: Mapping[str, Any]) -> Rule:
     """Return a rule as a mapping file or a contract gives it."""
     lists = {key: tuple(given.get(key) or ()) for key in ("of", "view", "index", "permute")}
-    return Rule(**{**given, **lists})  # type: ignore[arg-type]
+    return Rule(**{**given, **lists})
 
 
 def sources(rule: Rule, known: Mapping[str, str], source: Mapping[str, Shape]) -> tuple[list[str], int]:
@@ -158,9 +157,7 @@ def _interleaved(parts: Sequence[Part]) -> Iterator[Part]:
         yield from (Part(source=part.source, view=part.view, take=(0, at, at + 1)) for part in parts)
 
 
-def _part(
-    rule: Rule, source: str, shape: Shape, known: Mapping[str, str], numbers: Numbers
-) -> tuple[Part, Shape]:
+def _part(rule: Rule, source: str, shape: Shape, known: Mapping[str, str], numbers: Numbers) -> tuple[Part, Shape]:
     """Return what is taken of one source, and its shape."""
     if rule.transpose:
         if len(shape) < 2:
@@ -180,9 +177,7 @@ def _part(
     return Part(source=source, view=taken, take=take, order=rule.permute), (kept, *tail)
 
 
-def _viewed(
-    view: Sequence[int | str], rows: int, source: str, known: Mapping[str, str], numbers: Numbers
-) -> Shape:
+def _viewed(view: Sequence[int | str], rows: int, source: str, known: Mapping[str, str], numbers: Numbers) -> Shape:
     """Return a view in numbers: words are looked up, and -1 is what is left."""
     found = []
     for one in view:

@@ -130,7 +130,7 @@ class _Reader:
         return Contents(tensors, tuple(others), items, self.beside(saved.get("planner_data")))
 
     def beside(self, keys: object) -> frozenset[str]:
-        """Return the names that the keys which were joined into them tell to be no weights; none where none are told."""
+        """Return the names that their keys, before they were joined, tell to be no weights."""
         told = keys.pairs if isinstance(keys, Made) and keys.callee == DICTIONARY else []
         paths = ((name, [str(key) for key in path]) for name, path in told if isinstance(path, tuple))
         return frozenset(name for name, path in paths if isinstance(name, str) and beside_the_model(path))

@@ -33,9 +33,7 @@ EXCHANGE = "exchange the two? "
 SWAPPED = "rounding the import gives the source: the import is the wider one"
 QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
 MEANT = "meant? every value is exactly what that conversion gives: "
-RENAMED = (
-    "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
-)
+RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
 EITHER = "names match after either of these renames, so none is made"
 NAMES = "names: {how}"
@@ -214,7 +212,9 @@ def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
 
 def mapped(evaluation: Evaluation) -> Iterator[str]:
     """Yield how names were mapped, where nobody asked for it and they are not as they were."""
-    how = {item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS}
+    how = {
+        item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
+    }
     yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC))
 
 

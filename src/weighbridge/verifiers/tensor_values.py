@@ -21,8 +21,8 @@ from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
 from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
+from weighbridge.comparison.casts import BLOCKS, ExactCast, numpy_dtype, values
 from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
 from weighbridge.comparison.tensor_rules import RuleError, rule_of
@@ -144,7 +144,7 @@ class _Pair:
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
         """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
         tensor, here = view.tensor(name), view is self.source
-        found = ABSENT | {"left_out": self._left_out(tensor, here)}
+        found = {**ABSENT, "left_out": self._left_out(tensor, here)}
         meant = None if here or not self.contents else self.plan.generated.get(name)
         if meant is not None:
             found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
@@ -211,11 +211,12 @@ class _Pair:
 
     def _adapted(self, pairing: Pairing) -> TensorPair:
         """Describe a weight that an adapter was meant to be merged into."""
-        row, update, new = self._by_name(pairing), update_of(self.source, pairing), self.candidate.tensor(pairing.candidate)
-        assert isinstance(self.source, AdaptedView) and update is not None
+        row, update = self._by_name(pairing), update_of(self.source, pairing)
+        assert isinstance(self.source, AdaptedView)
+        assert update is not None
         row = replace(row, source_shape=pairing.shape, transform="W + s·BA")
         found, share = reproduced(self.source, self.candidate, pairing, update) if self.contents else ({}, None)
-        self.candidate.forget(new.name)
+        self.candidate.forget(pairing.candidate)
         return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
 
     def _made(self, pairing: Pairing) -> TensorPair:
@@ -282,7 +283,8 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
         try:
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
             plan = by_table(shapes, there, names=names, rename=pairs)
-            rules = tuple(rule_of(rule) for rule in options.get("make") or ())
+            given: Any = options.get("make") or ()
+            rules = tuple(map(rule_of, given))
             return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
