@@ -72,7 +72,12 @@ def compare(
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
     together, itself = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
     return tuple(
-        Compared(path=path, policy=chosen[name], evaluation=_alone(together, gates[name]), itself=adapter is None and path in itself)
+        Compared(
+            path=path,
+            policy=chosen[name],
+            evaluation=_alone(together, gates[name]),
+            itself=adapter is None and path in itself,
+        )
         for name, path in paths.items()
     )
 

@@ -30,7 +30,9 @@ def test_a_gguf_file_is_the_source_of_its_directory(
 
 
 def test_a_norm_comes_back_by_taking_one_away() -> None:
-    plan = Plan(name="", pairings={"n": Pairing(candidate="n", parts=(Part(source="norm"),), shape=(4,), arithmetic="+1")})
+    plan = Plan(
+        name="", pairings={"n": Pairing(candidate="n", parts=(Part(source="norm"),), shape=(4,), arithmetic="+1")}
+    )
     assert inverse(plan, {"norm": (4,)}).pairings["norm"].arithmetic == "-1.0"
 
 
@@ -43,7 +45,10 @@ def test_what_cannot_be_undone_has_no_rule() -> None:
     assert {name: one.arithmetic for name, one in found.items()} == {"A_log": NO_RULE, "embed": NO_RULE}
 
 
-SEEING = {"vision_tower.patch.weight": np.ones((2, 2), np.float32), "multi_modal_projector.weight": np.ones(2, np.float32)}
+SEEING = {
+    "vision_tower.patch.weight": np.ones((2, 2), np.float32),
+    "multi_modal_projector.weight": np.ones(2, np.float32),
+}
 
 
 def test_the_vision_tower_is_left_out_of_the_text_file_and_counted(cli: Cli, workplace: Path) -> None:  # noqa: F811

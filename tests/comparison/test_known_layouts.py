@@ -78,7 +78,9 @@ def stacked(source: Arrays) -> Arrays:
     found = {name: values for name, values in source.items() if ".block_sparse_moe." not in name}
     for layer in range(2):
         old, new = f"model.layers.{layer}.block_sparse_moe", f"model.layers.{layer}.mlp"
-        each = [[source[f"{old}.experts.{one}.{matrix}.weight"] for one in range(EXPERTS)] for matrix in ("w1", "w3", "w2")]
+        each = [
+            [source[f"{old}.experts.{one}.{matrix}.weight"] for one in range(EXPERTS)] for matrix in ("w1", "w3", "w2")
+        ]
         found[f"{new}.gate.weight"] = source[f"{old}.gate.weight"]
         found[f"{new}.experts.gate_up_proj"] = np.concatenate([np.stack(each[0]), np.stack(each[1])], axis=1)
         found[f"{new}.experts.down_proj"] = np.stack(each[2])

@@ -97,7 +97,11 @@ WRONG = {
 def test_a_wrong_rule_is_told_by_its_line(cli: Cli, workplace: Path, rule: str) -> None:  # noqa: F811
     (workplace / "map.yaml").write_text(f"make:\n  - {rule}\n")
     ended = cli(
-        "compare", written(workplace / "a", SOURCE), written(workplace / "b", {"x": SOURCE["l.0.q"]}), "--map", "map.yaml"
+        "compare",
+        written(workplace / "a", SOURCE),
+        written(workplace / "b", {"x": SOURCE["l.0.q"]}),
+        "--map",
+        "map.yaml",
     )
     assert ended.code == 2
     assert WRONG[rule] in ended.err
