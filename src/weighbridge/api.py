@@ -68,9 +68,11 @@ def compare(
     from weighbridge.report import comparison
 
     look: dict[str, Json] = {"headers": True} if headers else {}
+    if mapping is not None:
+        look |= mapping_of(os.fspath(mapping), os.fspath(source), [os.fspath(candidate)])
     (one,) = compare(
         os.fspath(source), [os.fspath(candidate)], policy=policy_of(policy) if policy is not None else None,
-        look=look | (mapping_of(os.fspath(mapping)) if mapping is not None else {}), may_differ=tuple(may_differ),
+        look=look, may_differ=tuple(may_differ),
     )  # fmt: skip
     finding, configuration = one.evaluation.findings
     return Comparison(

@@ -9,8 +9,9 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.binding import Bound
 from weighbridge.clauses.tensor_pairs import Look
@@ -18,7 +19,7 @@ from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
 from weighbridge.judging import DEFAULT, all_requests
-from weighbridge.limits import LimitsError, read
+from weighbridge.limits import LimitsError, Problem, read
 from weighbridge.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
 from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.scheduling.threads import HERE, Execution
@@ -55,20 +56,28 @@ class Compared:
 def compare(
     source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = EMPTY,
     may_differ: tuple[str, ...] = (), execution: Execution = HERE, progress: Callable[[str], None] = lambda _text: None,
-    debug: bool = False,
+    debug: bool = False, adapter: str | None = None,
 ) -> tuple[Compared, ...]:  # fmt: skip
     """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
 
-    `look` are the options of what is measured: headers alone, or a mapping of names.
+    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is
+    measured: headers alone, or a mapping of names.
     """
     paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
     opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
     views = {name: view for name, view in opened.items() if view is not None}
+    if adapter is not None:
+        views["source"] = _adapted(source, adapter)
     chosen = {name: policy or _declared(views.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
     together, itself = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
     return tuple(
-        Compared(path=path, policy=chosen[name], evaluation=_alone(together, gates[name]), itself=path in itself)
+        Compared(
+            path=path,
+            policy=chosen[name],
+            evaluation=_alone(together, gates[name]),
+            itself=adapter is None and path in itself,
+        )
         for name, path in paths.items()
     )
 
@@ -91,20 +100,52 @@ def policy_of(text: str) -> Policy:
     return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
 
 
-def mapping_of(path: str) -> dict[str, Json]:
-    """Return the options that a mapping file gives."""
+def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
+    """Return the options that a mapping file gives for these checkpoints.
+
+    Raises:
+        ContractError: `map`, with each thing wrong at its line, a rule that makes no tensor of any import among them.
+    """
     from weighbridge.contract import strict_yaml
 
     if not Path(path).is_file():
         raise UsageError("map-missing", "there is no such mapping file", where=path)
-    data = strict_yaml.load(Path(path).read_bytes(), where=path).data
-    look = {"map": "table", **data} if isinstance(data, Mapping) else data
+    document = strict_yaml.load(Path(path).read_bytes(), where=path)
+    look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
+    problems: Sequence[Problem] = ()
     try:
-        read(Look, look)
+        rules = read(Look, look).make
     except LimitsError as error:
-        raise ContractError("map", f"this mapping cannot be used: {error}", where=path) from None
-    assert isinstance(look, dict)
+        problems, rules = error.problems, ()
+    assert problems or isinstance(look, dict)
+    if rules:
+        opened = [_opened(one, away=False) for one in (source, *imports)]
+        problems = _unfit(look["make"], opened[0], opened[1:])
+    if problems:
+        told = ((one, document.at(one.path, at_key=one.at_key)) for one in problems)
+        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told))
     return look
+
+
+def _unfit(
+    rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
+) -> list[Problem]:
+    """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
+    from weighbridge.comparison.tensor_rules import RuleError, made, rule_of
+    from weighbridge.verifiers.tensor_values import models, numbers
+
+    pairs = [(source, one) for one in imports if source is not None and one is not None]
+    problems = []
+    for at, rule in enumerate(map(rule_of, rules)):
+        sides = [(models(old, new), models(new, old), partial(numbers, old, new)) for old, new in pairs]
+        try:
+            used = [made((rule,), there, here, there, known, strict=True) for here, there, known in sides]
+            what = "" if any(used) or not sides else rule.unused(sides[0][1])
+        except RuleError as problem:
+            what = str(problem)
+        if what:
+            problems.append(Problem("map", what, ("make", at)))
+    return problems
 
 
 def _opened(path: str, *, away: bool) -> CheckpointView | None:
@@ -115,6 +156,14 @@ def _opened(path: str, *, away: bool) -> CheckpointView | None:
         return open_checkpoint(_found_anywhere(path, away=away)) if path else None
     except SubjectError:
         return None
+
+
+def _adapted(source: str, adapter: str) -> CheckpointView:
+    """Return an open source with what an adapter adds to it."""
+    from weighbridge.comparison.adapters import adapted
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    return adapted(open_checkpoint(source), open_checkpoint(adapter))
 
 
 def _declared(view: CheckpointView | None) -> Policy:

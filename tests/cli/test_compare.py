@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
-from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
+from tests.comparison.conversions import CONFIG, directory, gguf_file
 from tests.formats.files import safetensors
 
 from weighbridge.cards import gate_words
@@ -245,14 +245,6 @@ def test_the_wider_side_as_the_import_asks_whether_the_sides_are_exchanged(cli: 
     ended = cli("compare", specimen("rounded.safetensors"), specimen("values.safetensors"))
     assert ended.code == 1
     assert "  exchange the two? rounding the import gives the source: the import is the wider one" in ended.lines
-
-
-def test_a_gguf_file_as_the_source_of_what_is_converted_to_one_asks_the_same(cli: Cli, workplace: Path) -> None:
-    source = decoder()
-    file = gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama")
-    folder = directory(workplace / "hf", source, CONFIG)
-    told = "exchange the two? the source has the tensor names of a GGUF file"
-    assert (told in cli("compare", file, folder).out, told in cli("compare", folder, file).out) == (True, False)
 
 
 def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli) -> None:

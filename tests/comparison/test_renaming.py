@@ -10,7 +10,7 @@ from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
-from weighbridge.comparison.renaming import renaming
+from weighbridge.comparison.renaming import renamings
 
 PLAIN = [f"layers.{layer}.{part}.weight" for layer in range(3) for part in ("q", "k")] + ["norm.weight"]
 HOLDERS = "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."
@@ -31,34 +31,57 @@ def written(path: Path, names: list[str]) -> Path:
 
 @pytest.mark.parametrize("wrapped", WRAPPED)
 @pytest.mark.parametrize("prefix", ["", "model."])
-def test_the_line_that_is_given_makes_names_match(cli: Cli, workplace: Path, wrapped: str, prefix: str) -> None:  # noqa: F811
+@pytest.mark.parametrize("forth", [True, False])
+def test_what_holds_a_model_and_what_wraps_it_is_read_through(
+    cli: Cli, workplace: Path, wrapped: str, prefix: str, *, forth: bool,  # noqa: F811
+) -> None:  # fmt: skip
     plain = [prefix + name for name in PLAIN]
-    source, import_ = written(workplace / "a", WRAPPED[wrapped]), written(workplace / "b", plain)
+    paths = [written(workplace / "a", WRAPPED[wrapped]), written(workplace / "b", plain)]
+    ended = cli("compare", *(paths if forth else reversed(paths)))
+    (told,) = (line for line in ended.lines if line.startswith("  names: "))
+    assert told.startswith("  names: renamed: ")
+    for name in ("_orig_mod", "_fsdp_wrapped_module"):
+        assert (f"{name}. is what" in told) is any(name in one for one in WRAPPED[wrapped])
+    left = len(WRAPPED[wrapped]) - len(PLAIN)
+    assert ended.code == (1 if left else 0)
+    assert ended.lines[-1].startswith(
+        f"DIFFERENT: {left} of 8 tensors: 1 {'missing' if forth else 'extra'}" if left else "SAME: 7 of 7"
+    )
+
+
+def test_the_line_that_is_given_makes_other_names_match(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    source, import_ = written(workplace / "a", [f"tower.{name}" for name in PLAIN]), written(workplace / "b", PLAIN)
     ended = cli("compare", source, import_)
+    assert ended.code == 1
     told = f"names match after one rename: {len(PLAIN)} of the import's {len(PLAIN)} tensors then have a source"
     assert any(told in line for line in ended.lines)
     (given,) = (line for line in ended.lines if line.startswith("  echo '"))
     (workplace / "map.yaml").write_text(given.split("'")[1])
     assert given.endswith("' > map.yaml; then add --map map.yaml")
-    ended = cli("compare", source, import_, "--map", "map.yaml")
-    left = len(WRAPPED[wrapped]) - len(PLAIN)
-    assert ended.code == (1 if left else 0)
-    assert ended.lines[-1].startswith(f"DIFFERENT: {left} of 8 tensors: 1 missing" if left else "SAME: 7 of 7")
+    assert cli("compare", source, import_, "--map", "map.yaml").lines[-1].startswith("SAME: 7 of 7")
 
 
-def test_what_torch_s_wrapper_adds_is_named(cli: Cli, workplace: Path) -> None:  # noqa: F811
+def test_of_a_model_and_its_average_neither_is_chosen(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    names = [f"{holder}.{name}" for holder in ("model", "ema") for name in PLAIN]
+    ended = cli("compare", written(workplace / "a", names), written(workplace / "b", PLAIN))
+    assert ended.code == 1
+    assert "  names match after either of these renames, so none is made" in ended.lines
+    assert sum(line.startswith("  echo 'rename: ") for line in ended.lines) == 2
+
+
+def test_what_torch_s_wrapper_adds_is_named_and_a_damage_behind_it_found(cli: Cli, workplace: Path) -> None:  # noqa: F811
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 3))
     torch.save({"model": torch.nn.DataParallel(model).state_dict(), "epoch": 1}, workplace / "a.pt")
     torch.save(model.state_dict(), workplace / "b.pt")
+    told = "  names: renamed: 'model.module.' taken away (module. is what DistributedDataParallel adds)"
     ended = cli("compare", "a.pt", "b.pt")
-    told = (
-        "4 of the import's 4 tensors then have a source, 0 have one now (module. is what DistributedDataParallel adds)"
-    )
-    assert any(told in line for line in ended.lines)
-    assert (
-        """  echo 'rename: [{from: "^model[.]module[.]", to: ""}]' > map.yaml; then add --map map.yaml""" in ended.lines
-    )
+    assert (ended.code, told in ended.lines) == (0, True)
+    with torch.no_grad():
+        model[1].bias[2] += 1
+    torch.save(model.state_dict(), workplace / "b.pt")
+    ended = cli("compare", "a.pt", "b.pt")
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 4 tensors: 1 changed (different content)")
 
 
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod."])
@@ -69,22 +92,51 @@ def test_a_wrapped_model_is_the_source_of_its_gguf_file(cli: Cli, workplace: Pat
     assert cli("compare", wrapped, import_).lines[-1].startswith("SAME: 12 of 12")
 
 
-def test_an_optimizer_beside_the_model_may_go_where_the_policy_says_so(cli: Cli, workplace: Path) -> None:  # noqa: F811
+HELD = {
+    "as PyTorch's guide says": lambda model, optimizer: {"model_state_dict": model, "optimizer_state_dict": optimizer},
+    "under names of one's own": lambda model, optimizer: {"net": model, "adam": optimizer, "epoch": 1},
+    "in a list": lambda model, optimizer: [model, optimizer],
+    "in an app": lambda model, optimizer: {"app": {"model": model, "optim": optimizer}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("forth", [True, False])
+def test_training_state_beside_the_model_is_left_out_and_counted(
+    cli: Cli, workplace: Path, held: str, *, forth: bool,  # noqa: F811
+) -> None:  # fmt: skip
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2)).sum().backward()
     optimizer.step()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, workplace / "a.pt")
+    torch.save(HELD[held](model.state_dict(), optimizer.state_dict()), workplace / "a.pt")
     torch.save(model.state_dict(), workplace / "b.pt")
-    (workplace / "map.yaml").write_text('rename: [{from: "^model[.]", to: ""}]')
-    ended = cli("compare", "a.pt", "b.pt", "--map", "map.yaml")
-    (told,) = (line for line in ended.lines if "training state" in line)
-    assert told.startswith("  6 of the missing are training state: where they may go, put allow_missing")
-    given = told.partition("put ")[2].partition(" beside")[0]
-    (workplace / "meant.yaml").write_text(f"policy: lossless\n{given}\n")
-    ended = cli("compare", "a.pt", "b.pt", "--map", "map.yaml", "--policy", "meant.yaml")
+    ended = cli("compare", *(("a.pt", "b.pt") if forth else ("b.pt", "a.pt")))
     assert ended.code == 0
+    assert "  6 left out: training state beside the model" in ended.lines
+    assert ended.lines[-1].startswith("AS MEANT: 8 of 8 tensors")
+
+
+def test_what_is_lost_of_training_state_that_both_sides_have_is_missing(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    torch = pytest.importorskip("torch")
+    moments = {"exp_avg": torch.ones(3), "exp_avg_sq": torch.ones(3)}
+    for name, kept in (("a.pt", moments), ("b.pt", {"exp_avg": torch.ones(3)})):
+        torch.save({"model": {"w": torch.ones(3)}, "optimizer": {"state": {0: kept}}}, workplace / name)
+    ended = cli("compare", "a.pt", "b.pt")
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 3 tensors: 1 missing")
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_of_model_and_optimizer_is_its_model(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    torch = pytest.importorskip("torch")
+    import torch.distributed.checkpoint as dcp
+
+    state = {"model": {"w": torch.ones(3)}, "optimizer": {"state": {"w": {"exp_avg": torch.ones(3)}}}}
+    dcp.save(state, checkpoint_id=workplace / "step-1", no_dist=True)
+    torch.save(state["model"], workplace / "b.pt")
+    ended = cli("compare", "step-1", "b.pt")
+    assert (ended.code, "  1 left out: training state beside the model" in ended.lines) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +150,4 @@ def test_an_optimizer_beside_the_model_may_go_where_the_policy_says_so(cli: Cli,
     ],
 )
 def test_no_rename_is_made_up(source: list[str], candidate: list[str], now: int) -> None:
-    assert renaming(source, candidate, more_than=now) is None
+    assert renamings(source, candidate, more_than=now) == ()

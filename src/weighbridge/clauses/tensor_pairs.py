@@ -38,6 +38,26 @@ TABLE = ("map", "table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Make:
+    """How tensors of one pattern are made: `<name>` is what stands between two dots, `<...>` anything."""
+
+    tensor: Annotated[str, Doc("the candidate's tensors: a name, or a pattern with places such as <layer>")]
+    of: Annotated[
+        tuple[str, ...],
+        Doc("the source's tensors, one after the other; those of <each> number are stacked", min_items=1),
+    ]
+    view: Annotated[
+        tuple[int | str, ...],
+        Doc("dimensions of the rows: numbers, one -1, heads, kv_heads, or dim0, dim1 ... of the tensor itself"),
+    ] = ()
+    index: Annotated[tuple[int | str, ...], Doc('what is kept of each dimension of the view: 0, "0:4" or ":"')] = ()
+    permute: Annotated[tuple[int, ...], Doc("the dimensions of the view, in their new order")] = ()
+    transpose: Annotated[bool, Doc("rows and columns exchanged")] = False
+    cat: Annotated[int, Doc("the dimension of the view along which the tensors are put together", ge=0, le=1)] = 0
+    add: Annotated[float, Doc("what is added to each value", ge=-1e6, le=1e6)] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What is looked at."""
 
@@ -50,6 +70,9 @@ class Look:
     )
     rename: Annotated[
         tuple[Rename, ...], Doc("patterns that rewrite the source's names, in turn", only_with=TABLE)
+    ] = ()
+    make: Annotated[
+        tuple[Make, ...], Doc("how tensors are made that are more than renamed; the first that fits", only_with=TABLE)
     ] = ()
 
 
@@ -64,7 +87,9 @@ def kind_of_pairs(
         version=version,
         roles={"source": both, "candidate": both},
         needs={
-            "pairs": Need("tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename"))
+            "pairs": Need(
+                "tensor_values", of=("source", "candidate"), options=("headers", "map", "names", "rename", "make")
+            )
         },
         limits=limits,
         measure=Look,
@@ -138,15 +163,15 @@ def is_exponential(pair: TensorPair) -> bool:
 
 
 def may_go(pair: TensorPair) -> bool:
-    """Return whether a tensor of the source alone is proven to be no loss: repeated, left out by rule, a zero bias."""
+    """Return whether a tensor of the source alone is no loss: repeated, left out by rule, a zero bias."""
     only_zeros = not pair.nonzero and pair.name.endswith("bias")
-    return pair.identical_to is not None or bool(pair.drop_rule) or only_zeros
+    return pair.identical_to is not None or bool(pair.drop_rule or pair.left_out) or only_zeros
 
 
 def may_come(pair: TensorPair) -> bool:
     """Return whether a tensor of the candidate alone is what its configuration gives, or repeats another one."""
     computed = pair.generated_error is not None and pair.generated_error <= GENERATED_ERROR
-    return computed or pair.identical_to is not None
+    return computed or pair.identical_to is not None or bool(pair.left_out)
 
 
 # --- Mechanisms -------------------------------------------------------------------------------------------------------
@@ -158,8 +183,9 @@ MECHANISMS: tuple[str, ...] = (
     "truncated-through-bf16", "permutation-missing", "wrong-head-count", "permutation-twice", "permutation-inverse",
     "permuted-unasked", "plus-one-missing", "plus-one-twice", "plus-one-unasked", "minus-exp-missing", "transposed",
     "gate-and-up-swapped", "layer-before", "layer-after", "experts-swapped", "parts-swapped", "other-tensor", "swapped",
-    "scaled",
+    "scaled", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled",
 )  # fmt: skip
+ADAPTED = "adapter-merged"  # what was meant of a weight that an adapter changes
 UNEXPLAINED = "different content"
 QUANTISED = "quantised"  # the content of blocks in a type that nobody meant, within that type's bound
 MISREAD = ("bf16-bits-as-f16", "f16-bits-as-bf16")
@@ -209,6 +235,9 @@ def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
     if code == "no-rule":
         return {"no_rule": pair.no_rule}
     figures: dict[str, Json] = {"mechanism": name, "explained": told}
+    if code == "adapter":
+        beyond = pair.elements - pair.reproduced.get(ADAPTED, 0)
+        return figures | {"beyond": beyond, "adapter_share": pair.adapter_share}
     figures |= {"held": _held(pair, name)} if code == "dtype" else {}
     return figures | ({"other": pair.other} if name == "other-tensor" else {})
 
@@ -275,9 +304,10 @@ def breaks(
     """Return the falsifier that changes tensors of both sides."""
 
     def on_both(pair: TensorPair, limits: Any) -> TensorPair | None:
-        told_by_codes = pair.packed and code in ("not-compared", "content", "bound", "overflow")
-        blocked = pair.rescaled and code == "content"
-        return change(pair, limits) if two_sided(pair) and not told_by_codes and not blocked else None
+        told_by_codes = pair.packed or ADAPTED in pair.reproduced
+        if not two_sided(pair) or (told_by_codes and code in ("not-compared", "content", "bound", "overflow")):
+            return None
+        return None if pair.rescaled and code == "content" else change(pair, limits)
 
     return in_rows(name, code, "pairs", TensorPair, on_both, why=why, outcome=outcome)
 
@@ -303,14 +333,16 @@ def dropped(pair: TensorPair, limits: Meant, *, nonzero: bool = True) -> TensorP
     """Return the source's tensor alone, without any proof that it may go."""
     if not pair.source_dtype or listed(pair.name, limits.allow_missing):
         return None
-    return dataclasses.replace(pair, candidate_dtype="", identical_to=None, drop_rule="", no_rule="", nonzero=nonzero)
+    unproven: Any = {"identical_to": None, "drop_rule": "", "left_out": "", "no_rule": ""}
+    return dataclasses.replace(pair, candidate_dtype="", nonzero=nonzero, **unproven)
 
 
 def added(pair: TensorPair, limits: Meant, *, error: float | None = None) -> TensorPair | None:
     """Return the candidate's tensor alone, without any proof of where it is from."""
     if not pair.candidate_dtype or listed(pair.name, limits.allow_extra):
         return None
-    return dataclasses.replace(pair, source_dtype="", identical_to=None, no_rule="", generated_error=error)
+    alone: Any = {"identical_to": None, "left_out": "", "no_rule": ""}
+    return dataclasses.replace(pair, source_dtype="", generated_error=error, **alone)
 
 
 def rule_for(pair: TensorPair, dtype: str, limits: Meant) -> bool:

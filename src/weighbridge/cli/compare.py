@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from weighbridge.quantities.tensors import MomentChanges
     from weighbridge.scheduling.engines import Engine
 
-OF_CHECKPOINTS = ("policy", "mapping", "headers", "may_differ", "tensors", "address")
+OF_CHECKPOINTS = ("policy", "mapping", "adapter", "headers", "may_differ", "tensors", "address")
 PAUSE_S = 0.2  # between two lines of progress
 
 
@@ -54,8 +54,13 @@ class Field(click.Choice[str]):
 )  # fmt: skip
 @click.option(
     "--map", "mapping", metavar="FILE",
-    help="A YAML file that maps tensor names: `names` (import name: source name) and `rename` (a list of {from, to} "
-    "patterns).  [default: equal names, or the names of the import's architecture]",
+    help="A YAML file that maps tensors: `names` (import name: source name), `rename` (a list of {from, to} patterns) "
+    "and `make` (how tensors are split, fused, stacked, permuted).  [default: equal names, after what wraps them; "
+    "those of a known layout, or of a GGUF file's architecture]",
+)  # fmt: skip
+@click.option(
+    "--adapter", metavar="DIR",
+    help="A LoRA adapter as PEFT saves it. Each import is then SOURCE with the adapter merged into it.",
 )  # fmt: skip
 @click.option(
     "--headers", is_flag=True, help="Compare stored dtypes and shapes only. Values are then BLOCKED (exit 3)."
@@ -78,7 +83,8 @@ class Field(click.Choice[str]):
 @debug
 def command(
     source: str, imports: tuple[str, ...], *, policy: str | None, mapping: str | None, tensors: str,
-    may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool, as_json: bool, debug: bool,
+    adapter: str | None, may_differ: tuple[str, ...], address: str | None, headers: bool, everything: bool,
+    as_json: bool, debug: bool,
 ) -> None:  # fmt: skip
     """Compare IMPORTS with SOURCE, tensor by tensor, and explain what changed.
 
@@ -99,10 +105,14 @@ def command(
             raise UsageError("mixed-pair", f"--{idle[0]} is for checkpoints; traces are compared bit by bit")
         sys.exit(compare_traces(source, imports, everything=everything, as_json=as_json))
     given = policy_of(policy) if policy is not None else None
-    look: Fields = ({"headers": True} if headers else {}) | (mapping_of(mapping) if mapping is not None else {})
+    if adapter is not None and address is not None:
+        raise UsageError("adapter-engine", "--adapter is merged on this machine, and not on the workers of --engine")
+    look: Fields = {"headers": True} if headers else {}
+    if mapping is not None:
+        look = {**look, **mapping_of(mapping, source, imports)}
     with _engine(address) as engine, progress() as show:
         answers = compare(
-            source, imports, policy=given, look=look, may_differ=may_differ,
+            source, imports, policy=given, look=look, may_differ=may_differ, adapter=adapter,
             execution=Execution(engine=engine, on_progress=_rate(show)), progress=show, debug=debug,
         )  # fmt: skip
     if as_json:

@@ -6,7 +6,7 @@ Gives stored words and computes what a mapping says is computed; never compares,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,12 @@ class AlignedTensor:
             values = decode(stored, dtype).astype(kind, copy=False)
             for factor in factors:  # a half is multiplied by a float32, and rounded once
                 values = (values * np.float32(factor)).astype(kind)
-            return encode(COMPUTED[self.pairing.arithmetic](values), self.dtype)
+            return encode(computation(self.pairing.arithmetic)(values), self.dtype)
+
+
+def computation(arithmetic: str) -> Callable[[Any], Any]:
+    """Return what is computed of each value: what has a name, or a constant that is added."""
+    return COMPUTED.get(arithmetic) or (lambda values: values + values.dtype.type(arithmetic))
 
 
 def _plus_one(values: Any) -> Any:

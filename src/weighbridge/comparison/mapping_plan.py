@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +43,15 @@ def rope_order(name: str, heads: int, rows: int) -> Part:
     return Part(source=name, view=(heads, 2, rows // heads // 2), order=(0, 2, 1))
 
 
+NO_RULE = "no rule"  # for what was computed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `transform` says it in words.
+    `arithmetic` is "", one of `+1`, `+2` (one twice) and `-exp`, a constant that is added, as `-1.0`, or NO_RULE;
+    `transform` says it in words.
     """
 
     candidate: str
@@ -69,14 +76,16 @@ class Plan:
     """How a whole source becomes a candidate.
 
     `tied` names the tensor that another one may repeat, on either side; `drop_rules` says why a source tensor may go;
-    `generated` gives the values of tensors that have no source; `heads` are the head counts that either side states.
-    `in_header` gives the key and the value that the candidate's header has in place of a source tensor. `untried` names
-    an architecture whose rules were never held against a conversion; no rule speaks of its tensors `without_rule`.
+    `left_out` what a tensor of one side belongs to that the other was not meant to hold; `generated` gives the values
+    of tensors that have no source; `heads` are the head counts that either side states. `in_header` gives the key and
+    the value that the candidate's header has in place of a source tensor. `untried` names what was never held against
+    a conversion, an architecture most often; no rule speaks of its tensors `without_rule`.
     """
 
     name: str
     pairings: Mapping[str, Pairing]
     tied: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     drop_rules: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
@@ -88,6 +97,22 @@ class Plan:
         """Return the source tensors that some tensor of the candidate is made of."""
         return {part.source for pairing in self.pairings.values() for part in pairing.parts}
 
+    def of(self, names: Mapping[str, str]) -> Plan:
+        """Return the plan for a source that stores its tensors under these names, by those that it was made for."""
+
+        def stored(pairing: Pairing) -> Pairing:
+            return replace(pairing, parts=tuple(replace(part, source=names[part.source]) for part in pairing.parts))
+
+        def renamed(told: Mapping[str, Told]) -> dict[str, Told]:
+            return {names.get(name, name): what for name, what in told.items()}
+
+        return replace(
+            self, pairings={name: stored(pairing) for name, pairing in self.pairings.items()},
+            tied={name: names.get(other, other) for name, other in renamed(self.tied).items()},
+            drop_rules=renamed(self.drop_rules), left_out=renamed(self.left_out), in_header=renamed(self.in_header),
+            without_rule=frozenset(names.get(name, name) for name in self.without_rule),
+        )  # fmt: skip
+
 
 # A head that repeats the embedding, and embeddings that repeat the shared one.
 HEADS = (
@@ -97,7 +122,7 @@ HEADS = (
 EMBEDDINGS = (
     "model.embed_tokens.weight", "token_embd.weight", "shared.weight", "transformer.wte.weight",
     "transformer.word_embeddings.weight", "gpt_neox.embed_in.weight", "backbone.embeddings.weight", "wte.weight",
-    "bert.embeddings.word_embeddings.weight",
+    "bert.embeddings.word_embeddings.weight", "tok_embeddings.weight",
 )  # fmt: skip
 
 

@@ -112,7 +112,8 @@ def _tensor(name: str, contents: Contents, homes: Mapping[str, ReadableFile], ch
     first = held[0].stored
     shape, nbytes = in_values(saved.dtype, saved.sizes), sum(piece.stored.nbytes for piece in pieces)
     tiled = Pieces(shape=saved.sizes, blocks=tuple(held)) if len(held) > 1 else None
-    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled)
+    weight = name not in contents.beside
+    return dataclasses.replace(first, shape=shape, nbytes=nbytes, pieces=tiled, weight=weight)
 
 
 def _piece(key: Key, item: Item, file: ReadableFile) -> tuple[Tensor, list[Checksum]]:

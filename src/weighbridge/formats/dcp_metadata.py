@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 from weighbridge.errors import SubjectError
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, Global, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import span
-from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, in_values, whole
+from weighbridge.formats.torch_pickle import DTYPES, MAX_RANK, beside_the_model, in_values, whole
 from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile, is_plain
 
@@ -71,11 +71,15 @@ class Saved(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """All that a checkpoint says it holds; `items` has exactly one for every piece and everything that is no tensor."""
+    """All that a checkpoint says it holds; `items` has exactly one for every piece and everything that is no tensor.
+
+    `beside` are the tensors that were saved under a trainer's keys, and not under the model's.
+    """
 
     tensors: Mapping[str, Saved]
     others: tuple[str, ...]
     items: Mapping[Key, Item]
+    beside: frozenset[str]
 
 
 def begins(head: bytes) -> bool:
@@ -123,7 +127,13 @@ class _Reader:
         if unread:
             what = "is stored, but neither a piece of a tensor nor named"
             self.refuse("unread", f"{shown(min(unread, key=repr))} {what}; {len(unread)} such items")
-        return Contents(tensors, tuple(others), items)
+        return Contents(tensors, tuple(others), items, self.beside(saved.get("planner_data")))
+
+    def beside(self, keys: object) -> frozenset[str]:
+        """Return the names that their keys, before they were joined, tell to be no weights."""
+        told = keys.pairs if isinstance(keys, Made) and keys.callee == DICTIONARY else []
+        paths = ((name, [str(key) for key in path]) for name, path in told if isinstance(path, tuple))
+        return frozenset(name for name, path in paths if isinstance(name, str) and beside_the_model(path))
 
     def state(self, value: object, callee: str) -> dict[str, object]:
         """Return the fields of an object of this class; many may share one dictionary of them, so it is short."""

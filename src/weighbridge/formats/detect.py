@@ -24,6 +24,7 @@ from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFil
 HEAD = 32  # bytes
 LEAST_MAGIC = 4
 LENGTH = 8  # bytes before the header of safetensors
+MODEL_PARALLEL = TORCH_NAMES[-1], "consolidated.01.pth"
 NAMED = 4  # files of a folder, in a message
 MAX_INDEX = 32 << 20
 SAFETENSORS = ".safetensors"
@@ -172,6 +173,10 @@ def checkpoint_in(folder: Folder) -> str:
 
     older = next((name for name in (dcp_metadata.NAME, *TORCH_NAMES) if folder.holds(name)), "")
     split = [older] if older else gguf_split.wholes(folder.names())
+    if older == MODEL_PARALLEL[0] and folder.holds(MODEL_PARALLEL[1]):
+        what = f"{MODEL_PARALLEL[0]} and more are parts of tensors, as model parallelism cut them; no rule joins them"
+        remedy = "bind the model in Hugging Face's format, or one that was saved for one device"
+        raise SubjectError("checkpoint-ambiguous", what, where=folder.name, remedy=remedy)
     if not found and len(split) == 1:
         return split[0]
     raise _no_checkpoint(folder, found, [] if found else split)

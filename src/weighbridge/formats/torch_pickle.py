@@ -7,7 +7,7 @@ is believed. Never imports torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
@@ -58,12 +58,20 @@ VOCABULARY = Vocabulary(
 )  # fmt: skip
 DICTIONARIES = VOCABULARY.containers | {DICTIONARY}
 
-# What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key.
+# What Lightning, Accelerate and hand-written loops save beside the model, by the outermost key or the one under it.
 TRAINING_STATE = frozenset((
     "amp", "callbacks", "grad_scaler", "loops", "lr_scheduler", "lr_schedulers", "optim", "optimizer",
     "optimizer_state", "optimizer_state_dict", "optimizer_states", "optimizers", "rng", "rng_state", "rng_states",
     "scaler", "scaler_state_dict", "scheduler", "scheduler_state_dict",
 ))  # fmt: skip
+
+
+OPTIMIZER = {"state", "param_groups"}  # the keys of torch.optim's own state, whatever it is saved under
+
+
+def beside_the_model(path: Sequence[str]) -> bool:
+    """Return whether what stands under these keys is the state of a trainer, and no weight of its model."""
+    return not TRAINING_STATE.isdisjoint(path[:-1][:2])
 
 
 class Storage(NamedTuple):
@@ -116,6 +124,7 @@ class _Walk:
     storages: Mapping[str, Storage]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, Scalar] = field(default_factory=dict)
+    optimizers: set[tuple[str, ...]] = field(default_factory=set)
     visits: int = 0
     elements: int = 0
     characters: int = 0
@@ -139,7 +148,10 @@ class _Walk:
 
     def _visit_made(self, path: tuple[str, ...], made: Made, depth: int) -> None:
         if made.callee in DICTIONARIES:
-            for key, value in (*self._given(made), *made.pairs):
+            entries = [*self._given(made), *made.pairs]
+            if {key for key, _ in entries if isinstance(key, str)} >= OPTIMIZER:
+                self.optimizers.add(path)
+            for key, value in entries:
                 inner, before = (*path, self._key(key, path)), len(self.tensors)
                 self.visit(inner, value, depth + 1)
                 nested = isinstance(value, Made) and value.callee in DICTIONARIES
@@ -267,7 +279,7 @@ class _Walk:
         offset = storage.start + (first * size if nbytes else 0)
         return Tensor(
             name=name, dtype=dtype, shape=shape, nbytes=nbytes, offset=offset, file=self.file.name, strides=strides,
-            weight=len(path) < 2 or path[0] not in TRAINING_STATE,
+            weight=not beside_the_model(path) and not any(path[:many] in self.optimizers for many in range(3)),
         )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Class(enum.StrEnum):
     ROUNDED_EXACT = "ROUNDED_EXACT"
     REQUANT_EXACT = "REQUANT_EXACT"
     NEAREST_CODES = "NEAREST_CODES"
+    MERGED = "MERGED"
     WITHIN_BOUND = "WITHIN_BOUND"
     LAYOUT_ONLY = "LAYOUT_ONLY"
     DIFFERENT = "DIFFERENT"
@@ -50,6 +51,7 @@ class Class(enum.StrEnum):
     EXTRA = "EXTRA"
     DROPPED = "DROPPED"
     GENERATED = "GENERATED"
+    LEFT_OUT = "LEFT_OUT"
 
 
 RANK: Mapping[Class, int] = {found: rank for rank, found in enumerate(Class)}
@@ -63,10 +65,9 @@ SYNONYMS = {
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
 STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
-COARSEST, COARSEST_CHOSEN = (
-    0.5,
-    0.85,
-)  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
+MERGED_SHARE = 0.5  # of an update; what rounding moves is not along it, so that a share is far nearer to what it is
+COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
+COARSEST_CHOSEN = 0.85  # the same, of codes that GPTQ chose
 ROUNDED_FIRST = {"requantised-through-f16", "requantised-through-bf16"}  # quantised from a file that was rounded before
 FIGURES = (
     "transform", "source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference",
@@ -113,7 +114,7 @@ def judge(evidence: Evidence, limits: Limits) -> Verdict:
 def code_of(pair: TensorPair, limits: Limits) -> str:
     """Return what is wrong with a tensor, or nothing."""
     found = class_of(pair)
-    if found in (Class.DROPPED, Class.GENERATED):
+    if found in (Class.DROPPED, Class.GENERATED, Class.LEFT_OUT):
         return ""
     if found is Class.MISSING:
         return "" if listed(pair.name, limits.allow_missing) else "missing"
@@ -143,6 +144,11 @@ def _packed_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
     return "codes" if pair.error_in_steps is None else "distance"
 
 
+def _is_whole(share: float | None) -> bool:
+    """Return whether an adapter's update is nearer to being merged once than to not at all, or twice."""
+    return share is not None and abs(share - 1) < MERGED_SHARE
+
+
 def _packed_class(pair: TensorPair) -> Class:
     """Return the class of codes: all the nearest, or chosen within their bound; none so coarse that little is left."""
     error, steps = pair.relative_rmse, pair.error_in_steps
@@ -159,6 +165,8 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
         return "dtype"
     if found is None:
         return "not-compared"
+    if tensor_pairs.ADAPTED in pair.reproduced:
+        return "" if found is Class.MERGED else "adapter"
     if RANK[found] <= RANK[wanted]:
         return "overflow" if pair.overflowed else ""
     if wanted is not Class.WITHIN_BOUND:
@@ -168,10 +176,8 @@ def _content_code(pair: TensorPair, limits: Limits, found: Class | None) -> str:
 
 def class_of(pair: TensorPair) -> Class | None:
     """Return the class of one tensor, from what was measured; None where nothing could be compared."""
-    if not pair.candidate_dtype:
-        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
-    if not pair.source_dtype:
-        return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
+    if not tensor_pairs.two_sided(pair):
+        return _class_alone(pair)
     if pair.source_shape != pair.candidate_shape:
         return Class.DIFFERENT
     made, dtype = _makings(pair), pair.candidate_dtype
@@ -185,6 +191,7 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
         Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
+        Class.MERGED: tensor_pairs.ADAPTED in made and _is_whole(pair.adapter_share),
         Class.WITHIN_BOUND: within or made & ROUNDED_FIRST,
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
@@ -209,6 +216,15 @@ def _is_nearly_nearest(pair: TensorPair) -> bool:
 def _may_differ(pair: TensorPair) -> int:
     """Return how many codes of a tensor need not be the nearest."""
     return int(NOT_NEAREST.get(pair.candidate_dtype, 0.0) * pair.elements)
+
+
+def _class_alone(pair: TensorPair) -> Class:
+    """Return the class of a tensor that one side has alone."""
+    if pair.left_out:
+        return Class.LEFT_OUT
+    if not pair.candidate_dtype:
+        return Class.DROPPED if tensor_pairs.may_go(pair) else Class.MISSING
+    return Class.GENERATED if tensor_pairs.may_come(pair) else Class.EXTRA
 
 
 def _makings(pair: TensorPair) -> set[str]:
@@ -377,6 +393,15 @@ def _rescaled(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return None if far is None else dataclasses.replace(far, rescaled=True)
 
 
+def _unmerged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
+    merged = pair.reproduced.get("adapter-merged")
+    return dataclasses.replace(pair, reproduced={"adapter-merged": merged - 1}) if merged else None
+
+
+def _half_merged(pair: TensorPair, _limits: Limits) -> TensorPair | None:
+    return dataclasses.replace(pair, adapter_share=0.5) if "adapter-merged" in pair.reproduced else None
+
+
 def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
     return _packs(pair, 0, 0.0) if limits.policy != "packed" else None
 
@@ -386,7 +411,7 @@ KIND = tensor_pairs.kind_of_pairs(
     version=4,
     limits=Limits,
     judge=judge,
-    fails=("content", "bound", "overflow", "packing", "codes", "distance"),
+    fails=("content", "bound", "overflow", "packing", "codes", "distance", "adapter"),
     blocked=("rescaled",),
     falsifiers=(
         *tensor_pairs.of_policy(_rounds),
@@ -400,6 +425,8 @@ KIND = tensor_pairs.kind_of_pairs(
         _content("more elements than there are", lambda every: every + 1, relative_rmse=0.0, lost_share=0.0),
         _content("no distance told", lambda every: every - 1, relative_rmse=0.0, lost_share=0.0),
         _content("in another order", lambda _: 0, same_values=True),
+        breaks("one element that no merge gives", "adapter", _unmerged, "no adapter was meant to be merged"),
+        breaks("half of the adapter's update", "adapter", _half_merged, "no adapter was meant to be merged"),
         breaks("one element beyond the range", "overflow", lambda pair, _: follows(pair, overflowed=1)),
         breaks("the error beyond its bound", "bound", _beyond, "no block is bounded"),
         breaks("a code more that is not the nearest", "codes", _another_code, "no block's codes are held"),

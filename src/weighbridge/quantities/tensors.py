@@ -152,6 +152,12 @@ class TensorPair:
     candidate_bytes: Annotated[int, Doc("size of the candidate's tensor", unit="bytes", typical=12)]
     identical_to: Annotated[str | None, Doc("the embedding whose bytes a tensor of one side repeats", typical=None)]
     drop_rule: Annotated[str, Doc("why the converter leaves a source tensor out", typical="")]
+    adapter_share: Annotated[
+        float | None, Doc("times that an adapter's update is in the candidate's tensor, by least squares", typical=None)
+    ] = None
+    left_out: Annotated[
+        str, Doc("what a tensor is part of that the other side was not meant to hold, as training state", typical="")
+    ] = ""
     generated_error: Annotated[
         float | None, Doc("largest relative error of a table that the configuration gives", typical=None)
     ]

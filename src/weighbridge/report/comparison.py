@@ -19,6 +19,7 @@ from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
+AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
@@ -32,17 +33,12 @@ OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 EXCHANGE = "exchange the two? "
 SWAPPED = "rounding the import gives the source: the import is the wider one"
 QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
-GGUF_SOURCE = "the source has the tensor names of a GGUF file, and the import those of what is converted to one"
-GGUF_NAMES = ("blk.", "token_embd.", "output_norm.")
 MEANT = "meant? every value is exactly what that conversion gives: "
-RENAMED = (
-    "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now{added}"
-)
+RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
-BESIDE = (
-    "{count} of the missing are training state: where they may go, put allow_missing: [{globs}] beside the policy in a "
-    "file, and name it by --policy"
-)
+EITHER = "names match after either of these renames, so none is made"
+NAMES = "names: {how}"
+ASIDE = "{count} left out: {why}"
 VERBS = {("dtype", "value-cast"): "rounded", ("dtype", "requantised"): "requant"}
 IN_WORDS = {
     "dtype": "wrong dtype",
@@ -52,6 +48,7 @@ IN_WORDS = {
     "packing": "packed unasked",
     "codes": "not the nearest codes",
     "distance": "codes too far off",
+    "adapter": "not as merged",
 }
 HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not compared"
 
@@ -87,6 +84,9 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
     rows = tensor_pairs(evaluation)
+    yield from (f"  {line}" for line in mapped(evaluation))
+    aside = Counter(row.left_out for row in rows if row.left_out)
+    yield from (f"  {printable(ASIDE.format(count=count, why=why))}" for why, count in aside.items())
     if finding.verdict.outcome is not Outcome.PASS:
         yield from (click.style(f"  {line}", bold=True) for line in renamed(rows))
     yield from (f"  {line}" for line in (_table(rows, display) if display.everything else ()))
@@ -117,9 +117,6 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
     if policy := policy_meant(offences):
         yield f"{MEANT}--policy {policy}"
-    if beside := beside_the_model(offences):
-        globs = ", ".join(f'"{key}.*"' for key in sorted(beside))
-        yield BESIDE.format(count=sum(beside.values()), globs=globs)
 
 
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
@@ -128,25 +125,23 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
         yield SWAPPED
     lost = {str(one.figures.get("source_dtype")) for one in offences if one.code == "dtype" and _gains(one)}
     yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
-    alone = {code: [one.place for one in offences if one.code == code] for code in ("missing", "extra")}
-    in_gguf = {code: any(name.startswith(GGUF_NAMES) for name in names) for code, names in alone.items()}
-    if in_gguf["missing"] and alone["extra"] and not in_gguf["extra"]:
-        yield GGUF_SOURCE
 
 
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
-    from weighbridge.comparison.renaming import renaming
+    from weighbridge.comparison.renaming import renamings
 
+    rows = [row for row in rows if not row.left_out]
     paired = sum(bool(row.sources and row.candidate_dtype) for row in rows)
     candidate = {row.name for row in rows if row.candidate_dtype}
     if paired == len(candidate):
         return
-    found = renaming({name for row in rows for name in row.sources}, candidate, more_than=paired)
-    if found:
-        added = f" ({', '.join(found.wrappers)})" if found.wrappers else ""
-        yield RENAMED.format(matched=found.matched, of=len(candidate), now=paired, added=added)
-        yield MAP.format(line=found.yaml)
+    found = renamings({name for row in rows for name in row.sources}, candidate, more_than=paired)
+    if len(found) > 1:
+        yield EITHER
+    elif found:
+        yield RENAMED.format(matched=len(found[0].origin), of=len(candidate), now=paired)
+    yield from (MAP.format(line=one.yaml) for one in found)
 
 
 def _gains(offence: Offence) -> bool:
@@ -160,14 +155,6 @@ def policy_meant(offences: Sequence[Offence]) -> str:
     verbs = [VERBS.get((one.code, str(one.figures.get("mechanism"))), "") for one in offences]
     policies = {f"{verb}:{one.figures.get('candidate_dtype')}" for verb, one in zip(verbs, offences, strict=True)}
     return policy if len(policies) == 1 and (policy := policies.pop()) in POLICIES else ""
-
-
-def beside_the_model(offences: Sequence[Offence]) -> Mapping[str, int]:
-    """Count the missing tensors that a trainer saves beside a model's, by the outermost key that they stand under."""
-    from weighbridge.formats.torch_pickle import TRAINING_STATE
-
-    missing = (one.place.partition(".") for one in offences if one.code == "missing")
-    return Counter(key for key, dot, _ in missing if dot and key in TRAINING_STATE)
 
 
 def counted(evaluation: Evaluation) -> tuple[Finding, ...]:
@@ -186,8 +173,9 @@ BESIDES = {
 
 def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield where the configurations differ, or how much of them was compared."""
-    figures = finding.verdict.figures
-    if finding.verdict.code == NO_CONFIGURATION:
+    figures, tensors = finding.verdict.figures, evaluation.findings[0]
+    unreadable = finding.verdict.outcome is Outcome.ERROR and finding.verdict.code == tensors.verdict.code
+    if finding.verdict.code == NO_CONFIGURATION or unreadable:  # the file itself, which was told with its tensors
         return
     if finding.verdict.code == ONE_CONFIGURATION:
         (why,) = finding_text(finding, evaluation.measured).lines
@@ -236,6 +224,14 @@ def tensor_pairs(evaluation: Evaluation) -> tuple[TensorPair, ...]:
         item for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
     )
     return next((rows_of(item, TensorPair) for item in found), ())
+
+
+def mapped(evaluation: Evaluation) -> Iterator[str]:
+    """Yield how names were mapped, where nobody asked for it and they are not as they were."""
+    how = {
+        item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
+    }
+    yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC))
 
 
 def _class(row: TensorPair) -> str:

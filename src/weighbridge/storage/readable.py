@@ -12,7 +12,7 @@ from typing import Protocol
 
 WINDOW = 8 << 20  # bytes that stay at hand behind the reader
 INDEX = "model.safetensors.index.json"
-TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin"
+TORCH_NAMES = "pytorch_model.bin.index.json", "pytorch_model.bin", "consolidated.00.pth"  # the last is Meta's
 USUAL = (INDEX, "model.safetensors", *TORCH_NAMES)  # what is asked for where nothing can be listed
 
 

@@ -23,6 +23,7 @@ from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, Conf
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 
 QUANTITY = "model_config"
+CLIP = "clip"  # the architecture of every mmproj file
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
 OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", *CONFIG_LISTS)
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
@@ -55,6 +56,8 @@ def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured
     elif source.silent or candidate.silent:
         side = "source" if source.silent else "import"
         code, why = "config-one-sided", f"no config.json beside the {side}"
+    elif (source.model.architecture == CLIP) is not (candidate.model.architecture == CLIP):
+        code, why = "config-one-sided", "an mmproj file says nothing of the text model"
     elif source.home and source.home == candidate.home:
         code, why = "config-same", "both sides read one and the same config.json, which always agrees with itself"
     else:

@@ -14,14 +14,18 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-from weighbridge.comparison import bytewise, value_errors
+from weighbridge.comparison import bytewise, gguf_mapping, value_errors
+from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.attribution import attributed, errors_otherwise
+from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
-from weighbridge.comparison.mapping_plan import Pairing, Plan, identity
+from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan, identity
 from weighbridge.comparison.mapping_plan import table as by_table
+from weighbridge.comparison.tensor_rules import RuleError, rule_of
 from weighbridge.comparison.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
@@ -38,18 +42,20 @@ from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
-from weighbridge.views.checkpoint import CheckpointView, Tensor, config_beside
+from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, Tensor, config_beside, json_beside
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
 ARCHITECTURE = "general.architecture"
 HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")
+PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
+TRAINING_STATE = "training state beside the model"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None, "error_in_steps": None, "rescaled": False,
+    "not_nearest": None, "error_in_steps": None, "rescaled": False, "left_out": "", "adapter_share": None,
 }  # fmt: skip
 
 
@@ -132,6 +138,8 @@ class _Pair:
             pairing = self.plan.pairings.get(name)
             if pairing is None:
                 return self._alone(name, self.candidate, name)
+            if update_of(self.source, pairing) is not None:
+                return self._adapted(pairing)
             packed = packed_parts(self.source, self.candidate, pairing)
             row = self._packed(pairing, packed) if packed else self._made(pairing)
             return replace(row, rescaled=isinstance(self.candidate, UnpackedView) and self.candidate.rescaled)
@@ -140,7 +148,7 @@ class _Pair:
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
         """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
         tensor, here = view.tensor(name), view is self.source
-        found = dict(ABSENT)
+        found = {**ABSENT, "left_out": self._left_out(tensor, here)}
         meant = None if here or not self.contents else self.plan.generated.get(name)
         if meant is not None:
             found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
@@ -171,6 +179,12 @@ class _Pair:
         if key and self.contents:
             held = decode(words(self.source.read(name, 0, tensor.nbytes), tensor.dtype), tensor.dtype).tolist()
         return f"it is {key} in the header" if key and held == [value] else ""
+
+    def _left_out(self, tensor: Tensor, here: bool) -> str:
+        """Return what a tensor of one side alone is part of that the other side was not meant to hold, or nothing."""
+        if tensor.name not in models(*((self.source, self.candidate) if here else (self.candidate, self.source))):
+            return TRAINING_STATE
+        return self.plan.left_out.get(tensor.name, "")
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
@@ -212,7 +226,19 @@ class _Pair:
             source_bytes=sum(tensor.nbytes for tensor in old), candidate_bytes=new.nbytes, drop_rule="", **ABSENT
         )  # fmt: skip
 
+    def _adapted(self, pairing: Pairing) -> TensorPair:
+        """Describe a weight that an adapter was meant to be merged into."""
+        row, update = self._by_name(pairing), update_of(self.source, pairing)
+        assert isinstance(self.source, AdaptedView)
+        assert update is not None
+        row = replace(row, source_shape=pairing.shape, transform="W + s·BA")
+        found, share = reproduced(self.source, self.candidate, pairing, update) if self.contents else ({}, None)
+        self.candidate.forget(pairing.candidate)
+        return replace(row, compared=bool(found), reproduced=found, adapter_share=share)
+
     def _made(self, pairing: Pairing) -> TensorPair:
+        if pairing.arithmetic == NO_RULE:
+            return self._by_name(pairing)
         aligned = AlignedTensor(self.source, self.candidate, pairing)
         new = aligned.new
         try:
@@ -268,34 +294,48 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
     Raises:
         SubjectError: `mapping`, where names must be mapped and nothing says how.
     """
-    shapes, there = ({name: one.shape for name, one in view.tensors.items()} for view in (source, candidate))
+    shapes, there = models(source, candidate), models(candidate, source)
     chosen = options.get("map", "auto")
     if chosen == "table":
         names: Any = options.get("names") or {}
         rename: Any = options.get("rename") or ()
         try:
             pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
-            return by_table(shapes, candidate.names(), names=names, rename=pairs)
+            plan = by_table(shapes, there, names=names, rename=pairs)
+            given: Any = options.get("make") or ()
+            rules = tuple(map(rule_of, given))
+            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
         except re.error as problem:
             _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
+        except RuleError as problem:
+            _refuse(candidate, f"a rule in `make` cannot be used: {problem}")
     architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
-    if chosen == "identity" or not architecture or not _renamed(shapes, there):
-        return identity(shapes, candidate.names())
-    from weighbridge.comparison import gguf_mapping
-
+    if chosen == "identity" or (architecture and not differ(shapes, there)):
+        return identity(shapes, there)
+    if source.format == "gguf" and not architecture and differ(shapes, there):
+        return _inverse(source, candidate, shapes, there)
+    if not architecture:
+        try:
+            return automatic(shapes, there, partial(numbers, source, candidate))
+        except RuleError as problem:
+            _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
     config = config_beside(source)
     if config is None:
         _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
+    return converted(_sides(architecture, config, shapes, there, candidate))
 
-    def numbers(key: str) -> Any:
-        from weighbridge.formats.gguf_file import LongValues
 
-        return LongValues(next(iter(candidate.files.values()))).numbers(key)
+def _sides(
+    architecture: str, config: Mapping[str, Any], source: Mapping[str, Any], candidate: Mapping[str, Any],
+    file: CheckpointView,
+) -> gguf_mapping.Sides:  # fmt: skip
+    """Return both sides of a conversion; numbers that the rules need are read from the GGUF file's header."""
+    from weighbridge.formats.gguf_file import LongValues
 
-    sides = gguf_mapping.Sides(
-        architecture=architecture, config=config, source=shapes, candidate=there, numbers=numbers
-    )
-    return gguf_mapping.plan(sides)
+    return gguf_mapping.Sides(
+        architecture=architecture, config=config, source=source, candidate=candidate,
+        numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
+    )  # fmt: skip
 
 
 def _heads(view: CheckpointView) -> tuple[int, ...]:
@@ -311,9 +351,28 @@ def _heads(view: CheckpointView) -> tuple[int, ...]:
     return tuple(dict.fromkeys(one for one in each if isinstance(one, int) and one > 0))
 
 
-def _renamed(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
-    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
-    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
+def _inverse(
+    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any]
+) -> Plan:
+    """Return the plan by which a Hugging Face directory was made of a GGUF file."""
+    from weighbridge.comparison.inverse_plan import inverse
+
+    config, architecture = config_beside(candidate), str(source.metadata.get(ARCHITECTURE) or "")
+    if config is None:
+        _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
+    return inverse(converted(_sides(architecture, config, there, shapes, source)), there)
+
+
+def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes of a side's tensors: without training state, where the other side has none."""
+    alone = all(one.weight for one in other.tensors.values())
+    return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
+
+
+def numbers(*sides: CheckpointView) -> Mapping[str, int]:
+    """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
+    told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
+    return next((found for config in told if (found := numbers_of(config or {}))), {})
 
 
 def _refuse(view: CheckpointView, what: str) -> NoReturn:
@@ -346,7 +405,9 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(
         name
         for name, pairing in plan.pairings.items()
-        if not packed_parts(source, candidate, pairing) and _comparable(AlignedTensor(source, candidate, pairing))
+        if not packed_parts(source, candidate, pairing)
+        and update_of(source, pairing) is None
+        and _comparable(AlignedTensor(source, candidate, pairing))
     )
     names = two_of(comparable, lambda name: min(candidate.tensor(name).elements, ENOUGH))
     if not names:

@@ -1,0 +1,188 @@
+"""Hold weights against a base and a LoRA adapter that was merged into it: W + s·BA, within what rounding makes of it.
+
+s, A and B are read as PEFT writes them. What has another algebra (DoRA, embeddings, tensors saved whole) has no rule.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
+
+from weighbridge.comparison.aligned_tensor import ELEMENTS
+from weighbridge.comparison.casts import decode, words
+from weighbridge.comparison.mapping_plan import Pairing
+from weighbridge.errors import SubjectError
+from weighbridge.views.checkpoint import CheckpointView, json_beside
+
+CONFIG, MAX_CONFIG = "adapter_config.json", 4 << 20
+OUTER = "base_model.model."
+LOW, HIGH = ".lora_A.weight", ".lora_B.weight"
+NO_RULE = ("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters",
+           "trainable_token_indices", "modules_to_save")  # fmt: skip
+UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}  # the most that rounding moves, relative
+LEAST = {"F64": 0.0, "F32": 2.0**-150, "F16": 2.0**-25, "BF16": 2.0**-134}  # and the most for subnormal numbers
+ROUNDINGS = 3  # of the update before it is added: the product, the scale, the cast
+MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not."""
+
+    low: str
+    high: str
+    scale: float
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedView(CheckpointView):
+    """A base beside an adapter: what the adapter adds, by the base's names."""
+
+    adapter: CheckpointView
+    updates: Mapping[str, Update]
+
+
+def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
+    """Return a base with what an adapter adds to it; refuse with `adapter` what has no rule, or is another base's."""
+    config = json_beside(adapter, CONFIG, MAX_CONFIG)
+    if config is None:
+        _refuse(adapter, f"there is no {CONFIG} beside it, which says its scale")
+    kind, other = config.get("peft_type"), next((key for key in NO_RULE if config.get(key)), "")
+    if kind != "LORA" or other or config.get("bias", "none") != "none":
+        _refuse(adapter, f"not compared: no rule for {other or kind if kind == 'LORA' else kind} of an adapter")
+    updates = dict(_update(name, base, adapter, config) for name in adapter.names() if name.endswith(LOW))
+    known = {one for update in updates.values() for one in (update.low, update.high)}
+    if unknown := [name for name in adapter.names() if name not in known]:
+        _refuse(adapter, f"not compared: no rule for {len(unknown)} of its tensors, such as {unknown[0]}")
+    as_it_is = {field.name: getattr(base, field.name) for field in fields(CheckpointView)}
+    return AdaptedView(**as_it_is, adapter=adapter, updates=updates)
+
+
+def _update(low: str, base: CheckpointView, adapter: CheckpointView, config: Mapping[str, Any]) -> tuple[str, Update]:
+    """Return the weight that a pair of the adapter's tensors is added to, and what is added."""
+    stem = low.removesuffix(LOW)
+    high, module = stem + HIGH, stem.removeprefix(OUTER)
+    weight = f"{module}.weight"
+    if high not in adapter.tensors:
+        _refuse(adapter, f"{low} has no {high} beside it")
+    if weight not in base.tensors:
+        _refuse(adapter, f"it changes {weight}, which the base does not have: another model's adapter, or other names")
+    rank, turned = adapter.tensor(low).shape[0], bool(config.get("fan_in_fan_out"))
+    shape = adapter.tensor(high).shape[:1] + adapter.tensor(low).shape[1:]
+    if adapter.tensor(high).shape[1:] != (rank,) or base.tensor(weight).shape != (shape[::-1] if turned else shape):
+        _refuse(
+            adapter, f"{low} and {high} give {list(shape)}, {weight} of the base is {list(base.tensor(weight).shape)}"
+        )
+    alpha = _of(config.get("alpha_pattern"), module, config.get("lora_alpha"))
+    if not isinstance(alpha, (int, float)):
+        _refuse(adapter, f"{CONFIG} has no number lora_alpha")
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return weight, Update(low=low, high=high, scale=scale, transposed=turned)
+
+
+def _of(patterns: object, module: str, otherwise: object) -> object:
+    """Return what a pattern says of a module, as PEFT matches it: the end of its name."""
+    told = patterns.items() if isinstance(patterns, dict) else ()
+    return next((value for key, value in told if re.fullmatch(rf"(.*\.)?({key})", module)), otherwise)
+
+
+def update_of(source: CheckpointView, pairing: Pairing) -> Update | None:
+    """Return what an adapter adds to what a tensor is made of, or None where it adds nothing."""
+    if not isinstance(source, AdaptedView):
+        return None
+    return next((source.updates[part.source] for part in pairing.parts if part.source in source.updates), None)
+
+
+def reproduced(
+    source: AdaptedView, candidate: CheckpointView, pairing: Pairing, update: Update
+) -> tuple[dict[str, int], float | None]:
+    """Count the elements that each hypothesis gives within what rounding makes of it, and say the update's share.
+
+    The hypotheses are: merged, not, twice, scaled by that share. Nothing where there is no rule for the tensors.
+    """
+    name, weight = pairing.candidate, pairing.parts[0].source
+    dtypes = source.tensor(weight).dtype, candidate.tensor(name).dtype
+    if not pairing.plain or pairing.shape != candidate.tensor(name).shape or not {*dtypes} <= UNITS.keys():
+        return {}, None
+    sides = _Sides(source, candidate, pairing, update)
+    share = sides.share()
+    shares = {MERGED: 1.0, UNMERGED: 0.0, TWICE: 2.0, SCALED: share}
+    return dict(zip(shares, sides.within([*shares.values()]), strict=True)), share
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    source: AdaptedView
+    candidate: CheckpointView
+    pairing: Pairing
+    update: Update
+
+    def share(self) -> float:
+        """Return how many times the update is in the candidate, by least squares; 1 where nothing is added.
+
+        It tells whether an update was merged that is smaller than the roundings, which elements by themselves do not.
+        """
+        along = whole = 0.0
+        for base, new, added, _ in self._steps():
+            along += float(((new - base) * added).sum())
+            whole += float((added * added).sum())
+        return along / whole if whole else 1.0
+
+    def within(self, shares: list[float]) -> list[int]:
+        """Count the elements that are so many updates from the base, within what rounding makes of it."""
+        import numpy as np
+
+        counts = [0] * len(shares)
+        dtypes = (
+            self.source.tensor(self.pairing.parts[0].source).dtype,
+            self.candidate.tensor(self.pairing.candidate).dtype,
+        )
+        unit, least = max(map(UNITS.__getitem__, dtypes)), max(map(LEAST.__getitem__, dtypes))
+        for base, new, added, size in self._steps():
+            for at, share in enumerate(shares):
+                meant = base + share * added
+                bound = (
+                    unit * (np.abs(meant) * (1 + unit) + ROUNDINGS * np.abs(share * added)) + abs(share) * size + least
+                )
+                counts[at] += int((np.abs(new - meant) <= bound * max(1.0, share)).sum())
+        return counts
+
+    def _steps(self) -> Any:
+        """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
+        import numpy as np
+
+        low, high = (_matrix(self.source.adapter, name) for name in (self.update.low, self.update.high))
+        first, second = (low.T, high.T) if self.update.transposed else (high, low)
+        error = (low.shape[0] + 4) * UNITS["F32"] * abs(self.update.scale)
+        weight, name = self.pairing.parts[0].source, self.pairing.candidate
+        rows, columns = self.pairing.shape
+        step = max(ELEMENTS // 4 // max(columns, 1), 1)
+        for at in range(0, rows, step):
+            stop = min(at + step, rows)
+            base, new = (_rows(view, one, at, stop) for view, one in ((self.source, weight), (self.candidate, name)))
+            part = first[at:stop]
+            yield base, new, self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
+        self.source.forget(weight)
+        self.candidate.require_unchanged(name)
+
+
+def _rows(view: CheckpointView, name: str, start: int, stop: int) -> Any:
+    import numpy as np
+
+    tensor = view.tensor(name)
+    size = math.prod(tensor.shape[1:]) * tensor.unit[1]
+    stored = words(view.read(name, start * size, stop * size), tensor.dtype)
+    return decode(stored, tensor.dtype).astype(np.float64).reshape(stop - start, -1)
+
+
+def _matrix(view: CheckpointView, name: str) -> Any:
+    return _rows(view, name, 0, view.tensor(name).shape[0])
+
+
+def _refuse(adapter: CheckpointView, what: str) -> NoReturn:
+    where, remedy = next(iter(adapter.files), ""), "bind the adapter's directory, and the base that it was trained on"
+    raise SubjectError("adapter", what, where=where, remedy=remedy)

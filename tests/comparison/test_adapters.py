@@ -1,0 +1,80 @@
+"""A merge is the base plus s·BA, within what rounding makes of it: held by files that PEFT wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+from safetensors.numpy import load_file, save_file
+from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
+
+BY_PEFT = Path(__file__).parents[1] / "cli/adapter_by_peft"
+SCALES = {"layers.0.q_proj": 6 / 4, "layers.0.v_proj": 6 / 2, "layers.1.q_proj": 6 / 4, "layers.1.v_proj": 3 / 2}
+
+
+@pytest.fixture
+def files(workplace: Path) -> Path:
+    shutil.copytree(BY_PEFT, workplace, dirs_exist_ok=True)
+    return workplace
+
+
+def merged(folder: Path, share: float) -> None:
+    """Write the base with so many updates, in float32 and rounded once, as merging again would give it."""
+    found, adapter = load_file(folder / "base.safetensors"), load_file(folder / "adapter/adapter_model.safetensors")
+    for module, scale in SCALES.items():
+        low, high = (adapter[f"base_model.model.{module}.lora_{one}.weight"] for one in "AB")
+        values = found[f"{module}.weight"].astype(np.float32) + share * scale * (high @ low)
+        found[f"{module}.weight"] = values.astype(bfloat16)
+    save_file(found, folder / "made.safetensors")
+
+
+def test_what_peft_merged_is_accepted(cli: Cli, files: Path) -> None:  # noqa: F811
+    ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
+    assert ended.code == 0
+    assert "(4 BYTES_EQUAL, 4 MERGED)" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("share", "mechanism"), [(0, "adapter-not-merged"), (2, "adapter-merged-twice"), (1.25, "adapter-scaled"), (1, "")]
+)
+def test_what_was_merged_otherwise_is_named(cli: Cli, files: Path, share: float, mechanism: str) -> None:  # noqa: F811
+    merged(files, share)
+    ended = cli("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
+    told = f"DIFFERENT: 4 of 8 tensors: 4 not as merged ({mechanism})" if mechanism else "AS MEANT: 8 of 8 tensors"
+    assert (ended.code, ended.lines[-1].startswith(told)) == (1 if mechanism else 0, True)
+
+
+def test_one_element_beyond_its_rounding_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
+    merged(files, 1)
+    found = load_file(files / "made.safetensors")
+    found["layers.1.v_proj.weight"].reshape(-1)[3] *= bfloat16(1.125)
+    save_file(found, files / "made.safetensors")
+    ended = cli("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
+    assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 8 tensors: 1 not as merged (different content)")
+
+
+CHANGED = {
+    "use_dora": (True, "no rule for use_dora"), "peft_type": ("LOHA", "no rule for LOHA"),
+    "bias": ("all", "no rule for LORA"), "lora_alpha": (None, "has no number lora_alpha"),
+    "modules_to_save": (["head"], "no rule for modules_to_save"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_an_adapter_of_another_algebra_has_no_rule(cli: Cli, files: Path, key: str) -> None:  # noqa: F811
+    config = json.loads((files / "adapter/adapter_config.json").read_text())
+    value, told = CHANGED[key]
+    (files / "adapter/adapter_config.json").write_text(json.dumps(config | {key: value}))
+    ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
+    assert (ended.code, told in ended.err) == (4, True)
+
+
+def test_the_adapter_of_another_model_is_refused(cli: Cli, files: Path) -> None:  # noqa: F811
+    base = load_file(files / "base.safetensors")
+    save_file({f"other.{name}": values for name, values in base.items()}, files / "base.safetensors")
+    ended = cli("compare", files / "base.safetensors", files / "merged.safetensors", "--adapter", files / "adapter")
+    assert (ended.code, "which the base does not have" in ended.err) == (4, True)
