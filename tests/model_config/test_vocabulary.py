@@ -41,7 +41,7 @@ def piece(text: bytes) -> bytes:
 def read_pieces(folder: Path, data: bytes) -> list[bytes]:
     path = folder / "tokenizer.model"
     path.write_bytes(data)
-    return sentencepieces(MappedFile(path, "m"))
+    return [text for text, _ in sentencepieces(MappedFile(path, "m"))]
 
 
 def folder(home: Path, **files: Any) -> CheckpointView:

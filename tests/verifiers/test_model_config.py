@@ -166,6 +166,7 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
         "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "tokens", "merges",
+        *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk")),
     }  # fmt: skip
     assert unlike(found) == {}
 

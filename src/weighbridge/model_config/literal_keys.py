@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -40,6 +42,21 @@ ELSEWHERE: Mapping[str, str] = {
     "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
 }  # fmt: skip
 
+# Of config.json: what transformers 5 calls otherwise, wherever it stands.
+RENAMED = tuple((re.compile(old), new) for old, new in (
+    (r"\brope_scaling\.", "rope_parameters."), (r"\brope_parameters\.type$", "rope_parameters.rope_type"),
+    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:rope_theta|rotary_emb_base)$", "rope_parameters.rope_theta"),
+    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:partial_rotary_factor|rotary_pct)$",
+     "rope_parameters.partial_rotary_factor"),
+    (r"\btorch_dtype$", "dtype"), (r"\b(bos|eos|pad)_index$", r"\1_token_id"),
+))  # fmt: skip
+LAYERS = {"mamba": "linear_attention", "attention": "full_attention"}  # kinds, by their newest names
+# What every class of it took where nothing was said, and writes today.
+TAKEN: Mapping[re.Pattern[str], Json] = {
+    re.compile(r"\b(?:is_decoder|add_cross_attention|is_encoder_decoder)$"): "false",
+    re.compile(r"\brope_parameters\.(?:\w+_attention\.)?rope_type$"): "default",
+}
+
 
 def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Json]:
     """Return the values of a parsed file by name, `PLACE:PATH`, nested objects by path; what is null is left out."""
@@ -53,7 +70,8 @@ def _leaves(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Json]]
         if isinstance(inner, Mapping) and name not in WHOLE and name not in LISTS:
             yield from _leaves(inner, f"{name}.")
         elif inner is not None and name not in LISTS:
-            yield name, as_text(inner)
+            kinds = key in ("layer_types", "layers_block_type") and isinstance(inner, list)
+            yield name, as_text([LAYERS.get(str(kind), kind) for kind in inner] if kinds else inner)
 
 
 def as_text(value: Any) -> Json:
@@ -67,11 +85,15 @@ def as_text(value: Any) -> Json:
 
 
 def key_rows(
-    forms: tuple[str, str], keys: Sequence[Mapping[str, Json]], fields: Sequence[Fields], rows: Sequence[ConfigField]
+    forms: tuple[str, str], keys: Sequence[Mapping[str, Json]], fields: Sequence[Fields], rows: Sequence[ConfigField],
+    unstated: str = "",
 ) -> list[ConfigField]:  # fmt: skip
-    """Return a row for each key of either side that the `rows` of fields have not compared."""
+    """Return a row for each key of either side that the `rows` of fields have not compared.
+
+    `unstated` says why a key of one side alone is not compared, where two versions of a library wrote the sides.
+    """
     if forms[0] == forms[1]:
-        return list(_literal(forms[0], keys, rows))
+        return list(_literal(forms[0], keys, rows, unstated))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
         for side, stated, told in zip(("source", "candidate"), keys, fields, strict=True)
@@ -90,25 +112,54 @@ def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
     return {name: value for name, value in keys.items() if name not in reads}
 
 
-def _literal(form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField]) -> Iterator[ConfigField]:
-    compared = [row for row in rows if not row.why]
-    unlike = [row for row in compared if row.source != row.candidate]
+def _literal(
+    form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField], unstated: str
+) -> Iterator[ConfigField]:  # fmt: skip
+    unlike = [row for row in rows if row.source != row.candidate or row.why]
     reads, told = (
         (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
-        for some in (compared, unlike)
+        for some in (rows, unlike)
     )
     files = [{_file(name) for name in side} if form == HUGGING_FACE else set() for side in keys]
-    for file in sorted(files[0] ^ files[1]):
+    alone = files[0] ^ files[1]
+    for file in sorted(alone):
         side, other = ("source", "import") if file in files[0] else ("candidate", "source")
         yield _row(file, **{side: "stated"}, why=f"the {other} has no {file} beside it")
-    alone = files[0] ^ files[1]
-    for name in dict.fromkeys((*keys[0], *keys[1])):
+    named = [_by_newest_name(side) if form == HUGGING_FACE else dict(zip(side, side, strict=True)) for side in keys]
+    for newest in dict.fromkeys((*named[0], *named[1])):
+        names = tuple(side.get(newest, "") for side in named)
+        values = tuple(side.get(name) for side, name in zip(keys, names, strict=True))
         # A field may read no more of a key than its kind: what is written otherwise is told all the same.
-        otherwise = name in keys[0] and name in keys[1] and keys[0][name] != keys[1][name]
-        by_fields = told if otherwise else reads
-        held = all(name not in side or name in read for side, read in zip(keys, by_fields, strict=True))
-        if not held and _file(name) not in alone:
-            yield _row(name, source=keys[0].get(name), candidate=keys[1].get(name))
+        by_fields = told if all(names) and values[0] != values[1] else reads
+        held = all(not name or name in read for name, read in zip(names, by_fields, strict=True))
+        if not held and _file(newest) not in alone:
+            yield _pair(newest, names, values, unstated if form == HUGGING_FACE else "")
+
+
+def _by_newest_name(keys: Mapping[str, Json]) -> dict[str, str]:
+    """Return the keys of one side by the names that transformers 5 gives them; a key beside its newer one keeps its."""
+    found = {name: name for name in keys}
+    for name in keys:
+        newest = name
+        for old, new in RENAMED:
+            newest = old.sub(new, newest)
+        if newest not in found:
+            found[newest] = found.pop(name)
+    return found
+
+
+def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: str) -> ConfigField:
+    """Return the row of a key; of one that a side does not state, with what the library takes, where that is known."""
+    if all(names):
+        return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
+    known = next((value for old, value in TAKEN.items() if old.search(newest)), None)
+    side, silent = ("source", "import") if names[0] else ("candidate", "source")
+    name, value = (names[0], values[0]) if names[0] else (names[1], values[1])
+    if known is None or not unstated:
+        return _row(name, **{side: value}, why=unstated.format(silent))
+    row = _row(name, source=value, candidate=value)
+    taken: dict[str, Any] = {silent: known, f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
+    return replace(row, **{key.replace("import", "candidate"): one for key, one in taken.items()})
 
 
 def _file(name: str) -> str:

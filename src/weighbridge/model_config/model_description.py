@@ -103,7 +103,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
-    fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings))
+    fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
@@ -121,15 +121,19 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         model=Model(
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
             tokenizer=str(settings.get("tokenizer_class") or ""),
+            taken={} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown},
         ),
         vocabulary=vocabulary, home=view.folder.home, keys=keys,
     )  # fmt: skip
 
 
-def _known(tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, int]:
+def _known(
+    tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any], vocabulary: Vocabulary | None
+) -> dict[str, int]:  # fmt: skip
     decoder = settings.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
-    found = {
+    found = dict(vocabulary.known) if vocabulary is not None else {}
+    found |= {
         entry["content"]: int(at)
         for at, entry in named
         if at.isdecimal() and len(at) < 12 and isinstance(entry, Mapping) and isinstance(entry.get("content"), str)

@@ -52,6 +52,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     "architecture": FieldKind.WORD,
     **dict.fromkeys(("block_count", "embedding_length", "feed_forward_length", "context_length"), FieldKind.COUNT),
     **dict.fromkeys(("vocab_size", "head_count", "head_count_kv", "head_dim"), FieldKind.COUNT),
+    "head_dim_local": FieldKind.COUNT,
     **dict.fromkeys(("rope_base", "rope_base_local"), FieldKind.NUMBER),
     "rope_dimensions": FieldKind.COUNT,
     "rope_scaling": FieldKind.WORD,

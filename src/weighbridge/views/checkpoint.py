@@ -211,11 +211,14 @@ def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | N
 
 
 def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | None:
-    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused."""
+    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused.
+
+    transformers writes a bare Infinity into the configuration of a Mamba 2.
+    """
     file = open_sidecar(view, name, most)
     if file is None:
         return None
-    data = strict_json(file.read(0, file.size), "config", file)
+    data = strict_json(file.read(0, file.size), "config", file, lenient=True)
     file.require_unchanged()
     if not isinstance(data, dict):
         refuse("is not an object", file)
