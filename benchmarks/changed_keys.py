@@ -1,12 +1,13 @@
 """Change every key of a configuration, one at a time, and tell what a comparison says of each.
 
-Of each family a tiny model is saved by transformers and converted by llama.cpp's own converter, which is not ours and
-not shipped (see `benchmarks/conversions.py`). Then each key of config.json is changed and held against the directory
-as it was and against the GGUF file, and each key of the GGUF header against the file as it was and the directory:
+Takes models that transformers saved, each with a GGUF file beside it that llama.cpp's own converter wrote, as
+`benchmarks/families.py` makes them. Each key of config.json is changed and held against the directory as it was and
+against the GGUF file, and each key of the GGUF header against the file as it was and the directory:
 
-    python -m benchmarks.changed_keys --converter …/vendor/llama.cpp --work /tmp/keys [--only llama]
+    python -m benchmarks.changed_keys --work /tmp/families [--only llama-bfloat16]
 
-Prints a line a family and pair, and every key whose change nobody would see. There must be none.
+Prints a line a family and pair, what differs as converted, and every key whose change nobody would see. There must be
+none.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ import argparse
 import json
 import shutil
 import struct
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from benchmarks.conversions import COMMON, ROTARY, VOCABULARY, convert, models, save
 
 from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.formats.gguf_file import ARRAY, SCALARS, STRING, LongValues
@@ -33,89 +33,53 @@ from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 NOTICED, HARMLESS, NOT_COMPARED, SILENT = "noticed", "harmless", "not compared", "SILENT"
+FILES = tuple(f"{outtype}.gguf" for outtype in ("f32", "bf16", "f16"))
 WAYS = (NOTICED, HARMLESS, NOT_COMPARED, SILENT)
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
-        "beta_fast": 32.0, "beta_slow": 1.0, "attention_factor": 1.1}  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
-SCALES = {"logits_scaling": 4.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2}
-ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 32,
-          "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5}  # fmt: skip
-LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
-STATES = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16,
-          "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 64}  # fmt: skip
-ROUNDED = {"intermediate_size": 97, "block_multiple_of": 32}  # one more is another width, after rounding
-WINDOW = {"sliding_window": 16, "head_dim": 16}
-MORE: Mapping[str, tuple[str, dict[str, Any], str]] = {
-    "yarn": ("Qwen2ForCausalLM", {**ROTARY, "rope_parameters": YARN}, "bpe"),
-    "qwen3-moe": ("Qwen3MoeForCausalLM", {**ROTARY, **EXPERTS, "head_dim": 32}, "bpe"),
-    "granite": ("GraniteForCausalLM", {**ROTARY, **SCALES}, "bpe"),
-    "cohere2": ("Cohere2ForCausalLM", {**ROTARY, **WINDOW, "logit_scale": 0.25, "rotary_pct": 1.0}, "bpe"),
-    "olmo": ("OlmoForCausalLM", {**ROTARY, "clip_qkv": 8.0}, "bpe"),
-    "starcoder2": ("Starcoder2ForCausalLM", {**ROTARY, "sliding_window": None}, "bpe"),
-    "roberta": ("RobertaModel", {**COMMON, "max_position_embeddings": 130, "pad_token_id": 1}, "bpe"),
-    "lfm2": ("Lfm2ForCausalLM", {**ROTARY, **ROUNDED, "layer_types": ["conv", "full_attention"]}, "bpe"),
-    "dots1": ("Dots1ForCausalLM", {**ROTARY, **ROUTED, "head_dim": 16}, "bpe"),
-    "deepseek-v3": ("DeepseekV3ForCausalLM", {**ROTARY, **ROUTED, **LATENT, "num_key_value_heads": 4}, "bpe"),
-    "granite-hybrid": ("GraniteMoeHybridForCausalLM", {**ROTARY, **SCALES, **STATES}, "bpe"),
-    "gpt-oss": ("GptOssForCausalLM", {**ROTARY, **WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2}, "bpe"),
-}
 
 
 def main() -> None:
-    """Make the pairs that are not there yet, and print the table."""
+    """Print the table of every model that lies there."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--converter", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--only", action="append", default=[])
     given = parser.parse_args()
-    families = {**models(VOCABULARY), **MORE}
-    print(f"{'family':12} {'changed, held against':32} " + " ".join(f"{way:>12}" for way in WAYS))
-    silent = 0
-    for name in given.only or families:
-        kind, config, words = families[name]
-        folder = given.work / name
-        if not (folder / "model.safetensors").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            save(kind, {"vocab_size": VOCABULARY, **config}, words, "float32", folder, seed=1)
-        problem = convert(given.converter, folder, ["f32"])
-        if problem:
-            print(f"{name:12} not converted: {problem}")
-            continue
-        silent += table(name, folder)
-    raise SystemExit(silent > 0)
+    print(f"{'family':28} {'changed, held against':26} " + " ".join(f"{way:>12}" for way in WAYS))
+    whole: Counter[str] = Counter()
+    for folder in sorted(path.parent for path in given.work.glob("*/config.json")):
+        file = next((folder / name for name in FILES if (folder / name).exists()), None)
+        if file is not None and (not given.only or folder.name in given.only):
+            with tempfile.TemporaryDirectory() as beside:
+                whole += table(folder, file, Path(beside))
+    print(f"{sum(whole.values())} changes: " + ", ".join(f"{whole[one]} {one}" for one in WAYS))
+    raise SystemExit(whole[SILENT] > 0)
 
 
-def table(name: str, folder: Path) -> int:
-    """Print the lines of one family; return how many changes nobody would see."""
-    silent = 0
-    for told, of, against in pairs(folder):
+def table(folder: Path, file: Path, beside: Path) -> Counter[str]:
+    """Print the lines of one family; return how its changes were told."""
+    whole: Counter[str] = Counter()
+    for told, of, against in (
+        ("config.json, config.json", configs, folder),
+        ("config.json, header", configs, file),
+        ("header, header", headers, file),
+        ("header, config.json", headers, folder),
+    ):
         source = open_checkpoint(against)
-        before = told_of(source, open_checkpoint(folder if of is configs else folder / "f32.gguf"))
-        found = {key: way(told_of(source, changed), before, key) for key, changed in of(folder)}
+        before = told_of(source, open_checkpoint(folder if of is configs else file))
+        found = {key: way(told_of(source, changed), before, key) for key, changed in of(folder, file, beside)}
         counts = Counter(found.values())
-        print(f"{name:12} {told:32} " + " ".join(f"{counts[one]:12}" for one in WAYS))
+        whole += counts
+        print(f"{folder.name:28} {told:26} " + " ".join(f"{counts[one]:12}" for one in WAYS), flush=True)
         if before.offences:
-            print(f"{'':12} differs as converted: {', '.join(sorted(place for place, *_ in before.offences))}")
-        unseen = [key for key, one in found.items() if one == SILENT]
-        silent += len(unseen)
-        if unseen:
-            print(f"{'':12} {SILENT}: {', '.join(unseen)}")
-    return silent
+            print(f"{'':28} differs as converted: {', '.join(sorted(place for place, *_ in before.offences))}")
+        if counts[SILENT]:
+            print(f"{'':28} {SILENT}: {', '.join(key for key, one in found.items() if one == SILENT)}")
+    return whole
 
 
-def pairs(folder: Path) -> Iterator[tuple[str, Any, Path]]:
-    """Yield what is changed, by what, and what it is held against."""
-    yield "config.json, config.json", configs, folder
-    yield "config.json, header", configs, folder / "f32.gguf"
-    yield "header, header", headers, folder / "f32.gguf"
-    yield "header, config.json", headers, folder
-
-
-def configs(folder: Path) -> Iterator[tuple[str, CheckpointView]]:
+def configs(folder: Path, _file: Path, beside: Path) -> Iterator[tuple[str, CheckpointView]]:
     """Yield each key of config.json, and the directory with that key changed."""
     whole = json.loads((folder / "config.json").read_text())
-    beside = folder.with_name(f"{folder.name}-changed")
-    shutil.copytree(folder, beside, ignore=shutil.ignore_patterns("*.gguf", "*-changed"), dirs_exist_ok=True)
+    shutil.copytree(folder, beside, ignore=shutil.ignore_patterns("*.gguf"), dirs_exist_ok=True)
     for path in list(leaves(whole, ())):
         copy = json.loads(json.dumps(whole))
         inner = copy
@@ -148,18 +112,16 @@ def other(value: Any) -> Any:
     return value + 1 if isinstance(value, int) else value * 1.5 + 0.25
 
 
-def headers(folder: Path) -> Iterator[tuple[str, CheckpointView]]:
+def headers(_folder: Path, file: Path, beside: Path) -> Iterator[tuple[str, CheckpointView]]:
     """Yield each key of the header, and the file with that key's value changed in its bytes."""
-    path, beside = folder / "f32.gguf", folder.with_name(f"{folder.name}-changed.gguf")
-    view = open_checkpoint(path)
-    places = LongValues(next(iter(view.files.values()))).places
+    places = LongValues(next(iter(open_checkpoint(file).files.values()))).places
     for key, at in places.items():
         if key in ("general.architecture", "general.alignment"):
             continue  # another reader's affair: nothing else of the header is found then
-        data = bytearray(path.read_bytes())
+        data = bytearray(file.read_bytes())
         change(data, at)
-        beside.write_bytes(data)
-        yield key, open_checkpoint(beside)
+        (beside / "changed.gguf").write_bytes(data)
+        yield key, open_checkpoint(beside / "changed.gguf")
 
 
 def change(data: bytearray, at: int) -> None:

@@ -14,6 +14,7 @@ from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, cl
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
@@ -23,6 +24,7 @@ WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
+LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
 
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
@@ -56,17 +58,21 @@ HEADERS_ONLY = "stored dtypes and shapes are what was meant; content was not com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone."""
+    """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone.
+
+    `unasked` is the policy where the import itself declared it, and nobody said that it is what was meant.
+    """
 
     tensors: str
     everything: bool
     headers: bool
+    unasked: str = ""
 
 
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    told = click.style(answer(evaluation), fg=COLOURS[outcome(evaluation)], bold=True)
+    told = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
         yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), told)
         return
@@ -86,8 +92,23 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     yield from (f"  {line}" for line in (_table(rows, display.tensors) if display.everything else ()))
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
+    lost = losses(rows)
+    if lost:
+        yield f"  lost: {lost}"
+    if lost and display.unasked and finding.verdict.outcome is Outcome.PASS:
+        yield click.style(f"  meant? --policy {display.unasked}", bold=True)
     yield from _configuration(configuration, evaluation, display)
     yield told
+
+
+def losses(rows: Sequence[TensorPair]) -> str:
+    """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
+    lossy = [row for row in rows if class_of(row) in LOSSY]
+    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
+    error = f"; relative error up to {worst:.2g}" if worst else ""
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{len(lossy)} of {len(rows)} tensors are rounded: {counted}{error}" if lossy else ""
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -180,10 +201,13 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
     apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
     if finding.verdict.outcome is Outcome.PASS:
-        told = [f"{finding.verdict.of} fields agree" + (f", {len(apart)} could not be compared" if apart else "")]
+        told = [f"{finding.verdict.of} fields agree"]
     else:
         said = finding_text(finding, evaluation.measured)
         told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
+    if apart:
+        names = sorted((str(one).partition(" (")[0] for one in apart), key=lambda name: name not in CONFIG_LISTS)
+        told.append(f"{len(apart)} not compared: {printable(', '.join(capped(names, TOLD)))}; --all says why")
     yield from (f"  configuration: {line}" for line in told)
     for name, words in BESIDES.items():
         found = figures.get(name) if name != "not_compared" or display.everything else ()
@@ -246,8 +270,11 @@ def _table(rows: Iterable[TensorPair], tensors: str) -> Iterable[str]:
             })  # fmt: skip
 
 
-def answer(evaluation: Evaluation) -> str:
-    """Return the answer in one line: SAME, AS MEANT, DIFFERENT, BLOCKED or what broke."""
+def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
+    """Return the answer in one line: SAME, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
+
+    Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
+    """
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
     mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
@@ -267,7 +294,8 @@ def answer(evaluation: Evaluation) -> str:
         case Outcome.PASS if besides:
             return f"DIFFERENT: {verdict.of} of {verdict.of} tensors are what was meant, but {besides}"
         case Outcome.PASS:
-            word = "SAME" if _counted(tensor_pairs(evaluation)).keys() <= SAME else "AS MEANT"
+            same = _counted(tensor_pairs(evaluation)).keys() <= SAME
+            word = "SAME" if same else "LOSSY" if unasked else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked
