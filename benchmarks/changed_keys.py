@@ -4,7 +4,7 @@ Takes models that transformers saved, each with a GGUF file beside it that llama
 `benchmarks/families.py` makes them. Each key of config.json is changed and held against the directory as it was and
 against the GGUF file, and each key of the GGUF header against the file as it was and the directory:
 
-    python -m benchmarks.changed_keys --work /tmp/families [--only llama-bfloat16]
+    python -m benchmarks.changed_keys --work /tmp/families [--only '*-bfloat16']
 
 Prints a line a family and pair, what differs as converted, and every key whose change nobody would see. There must be
 none.
@@ -13,6 +13,7 @@ none.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import shutil
 import struct
@@ -41,13 +42,13 @@ def main() -> None:
     """Print the table of every model that lies there."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--only", metavar="GLOB", default="*")
     given = parser.parse_args()
     print(f"{'family':28} {'changed, held against':26} " + " ".join(f"{way:>12}" for way in WAYS))
     whole: Counter[str] = Counter()
     for folder in sorted(path.parent for path in given.work.glob("*/config.json")):
         file = next((folder / name for name in FILES if (folder / name).exists()), None)
-        if file is not None and (not given.only or folder.name in given.only):
+        if file is not None and fnmatch.fnmatchcase(folder.name, given.only):
             with tempfile.TemporaryDirectory() as beside:
                 whole += table(folder, file, Path(beside))
     print(f"{sum(whole.values())} changes: " + ", ".join(f"{whole[one]} {one}" for one in WAYS))

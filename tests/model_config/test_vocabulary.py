@@ -113,6 +113,19 @@ def test_a_space_inside_of_a_merge_is_written_as_converters_do(tmp_path: Path) -
     assert list(found.merges(0)) == ["a\u0120b c".encode()]
 
 
+def typed(text: bytes, kind: int) -> bytes:
+    return length(1, length(1, text) + b"\x18" + varint(kind))
+
+
+def test_the_types_of_a_sentencepiece_model_say_which_ids_stand_for_no_text(tmp_path: Path) -> None:
+    model = typed(b"<unk>", 2) + typed(b"<s>", 3) + typed(b"a", 1) + length(1, length(1, b"b"))
+    found = read(tmp_path / "llama", tokenizer__model=model)
+    assert (found.known, found.unknown) == ({"<unk>": 0, "<s>": 1}, 0)
+    fairseq = read(tmp_path / "roberta", sentencepiece__bpe__model=model)
+    assert told(fairseq) == [b"<s>", b"<pad>", b"</s>", b"<unk>", b"b"]
+    assert (fairseq.known["<pad>"], fairseq.unknown) == (1, 3)
+
+
 def test_what_is_no_sentencepiece_model_is_told_and_not_refused(tmp_path: Path) -> None:
     found = read(tmp_path, tokenizer__model="IQ== 0\nIg== 1\n")
     assert (found.count, found.why.partition(":")[0]) == (0, "tokenizer.model is no sentencepiece model")

@@ -16,7 +16,7 @@ from typing import Any
 
 from weighbridge.model import Json
 from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
-from weighbridge.quantities.checkpoints import UNREAD, ConfigField
+from weighbridge.quantities.checkpoints import OF_THE_WHOLE, TEXT_PARTS, UNREAD, ConfigField
 
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
 WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
@@ -24,7 +24,6 @@ WHOLE = {  # thousands of keys, or rules that are read as one, are one value eac
     *(f"tokenizer.json:{key}" for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")),
 }
 LISTS = {"tokenizer.json:model.vocab", "tokenizer.json:model.merges", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}
-INNER = "text_config."
 
 # Where the other format keeps what a key says, by globs: llama.cpp's converter computes tensors from some keys.
 IN_FREQUENCIES = "converters compute rope_freqs.weight from it, compared as a tensor"
@@ -171,7 +170,8 @@ def _names(places: Sequence[str], keys: Mapping[str, Json]) -> set[str]:
     found = set()
     for place in places:
         file, _, path = place.partition(" ")
-        names = f"{file}:{INNER}{path}", f"{file}:{path}", f"{file}:{path}.content", place
+        whole, inner = [f"{file}:{path}", f"{file}:{path}.content"], [f"{file}:{part}.{path}" for part in TEXT_PARTS]
+        names = [*whole, *inner] if path in OF_THE_WHOLE else [*inner, *whole]
         found.add(next((name for name in names if name in keys), place))
     return found
 

@@ -84,6 +84,9 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
+# Where a larger model's config.json holds its text model's own; the first that is there.
+TEXT_PARTS = ("text_config", "llm_config", "lm_config", "language_config")
+OF_THE_WHOLE = ("tie_word_embeddings",)  # said by the larger model's, where it says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

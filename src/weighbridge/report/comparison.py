@@ -108,7 +108,7 @@ def losses(rows: Sequence[TensorPair]) -> str:
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    return f"{len(lossy)} of {len(rows)} tensors are rounded: {counted}{error}" if lossy else ""
+    return f"{len(lossy)} of {len(rows)} tensors are of a type that holds less: {counted}{error}" if lossy else ""
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -200,14 +200,13 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         return
     apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
+    names = sorted((str(one).partition(" (")[0] for one in apart), key=lambda name: name not in CONFIG_LISTS)
+    uncompared = [f"{len(apart)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if apart else []
     if finding.verdict.outcome is Outcome.PASS:
-        told = [f"{finding.verdict.of} fields agree"]
+        told = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
-        told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
-    if apart:
-        names = sorted((str(one).partition(" (")[0] for one in apart), key=lambda name: name not in CONFIG_LISTS)
-        told.append(f"{len(apart)} not compared: {printable(', '.join(capped(names, TOLD)))}; --all says why")
+        told = [*(said.lines if display.everything else capped(said.lines, SHOWN)), *uncompared]
     yield from (f"  configuration: {line}" for line in told)
     for name, words in BESIDES.items():
         found = figures.get(name) if name != "not_compared" or display.everything else ()

@@ -17,6 +17,7 @@ from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of
 from weighbridge.model import Origin, Scalar
+from weighbridge.quantities.checkpoints import OF_THE_WHOLE, TEXT_PARTS
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
@@ -228,8 +229,10 @@ def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | 
 def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
     """Read the `config.json` beside a checkpoint's files, with a text model's own part laid over it, or None."""
     data = json_beside(view, CONFIG, MAX_CONFIG)
-    inner = data.get("text_config") if data is not None else None
-    return {**data, **inner} if data is not None and isinstance(inner, dict) else data
+    inner = next((data[part] for part in TEXT_PARTS if isinstance(data.get(part), dict)), None) if data else None
+    if data is None or inner is None:
+        return data
+    return {**data, **inner, **{key: data[key] for key in OF_THE_WHOLE if data.get(key) is not None}}
 
 
 def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
