@@ -35,6 +35,7 @@ from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 NOTICED, HARMLESS, NOT_COMPARED, SILENT = "noticed", "harmless", "not compared", "SILENT"
 FILES = tuple(f"{outtype}.gguf" for outtype in ("f32", "bf16", "f16"))
+STEPS = {"intermediate_size": 1024}  # Lfm2 rounds it
 WAYS = (NOTICED, HARMLESS, NOT_COMPARED, SILENT)
 
 
@@ -86,7 +87,7 @@ def configs(folder: Path, _file: Path, beside: Path) -> Iterator[tuple[str, Chec
         inner = copy
         for key in path[:-1]:
             inner = inner[key]
-        inner[path[-1]] = other(inner[path[-1]])
+        inner[path[-1]] = other(inner[path[-1]], STEPS.get(path[-1], 1))
         (beside / "config.json").write_text(json.dumps(copy))
         yield "config.json:" + ".".join(path), open_checkpoint(beside)
 
@@ -100,8 +101,8 @@ def leaves(value: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[
             yield (*before, key)
 
 
-def other(value: Any) -> Any:
-    """Return another value of the same kind."""
+def other(value: Any, step: int = 1) -> Any:
+    """Return another value of the same kind; a whole number by a step."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
@@ -110,7 +111,7 @@ def other(value: Any) -> Any:
         return {**value, "x": 1}
     if isinstance(value, list):
         return [*value[:-1], other(value[-1])] if value else ["x"]
-    return value + 1 if isinstance(value, int) else value * 1.5 + 0.25
+    return value + step if isinstance(value, int) else value * 1.5 + 0.25
 
 
 def headers(_folder: Path, file: Path, beside: Path) -> Iterator[tuple[str, CheckpointView]]:

@@ -202,14 +202,14 @@ def test_two_directories_are_held_against_each_other_key_by_key(
     assert values is None or found[name] == values
 
 
-def test_two_headers_are_held_against_each_other_key_by_key_and_long_values_by_digest(tmp_path: Path) -> None:
+def test_two_headers_are_held_against_each_other_key_by_key(tmp_path: Path) -> None:
     one, other = (
         header(tmp_path / f"{name}.gguf", token_types=[1] * 299 + [last], logit_scale=scale, tokenizer_pre=pre)
         for name, last, scale, pre in (("one", 1, 0.5, "qwen2"), ("other", 3, 0.25, "gpt-2"))
     )
     found = unlike(rows(one, other))
-    assert set(found) == {"logit_scale", "tokenizer.ggml.pre", "tokenizer.ggml.token_type"}
-    assert all(str(value).startswith("sha256:") for value in found["tokenizer.ggml.token_type"])
+    assert set(found) == {"logit_scale", "tokenizer.ggml.pre", "token_types"}
+    assert found["token_types"] == ("1 x 300", "1 x 299, 3 x 1")
     assert unlike(rows(one, one)) == {}
 
 
@@ -243,7 +243,8 @@ def resaved(home: Path, version: str, **changed: Any) -> CheckpointView:
 
 
 OLDER = {"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
-         "torch_dtype": "bfloat16", "pretraining_tp": 1, "query_scale": 3, "layer_types": ["mamba", "attention"]}  # fmt: skip
+         "torch_dtype": "bfloat16", "pretraining_tp": 1, "query_scale": 3,
+         "layer_types": ["mamba", "attention"]}  # fmt: skip
 NEWER = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
          "dtype": "bfloat16", "query_scale": 3, "is_decoder": False, "tie_word_embeddings": True,
          "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
@@ -286,6 +287,20 @@ def test_a_directory_without_its_tokenizer_differs_in_nothing(tmp_path: Path) ->
     assert unlike(found) == {}
     told = {"unk_token_id", "bos_token_id", "tokens", "merges"}
     assert {found[name].why for name in told} == {"the import has no tokenizer beside it"}
+
+
+def test_the_types_of_tokens_are_what_added_tokens_make_them(tmp_path: Path) -> None:
+    added = [("<|end|>", False), ("hello", False), ("piece-2", True)]
+    entries = [{"id": at, "content": text, "special": special} for at, (text, special) in enumerate(added)]
+    pairs = {**tokenizer(), "added_tokens": entries}
+    pairs["model"] |= {"type": "BPE"}
+    source = folder(tmp_path / "hf", {**CONFIGURATION, "vocab_size": 302}, tokenizer__json=pairs)
+    pieces = [*(text for text, _ in added), *PIECES[3:], "[PAD300]", "[PAD301]"]
+    right = [3, 4, 3, *[1] * 297, 5, 5]
+    for name, types in (("right", right), ("wrong", [1, *right[1:]]), ("short", right[:-1])):
+        found = rows(source, header(tmp_path / f"{name}.gguf", pieces, token_types=types, vocab_size=302))
+        assert list(unlike(found)) == ([] if name == "right" else ["token_types"])
+        assert found["token_types"].source == "3 x 1, 4 x 1, 3 x 1, 1 x 297, 5 x 2"
 
 
 def test_an_infinity_that_python_writes_is_read_as_newer_versions_write_it(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from weighbridge.quantities.checkpoints import TEXT_PARTS
-
 LABEL = "a label"
 TENSORS_TELL = "it follows from the tensors, which are compared"
 TRAINING = "used in training alone"
@@ -35,7 +33,7 @@ OF_MODEL: Mapping[str, str] = {
 }
 HARMLESS: Mapping[str, str] = {
     **{f"{place}:{key}": why for place in ("config.json", "metadata") for key, why in OF_MODEL.items()},
-    **{f"config.json:{part}.{key}": why for part in TEXT_PARTS for key, why in OF_MODEL.items()},
+    **{f"config.json:text_config.{key}": why for key, why in OF_MODEL.items()},
     "generation_config.json:transformers_version": LABEL,
     "generation_config.json:_from_model_config": LABEL,
     **dict.fromkeys(

@@ -62,6 +62,8 @@ LOST: tuple[Fact, ...] = (
     Fact(of=("nemotron_h_moe", "nemotron_h"), fields=("sliding_window",), why=NO_WINDOW, line="nemotron.py"),
     Fact(of=("laguna",), fields=("sliding_window",), line="laguna.py:88",
          why="no kinds of layers are written, and a loader windows three of four"),
+    Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("feed_forward_length",), line="nemotron.py:216",
+         why="layers called `mlp` have no width, only those of experts"),
     Fact(of=("chatglm",), fields=("norm_epsilon",), why="layernorm_epsilon alone is read", line="chatglm.py:146"),
     Fact(of=("chatglm",), fields=("context_length",), why="seq_length alone is read", line="chatglm.py:140"),
     Fact(of=("gpt2", "starcoder", "mpt", "bloom", "falcon", "phi2"), fields=("feed_forward_length",),

@@ -16,7 +16,8 @@ from typing import Any
 
 from weighbridge.model import Json
 from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
-from weighbridge.quantities.checkpoints import OF_THE_WHOLE, TEXT_PARTS, UNREAD, ConfigField
+from weighbridge.quantities.checkpoints import UNREAD, ConfigField
+from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
 WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
@@ -35,7 +36,7 @@ ELSEWHERE: Mapping[str, str] = {
     "*.short_factor": IN_FACTORS, "*.long_factor": IN_FACTORS,
     "tokenizer.ggml.scores": "scores lie in a sentencepiece model, and are not compared",
     "tokenizer.ggml.pre": "a directory names no pre-tokenizer: converters know it by what it makes of a text",
-    "tokenizer.ggml.token_type": "a directory states no types of tokens: converters guess them from added tokens",
+    "tokenizer.ggml.token_type": "types of tokens follow from a directory only for byte pairs",
     "tokenizer.json:pre_tokenizer": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
     "tokenizer.json:normalizer": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
     "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",

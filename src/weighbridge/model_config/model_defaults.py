@@ -44,13 +44,24 @@ OF_TOKENIZER: Mapping[str, Mapping[str, Json]] = {
     "t5": {"eos_token_id": 1, "unk_token_id": 2, "pad_token_id": 0, "add_bos_token": False, "add_eos_token": True},
     **dict.fromkeys(("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"), SENTENCEPIECE),
 }
-# Activations that llama.cpp computes, whatever the configuration says, by its name of the architecture.
+# Activations that llama.cpp computes (src/models/*.cpp), whatever the configuration says, by its names.
 COMPUTED: Mapping[str, str] = {
-    **dict.fromkeys(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "phi3", "mamba", "mamba2"), "silu"),
-    **dict.fromkeys(("olmo", "olmo2", "olmoe", "stablelm", "command-r", "cohere2", "deepseek", "deepseek2"), "silu"),
-    **dict.fromkeys(("minicpm", "granite", "granitemoe", "internlm2", "exaone", "glm4", "xverse", "baichuan"), "silu"),
-    **dict.fromkeys(("gpt2", "gptneox", "falcon", "bloom", "bert", "nomic-bert", "starcoder", "starcoder2"), "gelu"),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3", "phi2", "mpt", "codeshell"), "gelu"),
+    name: kind
+    for kind, names in {
+        "silu": (
+            "afmoe baichuan chatglm cohere2 cohere2moe command-r dbrx deepseek deepseek2 deepseek32 dots1 ernie4_5 "
+            "ernie4_5-moe eurobert exaone exaone-moe exaone4 falcon-h1 glm-dsa glm4 glm4moe granite granite_swa "
+            "granitehybrid granitemoe hrm_text hunyuan-moe hy_v3 internlm2 jamba kimi-linear laguna lfm2 llama llama4 "
+            "mamba mamba2 mellum mimo2 minicpm minicpm3 minimax-m2 mistral3 nomic-bert olmo olmo2 olmoe phi3 qwen2 "
+            "qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen4exp seed_oss smollm3 stablelm xverse"
+        ),
+        "gelu": (
+            "gpt2 gptneox falcon bloom bert modern-bert starcoder starcoder2 gemma gemma2 gemma3 gemma4 "
+            "gemma-embedding phi2 mpt codeshell"
+        ),
+        "relu2": "arcee jais2 nemotron nemotron_h nemotron_h_moe",
+    }.items()
+    for name in names.split()
 }
 SAME_FAMILY = {
     "swish": "silu", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu_python": "gelu",
@@ -69,7 +80,8 @@ UNLESS_SAID = frozenset({
     "leading_dense_block_count", "nextn_predict_layers", "expert_weights_norm", "expert_weights_scale", "expert_gating",
     "ssm_conv_kernel", "ssm_inner_size", "ssm_state_size", "ssm_time_step_rank", "ssm_group_count", "logit_scale",
     "embedding_scale", "residual_scale", "attention_scale", "clamp_kqv", "parallel_residual", "causal",
-    "tokenizer_model", "head_dim_local",
+    "tokenizer_model", "token_types",
+    "head_dim_local",
 })  # fmt: skip
 IN_TENSORS = "the factors are a tensor of the import, and compared as one"
 

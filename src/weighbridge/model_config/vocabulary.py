@@ -229,6 +229,24 @@ def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[byte
     )  # fmt: skip
 
 
+# As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
+NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
+LOOK_SPECIAL = re.compile("<pad>|<mask>|<2mass>|\\[@BOS@\\]|<\\|.*\\|>|<\uff5c.*\uff5c>|<unused.*>".encode(), re.DOTALL)
+
+
+def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:
+    """Yield the type of each of `size` tokens, as the converter makes it of added ones (conversion/base.py:1557)."""
+    for at, piece in enumerate(vocabulary.walk(0)):
+        added = at in vocabulary.added
+        if piece is None:
+            yield UNUSED
+        elif at in vocabulary.special or (added and LOOK_SPECIAL.fullmatch(piece)):
+            yield CONTROL
+        else:
+            yield USER_DEFINED if added else NORMAL
+    yield from itertools.repeat(UNUSED, max(size - vocabulary.count, 0))
+
+
 # --- Two held against each other ------------------------------------------------------------------------------------
 
 

@@ -80,13 +80,10 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
     "chat_template": FieldKind.WORD,
-    "tokenizer_model": FieldKind.WORD,
+    **dict.fromkeys(("tokenizer_model", "token_types"), FieldKind.WORD),
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"
-# Where a larger model's config.json holds its text model's own; the first that is there.
-TEXT_PARTS = ("text_config", "llm_config", "lm_config", "language_config")
-OF_THE_WHOLE = ("tie_word_embeddings",)  # said by the larger model's, where it says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

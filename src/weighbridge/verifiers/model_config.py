@@ -130,7 +130,8 @@ def _following(side: Stated, value: Json) -> Stated:
     read = next((read for said, read in side.also if said == value), None)
     if side.value == value or read is None:
         return side
-    return Stated(value=value, read=read, basis=side.basis, also=((side.value, side.read),))
+    others = ((side.value, side.read), *(pair for pair in side.also if pair[1] != read))
+    return Stated(value=value, read=read, basis=side.basis, also=others)
 
 
 def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:

@@ -17,7 +17,6 @@ from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of
 from weighbridge.model import Origin, Scalar
-from weighbridge.quantities.checkpoints import OF_THE_WHOLE, TEXT_PARTS
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 
@@ -190,6 +189,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
 # where they are regular files.
 
 CONFIG, MAX_CONFIG = "config.json", 4 << 20
+# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
+TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
 
 
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
