@@ -314,6 +314,8 @@ def test_what_a_converter_is_known_to_lose_stays_a_difference_and_says_where(tmp
     found = rows(hf, header(tmp_path / "x.gguf", architecture="llama"))
     assert unlike(found)["sliding_window"] == (16, 0)
     assert "no window is written" in found["sliding_window"].candidate_read
+    other = rows(hf, header(tmp_path / "y.gguf", architecture="llama", sliding_window=8))
+    assert other["sliding_window"].candidate_read == "llama.attention.sliding_window"
 
 
 def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:

@@ -10,18 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from weighbridge.model import Json
+from weighbridge.model_config.model_keys import Model, head_dim
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """What a converter does with fields of some architectures; `unsaid` holds where a directory does not state them."""
+    """What a converter does with fields of some architectures; `unsaid` holds where a directory does not state them.
+
+    Of what is lost, `makes` is what the import then holds, as multiples of its fields (of 1 under no name; nothing
+    where it is empty), and `whose` the `model_type` of the source, where that tells it.
+    """
 
     of: tuple[str, ...]
     fields: tuple[str, ...]
     why: str
     line: str
     unsaid: bool = False
+    makes: tuple[tuple[str, float], ...] = ()
+    whose: str = ""
 
     @property
     def told(self) -> str:
@@ -57,29 +65,47 @@ NOT_MEANT: tuple[Fact, ...] = (
 )  # fmt: skip
 
 NO_WINDOW = "no window is written, and the loader of this architecture has none"
+NOTHING = (("", 0),)
 LOST: tuple[Fact, ...] = (
-    Fact(of=("llama", "mistral3", "starcoder2"), fields=("sliding_window",), why=NO_WINDOW, line="llama.py"),
-    Fact(of=("nemotron_h_moe", "nemotron_h"), fields=("sliding_window",), why=NO_WINDOW, line="nemotron.py"),
-    Fact(of=("laguna",), fields=("sliding_window",), line="laguna.py:88",
-         why="no kinds of layers are written, and a loader windows three of four"),
-    Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("feed_forward_length",), line="nemotron.py:216",
+    Fact(of=("llama", "mistral3", "starcoder2"), fields=("sliding_window",), why=NO_WINDOW, line="llama.py",
+         makes=NOTHING),
+    Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("sliding_window",), why=NO_WINDOW, line="nemotron.py",
+         makes=NOTHING),
+    Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("feed_forward_length",), line="nemotron.py:209", makes=NOTHING,
          why="layers called `mlp` have no width, only those of experts"),
-    Fact(of=("chatglm",), fields=("norm_epsilon",), why="layernorm_epsilon alone is read", line="chatglm.py:146"),
-    Fact(of=("chatglm",), fields=("context_length",), why="seq_length alone is read", line="chatglm.py:140"),
+    Fact(of=("chatglm",), fields=("norm_epsilon",), why="layernorm_epsilon alone is read", line="chatglm.py:146",
+         makes=(("", 1e-5),)),
+    Fact(of=("chatglm",), fields=("context_length",), why="seq_length alone is read", line="chatglm.py:140",
+         makes=(("embedding_length", 1),)),
     Fact(of=("gpt2", "starcoder", "mpt", "bloom", "falcon", "phi2"), fields=("feed_forward_length",),
-         why="four times the width is written for every model", line="gpt2.py:22, phi.py:29"),
-    Fact(of=("phi2",), fields=("head_count_kv",), why="head_count is written for it", line="phi.py:32"),
-    Fact(of=("granitehybrid",), fields=("head_count_kv",), line="granite.py:443",
+         why="four times the width is written for every model", line="gpt2.py:22, phi.py:29",
+         makes=(("embedding_length", 4),)),
+    Fact(of=("phi2",), fields=("head_count_kv",), why="head_count is written for it", line="phi.py:32",
+         makes=(("head_count", 1),)),
+    Fact(of=("granitehybrid",), fields=("head_count_kv",), line="granite.py:443", makes=NOTHING,
          why="layers called `attention` are counted, which transformers 5 calls `full_attention`"),
-    Fact(of=("granitehybrid",), fields=("rope_dimensions",), line="granite.py:510",
+    Fact(of=("granitehybrid",), fields=("rope_dimensions",), line="granite.py:510", makes=(("head_dim", 1),),
          why="attn_rotary_emb is read, which transformers 5 writes as partial_rotary_factor"),
     Fact(of=("glm4moe", "qwen3next", "qwen4exp"), fields=("rope_dimensions",), line="glm.py:158, qwen.py:392",
+         makes=(("head_dim", 0.5), ("head_dim", 0.25)),
          why="a half or a quarter is taken where no partial_rotary_factor is stated, and transformers takes all"),
-    Fact(of=("bert",), fields=("context_length", "tokenizer_model"), line="bert.py:17",
+    Fact(of=("bert",), fields=("context_length", "tokenizer_model"), line="bert.py:17", whose="camembert",
          why="a CamemBERT is written as a BERT, whose positions begin at 0 and whose tokenizer is WordPiece"),
     Fact(of=("cohere2moe",), fields=("feed_forward_length",), line="base.py:1445",
          why="prefix_dense_intermediate_size is read and is null"),
 )  # fmt: skip
+
+
+def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
+    """Return what is known to be lost where a GGUF file holds this value of a field, or nothing."""
+    fact = LOSSES.get((candidate.architecture, name))
+    if fact is None or fact.whose not in ("", source.architecture):
+        return ""
+    numbers: dict[str, Json] = {key: one.value for key, one in candidate.fields.items()}
+    numbers |= {"": 1, "head_dim": head_dim(candidate.fields)}
+    made = [times * number for key, times in fact.makes if isinstance(number := numbers.get(key), (int, float))]
+    fits = value in made if made else fact.whose or value is None
+    return fact.told if fits else ""
 
 
 def _by_field(facts: tuple[Fact, ...]) -> Mapping[tuple[str, str], Fact]:

@@ -19,6 +19,7 @@ from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
+SIDES = "source", "candidate"
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
 WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
     "tokenizer_config.json:added_tokens_decoder",
@@ -96,7 +97,7 @@ def key_rows(
         return list(_literal(forms[0], keys, rows, unstated))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
-        for side, stated, told in zip(("source", "candidate"), keys, fields, strict=True)
+        for side, stated, told in zip(SIDES, keys, fields, strict=True)
         for name, value in unread(stated, told).items()
     ]  # fmt: skip
 
@@ -115,7 +116,7 @@ def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
 def _literal(
     form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField], unstated: str
 ) -> Iterator[ConfigField]:  # fmt: skip
-    unlike = [row for row in rows if row.source != row.candidate or row.why]
+    unlike = [row for row in rows if row.source != row.candidate and not row.why]
     reads, told = (
         (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
         for some in (rows, unlike)
@@ -152,14 +153,15 @@ def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: s
     """Return the row of a key; of one that a side does not state, with what the library takes, where that is known."""
     if all(names):
         return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
+    stated = 0 if names[0] else 1
+    side, silent = SIDES[stated], SIDES[1 - stated]
     known = next((value for old, value in TAKEN.items() if old.search(newest)), None)
-    side, silent = ("source", "import") if names[0] else ("candidate", "source")
-    name, value = (names[0], values[0]) if names[0] else (names[1], values[1])
+    told: dict[str, Any] = {side: values[stated]}
     if known is None or not unstated:
-        return _row(name, **{side: value}, why=unstated.format(silent))
-    row = _row(name, source=value, candidate=value)
-    taken: dict[str, Any] = {silent: known, f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
-    return replace(row, **{key.replace("import", "candidate"): one for key, one in taken.items()})
+        return _row(names[stated], **told, why=unstated.format("source" if stated else "import"))
+    row = _row(names[stated], **{**told, silent: known})
+    default: dict[str, Any] = {f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
+    return replace(row, **default)
 
 
 def _file(name: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config.conversion_facts import LOSSES
+from weighbridge.model_config.conversion_facts import lost
 from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
@@ -93,8 +93,8 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     loose = GGUF in (source.model.form, candidate.model.form)
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
     here, there = _following(here, there.value), _following(there, here.value)
-    lost = LOSSES.get((candidate.model.architecture, name)) if across and here.value != there.value else None
-    return _told(name, here, replace(there, read=f"{there.read}; {lost.told}") if lost else there, why)
+    loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
+    return _told(name, here, replace(there, read=f"{there.read}; {loss}") if loss else there, why)
 
 
 def _unstated(name: str, told: str, silent: ModelDescription, other: ModelDescription) -> str:
