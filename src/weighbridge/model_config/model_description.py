@@ -114,7 +114,7 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         size, kind = (fields[name].value if name in fields else None for name in ("vocab_size", "tokenizer_model"))
         if kind == BYTE_PAIRS and vocabulary is not None:
             types = vocabularies.token_types(vocabulary, size if isinstance(size, int) else 0)
-            fields["token_types"] = Stated(value=_runs(types), read=f"{TOKENIZER} added_tokens", basis="derived")
+            fields["token_types"] = Stated(value=_runs(types), read=f"{TOKENIZER} added_tokens")
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
     template = _template(view, settings)
     if template is not None:
