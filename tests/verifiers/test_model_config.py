@@ -167,7 +167,7 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
-        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "tokens", "merges",
+        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", "tokens", "merges",
         *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk")),
     }  # fmt: skip
     assert unlike(found) == {}
@@ -282,6 +282,7 @@ def test_a_directory_without_its_tokenizer_differs_in_nothing(tmp_path: Path) ->
     settings = {"unk_token": "piece-0", "bos_token": "piece-1"}
     added = [{"id": at, "content": piece, "special": True} for at, piece in enumerate(PIECES[:2])]
     full = {**tokenizer(), "added_tokens": added}
+    full["model"] |= {"type": "BPE"}
     source = folder(tmp_path / "full", CONFIGURATION, tokenizer__json=full, tokenizer_config__json=settings)
     found = rows(source, folder(tmp_path / "bare", CONFIGURATION))
     assert unlike(found) == {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 
 from weighbridge.clauses.block_types import TYPICAL_ERROR
+from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.printable import printable
@@ -200,8 +201,9 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         return
     apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
-    names = sorted((str(one).partition(" (")[0] for one in apart), key=lambda name: name not in CONFIG_LISTS)
-    uncompared = [f"{len(apart)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if apart else []
+    names = [name for one in apart if not harmless(name := str(one).partition(" (")[0])]
+    names.sort(key=lambda name: name not in CONFIG_LISTS)
+    uncompared = [f"{len(names)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if names else []
     if finding.verdict.outcome is Outcome.PASS:
         told = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:

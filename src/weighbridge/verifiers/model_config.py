@@ -27,7 +27,7 @@ QUANTITY = "model_config"
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
 OF_A_TOKENIZER = (
     "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "add_bos_token", "add_eos_token", "chat_template",
-    "tokenizer_model", *CONFIG_LISTS,
+    "tokenizer_model", "token_types", *CONFIG_LISTS,
 )  # fmt: skip
 OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
