@@ -98,6 +98,7 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
     "head_dim": ("head_dim", "d_kv"),
+    "head_dim_local": (),
     "rope_base": ("rope_theta", "rotary_emb_base", "global_rope_theta"),
     "rope_base_local": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
     "rope_dimensions": ("rotary_dim", "qk_rope_head_dim"),
