@@ -6,8 +6,8 @@ against the GGUF file, and each key of the GGUF header against the file as it wa
 
     python -m benchmarks.changed_keys --work /tmp/families [--only '*-bfloat16']
 
-Prints a line a family and pair, what differs as converted, and every key whose change nobody would see. There must be
-none.
+Prints a line a family and pair, what differs and what is not compared as converted, and every key whose change nobody
+would see. There must be none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.formats.gguf_file import ARRAY, SCALARS, STRING, LongValues
-from weighbridge.gates.config_agreement import KIND, Limits
+from weighbridge.gates.config_agreement import KIND, Limits, is_key
 from weighbridge.model import Measurement
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import ConfigField
@@ -34,6 +34,7 @@ from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 NOTICED, HARMLESS, NOT_COMPARED, SILENT = "noticed", "harmless", "not compared", "SILENT"
+STEPS = {"intermediate_size": 1024}  # Lfm2 rounds it
 FILES = tuple(f"{outtype}.gguf" for outtype in ("f32", "bf16", "f16"))
 WAYS = (NOTICED, HARMLESS, NOT_COMPARED, SILENT)
 
@@ -70,8 +71,8 @@ def table(folder: Path, file: Path, beside: Path) -> Counter[str]:
         counts = Counter(found.values())
         whole += counts
         print(f"{folder.name:28} {told:26} " + " ".join(f"{counts[one]:12}" for one in WAYS), flush=True)
-        if before.offences:
-            print(f"{'':28} differs as converted: {', '.join(sorted(place for place, *_ in before.offences))}")
+        if (of, against) == (headers, folder):
+            print(f"{'':28} as converted: {before.told}")
         if counts[SILENT]:
             print(f"{'':28} {SILENT}: {', '.join(key for key, one in found.items() if one == SILENT)}")
     return whole
@@ -86,7 +87,7 @@ def configs(folder: Path, _file: Path, beside: Path) -> Iterator[tuple[str, Chec
         inner = copy
         for key in path[:-1]:
             inner = inner[key]
-        inner[path[-1]] = other(inner[path[-1]])
+        inner[path[-1]] = other(inner[path[-1]], STEPS.get(path[-1], 1))
         (beside / "config.json").write_text(json.dumps(copy))
         yield "config.json:" + ".".join(path), open_checkpoint(beside)
 
@@ -100,8 +101,8 @@ def leaves(value: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[
             yield (*before, key)
 
 
-def other(value: Any) -> Any:
-    """Return another value of the same kind."""
+def other(value: Any, step: int = 1) -> Any:
+    """Return another value of the same kind; a whole number by a step."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
@@ -110,7 +111,7 @@ def other(value: Any) -> Any:
         return {**value, "x": 1}
     if isinstance(value, list):
         return [*value[:-1], other(value[-1])] if value else ["x"]
-    return value + 1 if isinstance(value, int) else value * 1.5 + 0.25
+    return value + step if isinstance(value, int) else value * 1.5 + 0.25
 
 
 def headers(_folder: Path, file: Path, beside: Path) -> Iterator[tuple[str, CheckpointView]]:
@@ -163,6 +164,19 @@ class Told:
 
     rows: tuple[ConfigField, ...]
     offences: frozenset[tuple[str, str, str, str]]
+
+    @property
+    def told(self) -> str:
+        """Return how many fields agree, and which differ or are not compared; keys are counted."""
+        both = [row for row in self.rows if row.source_basis and row.candidate_basis and not row.why]
+        open_ones = [row.name for row in self.rows if row.why and (row.source_basis or row.candidate_basis)]
+        fields = [name for name in open_ones if not is_key(name)]
+        keys = sum(not harmless(name) for name in open_ones if is_key(name))
+        apart = ", ".join(sorted(place for place, *_ in self.offences))
+        agree = len(both) - sum(place in {row.name for row in both} for place, *_ in self.offences)
+        return f"{agree} agree; not compared: {', '.join(fields)}, {keys} keys" + (
+            f"; DIFFERENT: {apart}" if apart else ""
+        )
 
 
 def told_of(source: CheckpointView, candidate: CheckpointView) -> Told:

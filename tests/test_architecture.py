@@ -128,6 +128,7 @@ def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
 # What knows only names, keys and shapes, and looks at no file.
 PLAIN = (
     *("model_config/model_keys", "model_config/header_keys", "model_config/model_defaults"),
+    "model_config/conversion_facts",
     *("comparison/gguf_mapping", "comparison/mapping_plan", "comparison/gguf_rules", "comparison/gguf_names"),
     *("comparison/gguf_layouts", "comparison/generated_tables"),
 )

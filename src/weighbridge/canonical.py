@@ -57,8 +57,10 @@ def _spell(value: Any) -> Any:
     return value
 
 
-def loads(data: bytes | str, *, where: str = "", spelled: bool = True) -> Any:
+def loads(data: bytes | str, *, where: str = "", spelled: bool = True, lenient: bool = False) -> Any:
     """Parse JSON strictly; only where numbers are `spelled` is `{"$num": "nan"}` one.
+
+    `lenient` reads a bare Infinity, which Python writes, as transformers 5 writes it: `{"__float__": "Infinity"}`.
 
     Raises:
         WeighbridgeError: `json` with the reason, for doubled keys, bare NaN or infinity, numbers that overflow,
@@ -67,8 +69,9 @@ def loads(data: bytes | str, *, where: str = "", spelled: bool = True) -> Any:
     pairs = _spelled if spelled else unique
     try:
         return json.loads(
-            data, object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded
-        )
+            data, object_pairs_hook=pairs, parse_constant=_tagged if lenient else _refuse_constant,
+            parse_float=_finite, parse_int=_bounded,
+        )  # fmt: skip
     except (ValueError, RecursionError) as problem:
         what = "nested too deep" if isinstance(problem, RecursionError) else str(problem)
         raise WeighbridgeError("json", f"not strict JSON: {what}", where=where) from None
@@ -99,6 +102,10 @@ def _spelled(pairs: list[tuple[str, Any]]) -> Any:
 
 def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
+
+
+def _tagged(word: str) -> dict[str, str] | float:
+    return {"__float__": word} if word != "NaN" else _refuse_constant(word)
 
 
 def _finite(text: str) -> float:

@@ -5,9 +5,11 @@ Needs no contract and seals nothing.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from weighbridge.views.checkpoint import CheckpointView
 
 GATE, CONFIGURATION = "compare", "compare-configuration"
+LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +47,14 @@ class Policy:
 class Compared:
     """One import held against its source: the policy, and what its tensors and its configuration came to.
 
-    `itself` is true where both paths are the same file.
+    `itself` is true where both paths are the same file; `notes` say what the files of either side contradict.
     """
 
     path: str
     policy: Policy
     evaluation: Evaluation
     itself: bool
+    notes: tuple[str, ...]
 
 
 def compare(
@@ -70,16 +74,15 @@ def compare(
         views["source"] = _adapted(source, adapter)
     chosen = {name: policy or _declared(views.get(name)) for name in paths}
     gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
-    together, itself = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
+    together, itself, noted = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
     return tuple(
         Compared(
-            path=path,
-            policy=chosen[name],
-            evaluation=_alone(together, gates[name]),
+            path=path, policy=chosen[name], evaluation=_alone(together, gates[name]),
             itself=adapter is None and path in itself,
+            notes=(*noted["source"], *noted[name]),
         )
         for name, path in paths.items()
-    )
+    )  # fmt: skip
 
 
 def policy_of(text: str) -> Policy:
@@ -166,6 +169,29 @@ def _adapted(source: str, adapter: str) -> CheckpointView:
     return adapted(open_checkpoint(source), open_checkpoint(adapter))
 
 
+def contradictions(view: CheckpointView) -> Iterator[str]:
+    """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
+    from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
+    from weighbridge.views.checkpoint import CONFIG, config_beside
+
+    for name in view.files:
+        total = declared_bytes(view, name) if name.endswith(INDEX) else None
+        if total not in (None, view.nbytes):
+            yield f"{name} says total_size {total}, and its tensors have {view.nbytes} bytes"
+    for name in beside(view):
+        yield f"{name} lies beside it and is no part of it; another loader may take it instead"
+    if view.format in ("gguf", "apr"):
+        return
+    config = config_beside(view) or {}
+    key = "dtype" if config.get("dtype") is not None else "torch_dtype"
+    sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
+    for tensor in view.tensors.values():
+        sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
+    named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
+    if named and nbytes and named != most:
+        yield f"{CONFIG} says {key} {config[key]}, and most weights are {most}: transformers 5 loads them as {named}"
+
+
 def _declared(view: CheckpointView | None) -> Policy:
     """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
     from weighbridge.clauses.block_types import TYPICAL_ERROR
@@ -200,10 +226,10 @@ def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...])
 def _evaluate(
     targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
     execution: Execution, progress: Callable[[str], None], *, debug: bool,
-) -> tuple[Evaluation, frozenset[str]]:  # fmt: skip
+) -> tuple[Evaluation, frozenset[str], Mapping[str, Sequence[str]]]:  # fmt: skip
     """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already.
 
-    Beside it, the targets that are the source itself.
+    Beside it, the targets that are the source itself, and what the files of each target contradict.
     """
     if not all(targets[name] for name in gates):
         raise UsageError("subject-form", "an import without a path")
@@ -225,7 +251,11 @@ def _evaluate(
     progress("judging")
     source, *imports = bound
     itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
-    return judge(seal(session, None)), itself
+    noted: dict[str, list[str]] = {name: [] for name in targets}
+    for (name, _), view in session.views.items():
+        with contextlib.suppress(SubjectError):  # told where a gate needs what cannot be read
+            noted[name] = [f"{'source' if name == 'source' else 'import'}: {told}" for told in contradictions(view)]
+    return judge(seal(session, None)), itself, noted
 
 
 def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import CONFIG, directory, gguf_file
-from tests.formats.files import safetensors
+from tests.formats.files import safetensors, safetensors_bytes
 
 from weighbridge.cards import gate_words
 from weighbridge.data import data_path
@@ -188,7 +188,13 @@ def test_a_block_quantised_import_is_held_to_the_types_that_it_declares(cli: Cli
     assert ended.code == 0
     assert ended.lines[0].endswith("policy: quantised:IQ4_NL (the types that the file declares: 1 IQ4_NL, 1 Q8_0)")
     assert ended.lines[1].endswith("(1 REQUANT_EXACT, 1 NEAREST_CODES)")
-    assert ended.lines[-1].startswith("AS MEANT: 2 of 2 tensors (")
+    lost = "  lost: 2 of 2 tensors are of a type that holds less: 1 F32 -> Q8_0, 1 F32 -> IQ4_NL"
+    assert ended.lines[2] == lost
+    assert ended.lines[3] == "  meant? --policy quantised:IQ4_NL"
+    assert ended.lines[-1].startswith("LOSSY: 2 of 2 tensors (")
+    asked = cli("compare", specimen("blocks.safetensors"), specimen("blocks.gguf"), "--policy", "quantised:IQ4_NL")
+    assert asked.code == 0
+    assert asked.lines[-1].startswith("AS MEANT: 2 of 2 tensors (")
     assert cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).code == 1
 
 
@@ -296,3 +302,23 @@ def test_each_file_is_opened_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_pass_is_told_in_the_words_of_the_card() -> None:
     assert gate_words("value-preservation").passes == AS_MEANT
+
+
+def test_files_that_contradict_each_other_are_noted_and_do_not_decide(cli: Cli, workplace: Path) -> None:
+    data = safetensors_bytes({"w": ("BF16", (2,), bytes(4))})
+    for name, dtype, total in (("a", "bfloat16", 4), ("b", "float32", 5)):
+        (workplace / name).mkdir()
+        (workplace / name / "model-00001-of-00001.safetensors").write_bytes(data)
+        (workplace / name / "config.json").write_text(json.dumps({"torch_dtype": dtype, "hidden_size": 2}))
+        index = {"metadata": {"total_size": total}, "weight_map": {"w": "model-00001-of-00001.safetensors"}}
+        (workplace / name / "model.safetensors.index.json").write_text(json.dumps(index))
+    (workplace / "b" / "spare.safetensors").write_bytes(data)
+    ended = cli("compare", "a", "b")
+    assert ended.code == 0
+    assert [line for line in ended.lines if line.startswith("  note: ")] == [
+        "  note: import: b/model.safetensors.index.json says total_size 5, and its tensors have 4 bytes",
+        "  note: import: spare.safetensors lies beside it and is no part of it; another loader may take it instead",
+        "  note: import: config.json says torch_dtype float32, and most weights are BF16: "
+        "transformers 5 loads them as F32",
+    ]
+    assert json.loads(cli("compare", "b", "a", "--json").out)[0]["notes"][0].startswith("source: b/model")

@@ -22,7 +22,8 @@ from tests.comparison.conversions import (
 )
 
 from weighbridge.comparison import value_errors
-from weighbridge.comparison.gguf_mapping import Shape, Sides, plan
+from weighbridge.comparison.gguf_layouts import Shape
+from weighbridge.comparison.gguf_mapping import Sides, plan
 from weighbridge.gates import KINDS
 from weighbridge.gates.value_preservation import class_of
 from weighbridge.model import Measurement, Outcome

@@ -23,12 +23,15 @@ def test_every_field_of_a_header_is_read_under_gguf_s_own_key() -> None:
     [
         ({"attention.sliding_window_pattern": [True, False, True]}, {"sliding_layers": "101"}),
         ({"attention.sliding_window_pattern": 6}, {}),
+        ({"attention.sliding_window_pattern": [False, False], "attention.sliding_window": 16},
+         {"sliding_layers": "00", "sliding_window": 0}),
+        ({"feed_forward_length": [0, 96, 0]}, {"feed_forward_length": 96}),
         ({"attention.head_count_kv": [0, 2, 0, 2]}, {"head_count_kv": 2, "attention_layers": "0101"}),
         ({"attention.head_count_kv": [4, 2]}, {"head_count_kv": [4, 2]}),
         ({"expert_gating_func": 2}, {"expert_gating": "sigmoid"}),
         ({"expert_gating_func": 9}, {"expert_gating": "9 (int)"}),
     ],
-)
+)  # fmt: skip
 def test_what_a_header_says_a_layer_at_a_time_is_told_as_a_directory_does(
     said: dict[str, Any], expected: dict[str, Any]
 ) -> None:
@@ -42,9 +45,12 @@ def test_a_block_count_with_prediction_layers_is_either_of_two() -> None:
         "general.architecture": "glm4moe",
         "glm4moe.block_count": 47,
         "glm4moe.nextn_predict_layers": 1,
+        "glm4moe.attention.sliding_window_pattern": [at > 0 for at in range(47)],
     }
-    found = of_gguf(metadata, frozenset())["block_count"]
-    assert (found.value, found.also) == (47, ((46, "glm4moe.block_count less glm4moe.nextn_predict_layers"),))
+    found = of_gguf(metadata, frozenset())
+    blocks, layers = found["block_count"], found["sliding_layers"]
+    assert (blocks.value, blocks.also) == (47, ((46, "glm4moe.block_count less glm4moe.nextn_predict_layers"),))
+    assert (layers.value, layers.also[0][0]) == ("0" + 46 * "1", "0" + 45 * "1")
 
 
 def test_nemotron_s_loader_reads_the_other_epsilon() -> None:

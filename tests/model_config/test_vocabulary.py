@@ -41,7 +41,7 @@ def piece(text: bytes) -> bytes:
 def read_pieces(folder: Path, data: bytes) -> list[bytes]:
     path = folder / "tokenizer.model"
     path.write_bytes(data)
-    return sentencepieces(MappedFile(path, "m"))
+    return [text for text, _ in sentencepieces(MappedFile(path, "m"))]
 
 
 def folder(home: Path, **files: Any) -> CheckpointView:
@@ -111,6 +111,19 @@ def test_merges_of_both_forms_are_one(tmp_path: Path, merges: Any) -> None:
 def test_a_space_inside_of_a_merge_is_written_as_converters_do(tmp_path: Path) -> None:
     found = read(tmp_path, tokenizer__json=tokenizer({"a": 0}, merges=[["a b", "c"]]))
     assert list(found.merges(0)) == ["a\u0120b c".encode()]
+
+
+def typed(text: bytes, kind: int) -> bytes:
+    return length(1, length(1, text) + b"\x18" + varint(kind))
+
+
+def test_the_types_of_a_sentencepiece_model_say_which_ids_stand_for_no_text(tmp_path: Path) -> None:
+    model = typed(b"<unk>", 2) + typed(b"<s>", 3) + typed(b"a", 1) + length(1, length(1, b"b"))
+    found = read(tmp_path / "llama", tokenizer__model=model)
+    assert (found.known, found.unknown) == ({"<unk>": 0, "<s>": 1}, 0)
+    fairseq = read(tmp_path / "roberta", sentencepiece__bpe__model=model)
+    assert told(fairseq) == [b"<s>", b"<pad>", b"</s>", b"<unk>", b"b"]
+    assert (fairseq.known["<pad>"], fairseq.unknown) == (1, 3)
 
 
 def test_what_is_no_sentencepiece_model_is_told_and_not_refused(tmp_path: Path) -> None:

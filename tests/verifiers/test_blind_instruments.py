@@ -224,6 +224,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_unread: for side in (source, candidate):": "the source's vocabulary is of no kind without merges",
         "_told: for side in (one, other)": TOLD,
         "_told: for value, read in side.also if value != side.value": TOLD,
+        "_following: for pair in side.also if pair[1] != read": TOLD,
         "_compared: for side in (candidate, source) if side.model.form == GGUF": SAME,
         "_row: for side in (one, other) #2": "what nobody states stays unstated here",
         "compare_pieces: for piece, stored in _written(candidate, file, kind)": UNUSED,

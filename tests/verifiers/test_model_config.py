@@ -52,8 +52,10 @@ def tokenizer(pieces: list[str] = PIECES, merges: list[str] = MERGES) -> dict[st
     return {"model": {"vocab": vocabulary, "merges": merges}, "added_tokens": []}
 
 
-def header(path: Path, pieces: list[str] = PIECES, merges: list[str] = MERGES, **changed: Any) -> CheckpointView:
-    writer = gguf.GGUFWriter(path, "qwen2")
+def header(
+    path: Path, pieces: list[str] = PIECES, merges: list[str] = MERGES, *, architecture: str = "qwen2", **changed: Any
+) -> CheckpointView:
+    writer = gguf.GGUFWriter(path, architecture)
     said: dict[str, Any] = {
         "block_count": 2, "embedding_length": 64, "feed_forward_length": 96, "head_count": 4, "head_count_kv": 2,
         "context_length": 128, "layer_norm_rms_eps": 1e-6, "rope_freq_base": 1e6, **changed,
@@ -165,7 +167,8 @@ def test_a_folder_without_a_tokenizer_cannot_be_compared_in_what_one_says(tmp_pa
     found = rows(bare, header(tmp_path / "x.gguf", chat_template="x", add_bos_token=True))
     why = "the source has no tokenizer beside it"
     assert {name for name, row in found.items() if row.why == why} == {
-        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "tokens", "merges",
+        "add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", "token_types", "tokens", "merges",
+        *(f"{token}_token_id" for token in ("bos", "eos", "pad", "unk")),
     }  # fmt: skip
     assert unlike(found) == {}
 
@@ -199,14 +202,14 @@ def test_two_directories_are_held_against_each_other_key_by_key(
     assert values is None or found[name] == values
 
 
-def test_two_headers_are_held_against_each_other_key_by_key_and_long_values_by_digest(tmp_path: Path) -> None:
+def test_two_headers_are_held_against_each_other_key_by_key(tmp_path: Path) -> None:
     one, other = (
         header(tmp_path / f"{name}.gguf", token_types=[1] * 299 + [last], logit_scale=scale, tokenizer_pre=pre)
         for name, last, scale, pre in (("one", 1, 0.5, "qwen2"), ("other", 3, 0.25, "gpt-2"))
     )
     found = unlike(rows(one, other))
-    assert set(found) == {"logit_scale", "tokenizer.ggml.pre", "tokenizer.ggml.token_type"}
-    assert all(str(value).startswith("sha256:") for value in found["tokenizer.ggml.token_type"])
+    assert set(found) == {"logit_scale", "tokenizer.ggml.pre", "token_types"}
+    assert found["token_types"] == ("1 x 300", "1 x 299, 3 x 1")
     assert unlike(rows(one, one)) == {}
 
 
@@ -223,6 +226,97 @@ def test_a_field_that_one_format_does_not_state_is_no_difference(tmp_path: Path)
     silent, said = (rows(hf, header(tmp_path / f"{at}.gguf", logit_scale=at)) for at in (None, 8.0))
     assert silent["logit_scale"].why == "the import does not state it, and its loader is not asked"
     assert unlike(said) == {"logit_scale": (4.0, 8.0)}
+
+
+def test_the_text_part_of_a_larger_model_is_read_and_the_whole_says_whether_embeddings_are_tied(tmp_path: Path) -> None:
+    for at, part in enumerate(("text_config", "llm_config", "language_config")):
+        inner = {**CONFIGURATION, "tie_word_embeddings": False}
+        whole = {"model_type": "mistral3", "hidden_size": 1, "tie_word_embeddings": True, part: inner}
+        larger = folder(tmp_path / part, whole, tokenizer__json=tokenizer())
+        found = rows(larger, header(tmp_path / f"{at}.gguf", rope_freq_base=1e6))
+        assert (found["tied_embeddings"].source, found["embedding_length"].source) == (True, 64)
+        assert found["config.json:hidden_size"].why == UNREAD
+
+
+def resaved(home: Path, version: str, **changed: Any) -> CheckpointView:
+    return folder(home, {"model_type": "llama", "hidden_size": 64, "transformers_version": version, **changed})
+
+
+OLDER = {"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
+         "torch_dtype": "bfloat16", "pretraining_tp": 1, "query_scale": 3,
+         "layer_types": ["mamba", "attention"]}  # fmt: skip
+NEWER = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
+         "dtype": "bfloat16", "query_scale": 3, "is_decoder": False, "tie_word_embeddings": True,
+         "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+
+
+def test_what_another_version_of_transformers_renames_or_leaves_out_is_no_difference(tmp_path: Path) -> None:
+    found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **NEWER))
+    assert set(unlike(found)) == {"config.json:transformers_version"}
+    told = "the source does not state it, and another version of transformers wrote it"
+    assert found["tied_embeddings"].why == told
+    assert found["config.json:is_decoder"].source_basis == "default"
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"rope_parameters": {**NEWER["rope_parameters"], "rope_theta": 1e6}}, "rope_base"),
+        ({"rope_parameters": {**NEWER["rope_parameters"], "truncate": False}}, "config.json:rope_parameters.truncate"),
+        ({"query_scale": 4}, "config.json:query_scale"),
+        ({"is_decoder": True}, "config.json:is_decoder"),
+        ({"layer_types": ["conv", "full_attention"]}, "config.json:layer_types"),
+    ],
+)
+def test_a_value_that_both_versions_know_is_held(tmp_path: Path, changed: dict[str, Any], name: str) -> None:
+    found = rows(resaved(tmp_path / "4", "4.57.6", **OLDER), resaved(tmp_path / "5", "5.23.0", **{**NEWER, **changed}))
+    assert set(unlike(found)) == {"config.json:transformers_version", name}
+
+
+def test_a_key_that_one_side_lacks_is_missing_where_one_version_wrote_both(tmp_path: Path) -> None:
+    found = rows(resaved(tmp_path / "a", "5.23.0", **NEWER), resaved(tmp_path / "b", "5.23.0"))
+    assert {"config.json:query_scale", "tied_embeddings"} <= set(unlike(found))
+
+
+def test_a_directory_without_its_tokenizer_differs_in_nothing(tmp_path: Path) -> None:
+    settings = {"unk_token": "piece-0", "bos_token": "piece-1"}
+    added = [{"id": at, "content": piece, "special": True} for at, piece in enumerate(PIECES[:2])]
+    full = {**tokenizer(), "added_tokens": added}
+    full["model"] |= {"type": "BPE"}
+    source = folder(tmp_path / "full", CONFIGURATION, tokenizer__json=full, tokenizer_config__json=settings)
+    found = rows(source, folder(tmp_path / "bare", CONFIGURATION))
+    assert unlike(found) == {}
+    told = {"unk_token_id", "bos_token_id", "tokens", "merges"}
+    assert {found[name].why for name in told} == {"the import has no tokenizer beside it"}
+
+
+def test_the_types_of_tokens_are_what_added_tokens_make_them(tmp_path: Path) -> None:
+    added = [("<|end|>", False), ("hello", False), ("piece-2", True)]
+    entries = [{"id": at, "content": text, "special": special} for at, (text, special) in enumerate(added)]
+    pairs = {**tokenizer(), "added_tokens": entries}
+    pairs["model"] |= {"type": "BPE"}
+    source = folder(tmp_path / "hf", {**CONFIGURATION, "vocab_size": 302}, tokenizer__json=pairs)
+    pieces = [*(text for text, _ in added), *PIECES[3:], "[PAD300]", "[PAD301]"]
+    right = [3, 4, 3, *[1] * 297, 5, 5]
+    for name, types in (("right", right), ("wrong", [1, *right[1:]]), ("short", right[:-1])):
+        found = rows(source, header(tmp_path / f"{name}.gguf", pieces, token_types=types, vocab_size=302))
+        assert list(unlike(found)) == ([] if name == "right" else ["token_types"])
+        assert found["token_types"].source == "3 x 1, 4 x 1, 3 x 1, 1 x 297, 5 x 2"
+
+
+def test_an_infinity_that_python_writes_is_read_as_newer_versions_write_it(tmp_path: Path) -> None:
+    tagged = folder(tmp_path / "5", {**CONFIGURATION, "time_step_limit": [0.0, {"__float__": "Infinity"}]})
+    bare = folder(tmp_path / "4", {**CONFIGURATION, "time_step_limit": [0.0, math.inf]})
+    assert unlike(rows(bare, tagged)) == {}
+
+
+def test_what_a_converter_is_known_to_lose_stays_a_difference_and_says_where(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", {**CONFIGURATION, "model_type": "mistral", "sliding_window": 16})
+    found = rows(hf, header(tmp_path / "x.gguf", architecture="llama"))
+    assert unlike(found)["sliding_window"] == (16, 0)
+    assert "no window is written" in found["sliding_window"].candidate_read
+    other = rows(hf, header(tmp_path / "y.gguf", architecture="llama", sliding_window=8))
+    assert other["sliding_window"].candidate_read == "llama.attention.sliding_window"
 
 
 def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:

@@ -93,6 +93,8 @@ def command(
     Two traces are compared point by point, bit for bit.
     Model configurations (config.json, tokenizer, GGUF header) are compared where both sides have one.
 
+    Without a policy, a block-quantised import is held to its own types, and told as LOSSY.
+
     Exit 0: as the policy says; 1: different; 3: could not be compared; 4: unreadable.
     """
     # Nothing here multiplies large matrices, and idle threads of NumPy's BLAS spin beside the two that compare.
@@ -122,11 +124,16 @@ def command(
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
             display = comparison.DisplayOptions(
-                tensors=tensors, everything=everything, headers=headers, moments=moments
+                tensors=tensors,
+                everything=everything,
+                headers=headers,
+                unasked=one.policy.told if one.policy.why else "",
+                moments=moments,
             )
             held_to = printable(f"   policy: {one.policy.told}{one.policy.why}")
             tell([click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + held_to])
             tell(["  both paths are the same file, so nothing can differ"] if one.itself else ())
+            tell(f"  note: {printable(note)}" for note in one.notes)
             tell(comparison.comparison_lines(one.evaluation, display))
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
@@ -193,4 +200,5 @@ def _json(source: str, one: Compared) -> dict[str, Json]:
     return {
         "source": source, "import": one.path, "policy": dict(one.policy.limits), "finding": finding,
         "configuration": configuration, "classes": comparison.classes(one.evaluation),
+        "notes": list(one.notes),
     }  # fmt: skip

@@ -243,10 +243,10 @@ class LongValues:
         except UnicodeDecodeError:
             self.refuse("text", f"{quoted(key)} is not UTF-8", at + 12)
 
-    def numbers(self, key: str) -> Json:
-        """Read a short array of numbers; None where the key is not there, or holds something else."""
+    def numbers(self, key: str, most: int = MAX_NUMBERS) -> Json:
+        """Read an array of at most so many numbers; None where the key is not there, or holds something else."""
         found = self._array(key)
-        if found is None or found[0] not in SCALARS or found[1] > MAX_NUMBERS:
+        if found is None or found[0] not in SCALARS or found[1] > most:
             return None
         kind, count, at = found
         form = f"<{count}{SCALARS[kind]}"

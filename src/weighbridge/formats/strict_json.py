@@ -11,11 +11,14 @@ from weighbridge.storage.readable import ReadableFile
 REMEDY = "write the file again, or fetch it again and compare its size with the source's"
 
 
-def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0) -> object:
-    """Return what JSON in UTF-8 says; refuse with `code` what has doubled keys or lone surrogates."""
+def strict_json(data: memoryview, code: str, file: ReadableFile, at: int = 0, *, lenient: bool = False) -> object:
+    """Return what JSON in UTF-8 says; refuse with `code` what has doubled keys or lone surrogates.
+
+    Only where it is `lenient` may it hold a bare Infinity.
+    """
     try:
         text = str(data, "utf-8")
-        value: object = loads(text, spelled=False)
+        value: object = loads(text, spelled=False, lenient=lenient)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()  # a lone half would break whoever prints the name later
     except UnicodeDecodeError as problem:

@@ -23,7 +23,8 @@ def gguf_keys(architecture: str) -> dict[str, tuple[str, ...]]:
         "embedding_length": (llm.EMBEDDING_LENGTH,), "feed_forward_length": (llm.FEED_FORWARD_LENGTH,),
         "context_length": (llm.CONTEXT_LENGTH,), "vocab_size": (llm.VOCAB_SIZE,),
         "head_count": (attention.HEAD_COUNT,), "head_count_kv": (attention.HEAD_COUNT_KV,),
-        "head_dim": (attention.KEY_LENGTH,), "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
+        "head_dim": (attention.KEY_LENGTH_MLA, attention.KEY_LENGTH), "head_dim_local": (attention.KEY_LENGTH_SWA,),
+        "rope_base": (rope.FREQ_BASE,), "rope_base_local": (rope.FREQ_BASE_SWA,),
         "rope_dimensions": (rope.DIMENSION_COUNT,), "rope_scaling": (rope.SCALING_TYPE,),
         "rope_scaling_factor": (rope.SCALING_FACTOR,), "rope_original_context": (rope.SCALING_ORIG_CTX_LEN,),
         "norm_epsilon": (attention.LAYERNORM_RMS_EPS, attention.LAYERNORM_EPS),
@@ -76,20 +77,29 @@ def of_gguf(metadata: Mapping[str, Json], tensors: frozenset[str]) -> dict[str, 
 def _of_arrays(metadata: Mapping[str, Json], found: Fields) -> dict[str, Stated]:
     """Return what a header states a layer at a time, or by a number, as a directory states it."""
     more = {}
-    pattern, gating, heads = (found.get(name) for name in ("sliding_layers", "expert_gating", "head_count_kv"))
+    pattern, gating = (found.get(name) for name in ("sliding_layers", "expert_gating"))
     if pattern is not None and isinstance(flags := metadata[pattern.read], list):
         more["sliding_layers"] = replace(pattern, value=digits(map(bool, flags)))
+        if not any(flags):  # a window that no layer has
+            more["sliding_window"] = Stated(value=0, read=pattern.read, basis="derived")
     if gating is not None:
         number = metadata[gating.read]
         more["expert_gating"] = replace(
             gating, value=GATINGS.get(number, gating.value) if type(number) is int else number
         )
-    if heads is not None and isinstance(each := metadata[heads.read], list) and 0 in each and any(each):
-        told = canonical([count for count in each if count], FieldKind.COUNT)
-        more["head_count_kv"] = replace(heads, value=told)
-        more["attention_layers"] = Stated(value=digits(map(bool, each)), read=heads.read, basis="derived")
+    for name in ("head_count_kv", "feed_forward_length"):  # of the layers that have any
+        stated = found.get(name)
+        if stated is not None and isinstance(each := metadata[stated.read], list) and 0 in each and any(each):
+            told = canonical([count for count in each if count], FieldKind.COUNT)
+            more[name] = replace(stated, value=told)
+            if name == "head_count_kv":
+                more["attention_layers"] = Stated(value=digits(map(bool, each)), read=stated.read, basis="derived")
     blocks, nextn = (found.get(name) for name in ("block_count", "nextn_predict_layers"))
     if blocks and nextn and isinstance(blocks.value, int) and isinstance(nextn.value, int) and nextn.value:
-        less = blocks.value - nextn.value, f"{blocks.read} less {nextn.read}"
-        more["block_count"] = replace(blocks, also=(less,))
+        less = blocks.value - nextn.value
+        more["block_count"] = replace(blocks, also=((less, f"{blocks.read} less {nextn.read}"),))
+        if pattern is not None and isinstance(layers := more["sliding_layers"].value, str):
+            more["sliding_layers"] = replace(
+                pattern, value=layers, also=((layers[:less], f"{pattern.read}, less them"),)
+            )
     return more

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from weighbridge.model import Json
 from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
+from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS
 
+SIDES = "source", "candidate"
 MAX_KEYS = 4096  # of one file; a longer one is compared as one value
 WHOLE = {  # thousands of keys, or rules that are read as one, are one value each
     "tokenizer_config.json:added_tokens_decoder",
     *(f"tokenizer.json:{key}" for key in ("added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder")),
 }
 LISTS = {"tokenizer.json:model.vocab", "tokenizer.json:model.merges", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"}
-INNER = "text_config."
 
 # Where the other format keeps what a key says, by globs: llama.cpp's converter computes tensors from some keys.
 IN_FREQUENCIES = "converters compute rope_freqs.weight from it, compared as a tensor"
@@ -34,11 +37,26 @@ ELSEWHERE: Mapping[str, str] = {
     "*.short_factor": IN_FACTORS, "*.long_factor": IN_FACTORS,
     "tokenizer.ggml.scores": "scores lie in a sentencepiece model, and are not compared",
     "tokenizer.ggml.pre": "a directory names no pre-tokenizer: converters know it by what it makes of a text",
-    "tokenizer.ggml.token_type": "a directory states no types of tokens: converters guess them from added tokens",
+    "tokenizer.ggml.token_type": "types of tokens follow from a directory only for byte pairs",
     "tokenizer.json:pre_tokenizer": "GGUF names a pre-tokenizer, which is not held against the rules of this one",
     "tokenizer.json:normalizer": "GGUF keeps no normalizer, only what a loader does for its kind of tokenizer",
     "tokenizer.json:decoder": "GGUF keeps no decoder, only what a loader does for its kind of tokenizer",
 }  # fmt: skip
+
+# Of config.json: what transformers 5 calls otherwise, wherever it stands.
+RENAMED = tuple((re.compile(old), new) for old, new in (
+    (r"\brope_scaling\.", "rope_parameters."), (r"\brope_parameters\.type$", "rope_parameters.rope_type"),
+    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:rope_theta|rotary_emb_base)$", "rope_parameters.rope_theta"),
+    (r"(?<!rope_parameters\.)(?<!_attention\.)\b(?:partial_rotary_factor|rotary_pct)$",
+     "rope_parameters.partial_rotary_factor"),
+    (r"\btorch_dtype$", "dtype"), (r"\b(bos|eos|pad)_index$", r"\1_token_id"),
+))  # fmt: skip
+LAYERS = {"mamba": "linear_attention", "attention": "full_attention"}  # kinds, by their newest names
+# What every class of it took where nothing was said, and writes today.
+TAKEN: Mapping[re.Pattern[str], Json] = {
+    re.compile(r"\b(?:is_decoder|add_cross_attention|is_encoder_decoder)$"): "false",
+    re.compile(r"\brope_parameters\.(?:\w+_attention\.)?rope_type$"): "default",
+}
 
 
 def of_document(document: Mapping[str, Any] | None, place: str) -> dict[str, Json]:
@@ -53,7 +71,8 @@ def _leaves(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Json]]
         if isinstance(inner, Mapping) and name not in WHOLE and name not in LISTS:
             yield from _leaves(inner, f"{name}.")
         elif inner is not None and name not in LISTS:
-            yield name, as_text(inner)
+            kinds = key in ("layer_types", "layers_block_type") and isinstance(inner, list)
+            yield name, as_text([LAYERS.get(str(kind), kind) for kind in inner] if kinds else inner)
 
 
 def as_text(value: Any) -> Json:
@@ -67,14 +86,18 @@ def as_text(value: Any) -> Json:
 
 
 def key_rows(
-    forms: tuple[str, str], keys: Sequence[Mapping[str, Json]], fields: Sequence[Fields], rows: Sequence[ConfigField]
+    forms: tuple[str, str], keys: Sequence[Mapping[str, Json]], fields: Sequence[Fields], rows: Sequence[ConfigField],
+    unstated: str = "",
 ) -> list[ConfigField]:  # fmt: skip
-    """Return a row for each key of either side that the `rows` of fields have not compared."""
+    """Return a row for each key of either side that the `rows` of fields have not compared.
+
+    `unstated` says why a key of one side alone is not compared, where two versions of a library wrote the sides.
+    """
     if forms[0] == forms[1]:
-        return list(_literal(forms[0], keys, rows))
+        return list(_literal(forms[0], keys, rows, unstated))
     return [
         _row(name, **{side: value}, why=elsewhere(name))
-        for side, stated, told in zip(("source", "candidate"), keys, fields, strict=True)
+        for side, stated, told in zip(SIDES, keys, fields, strict=True)
         for name, value in unread(stated, told).items()
     ]  # fmt: skip
 
@@ -90,25 +113,55 @@ def unread(keys: Mapping[str, Json], fields: Fields) -> dict[str, Json]:
     return {name: value for name, value in keys.items() if name not in reads}
 
 
-def _literal(form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField]) -> Iterator[ConfigField]:
-    compared = [row for row in rows if not row.why]
-    unlike = [row for row in compared if row.source != row.candidate]
+def _literal(
+    form: str, keys: Sequence[Mapping[str, Json]], rows: Sequence[ConfigField], unstated: str
+) -> Iterator[ConfigField]:  # fmt: skip
+    unlike = [row for row in rows if row.source != row.candidate and not row.why]
     reads, told = (
         (_names([row.source_read for row in some], keys[0]), _names([row.candidate_read for row in some], keys[1]))
-        for some in (compared, unlike)
+        for some in (rows, unlike)
     )
     files = [{_file(name) for name in side} if form == HUGGING_FACE else set() for side in keys]
-    for file in sorted(files[0] ^ files[1]):
+    alone = files[0] ^ files[1]
+    for file in sorted(alone):
         side, other = ("source", "import") if file in files[0] else ("candidate", "source")
         yield _row(file, **{side: "stated"}, why=f"the {other} has no {file} beside it")
-    alone = files[0] ^ files[1]
-    for name in dict.fromkeys((*keys[0], *keys[1])):
+    named = [_by_newest_name(side) if form == HUGGING_FACE else dict(zip(side, side, strict=True)) for side in keys]
+    for newest in dict.fromkeys((*named[0], *named[1])):
+        names = tuple(side.get(newest, "") for side in named)
+        values = tuple(side.get(name) for side, name in zip(keys, names, strict=True))
         # A field may read no more of a key than its kind: what is written otherwise is told all the same.
-        otherwise = name in keys[0] and name in keys[1] and keys[0][name] != keys[1][name]
-        by_fields = told if otherwise else reads
-        held = all(name not in side or name in read for side, read in zip(keys, by_fields, strict=True))
-        if not held and _file(name) not in alone:
-            yield _row(name, source=keys[0].get(name), candidate=keys[1].get(name))
+        by_fields = told if all(names) and values[0] != values[1] else reads
+        held = all(not name or name in read for name, read in zip(names, by_fields, strict=True))
+        if not held and _file(newest) not in alone:
+            yield _pair(newest, names, values, unstated if form == HUGGING_FACE else "")
+
+
+def _by_newest_name(keys: Mapping[str, Json]) -> dict[str, str]:
+    """Return the keys of one side by the names that transformers 5 gives them; a key beside its newer one keeps its."""
+    found = {name: name for name in keys}
+    for name in keys:
+        newest = name
+        for old, new in RENAMED:
+            newest = old.sub(new, newest)
+        if newest not in found:
+            found[newest] = found.pop(name)
+    return found
+
+
+def _pair(newest: str, names: Sequence[str], values: Sequence[Json], unstated: str) -> ConfigField:
+    """Return the row of a key; of one that a side does not state, with what the library takes, where that is known."""
+    if all(names):
+        return _row(names[0] if names[0] == names[1] else newest, source=values[0], candidate=values[1])
+    stated = 0 if names[0] else 1
+    side, silent = SIDES[stated], SIDES[1 - stated]
+    known = next((value for old, value in TAKEN.items() if old.search(newest)), None)
+    told: dict[str, Any] = {side: values[stated]}
+    if known is None or not unstated:
+        return _row(names[stated], **told, why=unstated.format("source" if stated else "import"))
+    row = _row(names[stated], **{**told, silent: known})
+    default: dict[str, Any] = {f"{silent}_read": "nothing said; the default", f"{silent}_basis": "default"}
+    return replace(row, **default)
 
 
 def _file(name: str) -> str:
@@ -120,7 +173,8 @@ def _names(places: Sequence[str], keys: Mapping[str, Json]) -> set[str]:
     found = set()
     for place in places:
         file, _, path = place.partition(" ")
-        names = f"{file}:{INNER}{path}", f"{file}:{path}", f"{file}:{path}.content", place
+        whole, inner = [f"{file}:{path}", f"{file}:{path}.content"], [f"{file}:{part}.{path}" for part in TEXT_PARTS]
+        names = [*whole, *inner] if path in OF_THE_WHOLE else [*inner, *whole]
         found.add(next((name for name in names if name in keys), place))
     return found
 

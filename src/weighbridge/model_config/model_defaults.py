@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weighbridge.model import Json
+from weighbridge.model_config.conversion_facts import WRITTEN
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, head_dim
 
 PLAIN: Mapping[str, Json] = {
@@ -29,7 +30,7 @@ OF_MODEL_TYPE: Mapping[str, Mapping[str, Json]] = {
     "gemma3_text": {"head_dim": 256, "rope_base": 1_000_000.0},
     "mixtral": {"rope_base": 1_000_000.0},
     "qwen3": {"head_dim": 128},
-    "t5": {"context_length": 512},
+    **{one: {"context_length": 512} for one in ("t5", "mt5", "umt5")},
 }
 OF_ARCHITECTURE: Mapping[str, Mapping[str, Json]] = {
     "gemma2": {"attn_logit_softcap": 50.0, "final_logit_softcap": 30.0},
@@ -43,13 +44,24 @@ OF_TOKENIZER: Mapping[str, Mapping[str, Json]] = {
     "t5": {"eos_token_id": 1, "unk_token_id": 2, "pad_token_id": 0, "add_bos_token": False, "add_eos_token": True},
     **dict.fromkeys(("LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"), SENTENCEPIECE),
 }
-# Activations that llama.cpp computes, whatever the configuration says, by its name of the architecture.
+# Activations that llama.cpp computes (src/models/*.cpp), whatever the configuration says, by its names.
 COMPUTED: Mapping[str, str] = {
-    **dict.fromkeys(("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "phi3", "mamba", "mamba2"), "silu"),
-    **dict.fromkeys(("olmo", "olmo2", "olmoe", "stablelm", "command-r", "cohere2", "deepseek", "deepseek2"), "silu"),
-    **dict.fromkeys(("minicpm", "granite", "granitemoe", "internlm2", "exaone", "glm4", "xverse", "baichuan"), "silu"),
-    **dict.fromkeys(("gpt2", "gptneox", "falcon", "bloom", "bert", "nomic-bert", "starcoder", "starcoder2"), "gelu"),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3", "phi2", "mpt", "codeshell"), "gelu"),
+    name: kind
+    for kind, names in {
+        "silu": (
+            "afmoe baichuan chatglm cohere2 cohere2moe command-r dbrx deepseek deepseek2 deepseek32 dots1 ernie4_5 "
+            "ernie4_5-moe eurobert exaone exaone-moe exaone4 falcon-h1 glm-dsa glm4 glm4moe granite granite_swa "
+            "granitehybrid granitemoe hrm_text hunyuan-moe hy_v3 internlm2 jamba kimi-linear laguna lfm2 llama llama4 "
+            "mamba mamba2 mellum mimo2 minicpm minicpm3 minimax-m2 mistral3 nomic-bert olmo olmo2 olmoe phi3 qwen2 "
+            "qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen4exp seed_oss smollm3 stablelm xverse"
+        ),
+        "gelu": (
+            "gpt2 gptneox falcon bloom bert modern-bert starcoder starcoder2 gemma gemma2 gemma3 gemma4 "
+            "gemma-embedding phi2 mpt codeshell"
+        ),
+        "relu2": "arcee jais2 nemotron nemotron_h nemotron_h_moe",
+    }.items()
+    for name in names.split()
 }
 SAME_FAMILY = {
     "swish": "silu", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu_python": "gelu",
@@ -60,19 +72,6 @@ SAID_BY_NONE = {
     "tied_embeddings": "a head of its own, or none at all: the tensors tell",
     "activation": "GGUF does not say it, and what a loader computes is not known here",
 }
-PLACEHOLDER = "the import holds a placeholder, which no loader of this architecture reads"
-STATE_SPACE = dict.fromkeys((
-    "context_length", "feed_forward_length", "head_count", "head_count_kv", "head_dim", "rope_dimensions",
-), PLACEHOLDER)  # fmt: skip
-COMPRESSED = "the import's attention is laid out compressed, with one key-value head of another size"
-NOT_MEANT: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("mamba", "mamba2", "rwkv6", "rwkv7"), STATE_SPACE),
-    "deepseek2": {"head_count_kv": COMPRESSED, "head_dim": COMPRESSED},
-    # conversion/falcon.py and granite.py: constants, whatever config.json says.
-    "falcon": {"context_length": "converters write 2048 for every model of this architecture"},
-    "granitehybrid": {"context_length": "converters write 2^20 where no position is turned"},
-    "gemma3": {"vocab_size": "converters cut the rows beyond the tokenizer's; the tensors tell"},
-}
 # What a side may leave out for its loader to know; then it is told, and no difference.
 UNLESS_SAID = frozenset({
     "rope_attn_factor", "rope_ext_factor", "rope_beta_fast", "rope_beta_slow", "value_dim", "q_lora_rank",
@@ -81,7 +80,8 @@ UNLESS_SAID = frozenset({
     "leading_dense_block_count", "nextn_predict_layers", "expert_weights_norm", "expert_weights_scale", "expert_gating",
     "ssm_conv_kernel", "ssm_inner_size", "ssm_state_size", "ssm_time_step_rank", "ssm_group_count", "logit_scale",
     "embedding_scale", "residual_scale", "attention_scale", "clamp_kqv", "parallel_residual", "causal",
-    "tokenizer_model",
+    "tokenizer_model", "token_types",
+    "head_dim_local",
 })  # fmt: skip
 IN_TENSORS = "the factors are a tensor of the import, and compared as one"
 
@@ -90,6 +90,8 @@ def default(name: str, model: Model) -> Stated | None:
     """Return what a loader takes for a field that this side does not state, or None where that is not known."""
     if model.form == GGUF and name in GGUF_ONLY:
         return GGUF_ONLY[name](model)
+    if name in model.taken:
+        return _taken(model.taken[name], "the sentencepiece model's own")
     by_architecture = OF_ARCHITECTURE if model.form == GGUF else OF_MODEL_TYPE
     for table, key in ((by_architecture, model.architecture), (OF_TOKENIZER, model.tokenizer)):
         if name in table.get(key, {}):
@@ -116,6 +118,12 @@ def _head_dim(model: Model) -> tuple[Json, str]:
     return head_dim(model.fields), "embedding_length / head_count"
 
 
+def _value_dim(model: Model) -> tuple[Json, str]:
+    """Compute it from the width where GGUF does not state it, whatever the size of a key."""
+    stated = {name: one for name, one in model.fields.items() if name != "head_dim"} if model.form == GGUF else None
+    return (head_dim(stated), "embedding_length / head_count") if stated is not None else _head_dim(model)
+
+
 def _feed_forward(model: Model) -> tuple[Json, str]:
     width = _value(model, "embedding_length")
     fits = model.architecture in FOUR_TIMES_AS_WIDE and isinstance(width, int)
@@ -125,7 +133,7 @@ def _feed_forward(model: Model) -> tuple[Json, str]:
 COMPUTED_FROM: Mapping[str, Callable[[Model], tuple[Json, str]]] = {
     "head_dim": _head_dim,
     "rope_dimensions": _head_dim,
-    "value_dim": _head_dim,
+    "value_dim": _value_dim,
     "head_count_kv": lambda model: (_value(model, "head_count"), "head_count"),
     "rope_original_context": lambda model: (_value(model, "context_length"), "context_length"),
     "feed_forward_length": _feed_forward,
@@ -160,8 +168,9 @@ def incomparable(name: str, source: Model, candidate: Model) -> str:
     file, other = (candidate, source) if candidate.form == GGUF else (source, candidate)
     if file.form != GGUF:
         return ""
-    if name in NOT_MEANT.get(file.architecture, {}):
-        return NOT_MEANT[file.architecture][name]
+    written = WRITTEN.get((file.architecture, name))
+    if written is not None and not (written.unsaid and name in other.fields):
+        return written.told
     in_tensors = _value(file, "rope_scaling") in ("table", "longrope")
     if in_tensors and name in ("rope_scaling_factor", "rope_original_context"):
         return IN_TENSORS if name not in file.fields else ""

@@ -6,7 +6,8 @@ A GGUF or APR file says it itself; any other format leaves it to the files besid
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from weighbridge.formats.gguf_file import LongValues
 
 DESCRIBED = "described"
-TEMPLATE = "tokenizer.chat_template"
+TEMPLATE, TYPES = "tokenizer.chat_template", "tokenizer.ggml.token_type"
+BYTE_PAIRS = "gpt2"  # GGUF's name of the kind whose types follow from a directory
 TEMPLATE_FILE, MAX_TEMPLATE = "chat_template.jinja", 4 << 20
 
 
@@ -76,6 +78,9 @@ def _of_gguf(view: CheckpointView) -> ModelDescription:
     template = values.text(TEMPLATE)
     if template is not None:
         fields["chat_template"] = Stated(value=digest(template), read=TEMPLATE)
+    types = values.numbers(TYPES, most=vocabularies.MAX_ID)
+    if isinstance(types, list) and metadata.get(header_keys.TOKENIZER_MODEL) == BYTE_PAIRS:
+        fields["token_types"] = Stated(value=_runs(types), read=TYPES)
     model = Model(
         form=GGUF, architecture=architecture, fields=fields, tensors=frozenset(view.tensors),
         tokenizer=str(metadata.get("tokenizer.ggml.model") or ""),
@@ -103,9 +108,13 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
     tokenizer = json_beside(view, TOKENIZER, MAX_TOKENIZER)
     vocabulary = vocabularies.of_directory(view, tokenizer, settings)
     fields = of_config(config, CONFIG)
-    fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings))
+    fields |= model_keys.of_tokenizer(config, generation, settings, _known(tokenizer, settings, vocabulary))
     if tokenizer is not None:
         fields |= model_keys.of_tokenizer_model(tokenizer.get("model"))
+        size, kind = (fields[name].value if name in fields else None for name in ("vocab_size", "tokenizer_model"))
+        if kind == BYTE_PAIRS and vocabulary is not None:
+            types = vocabularies.token_types(vocabulary, size if isinstance(size, int) else 0)
+            fields["token_types"] = Stated(value=_runs(types), read=f"{TOKENIZER} added_tokens")
         fields |= model_keys.of_post_processor(tokenizer.get("post_processor"), _framing(settings))
     template = _template(view, settings)
     if template is not None:
@@ -121,15 +130,25 @@ def _of_directory(view: CheckpointView) -> ModelDescription:
         model=Model(
             form=HUGGING_FACE, architecture=str(config.get("model_type") or ""), fields=fields,
             tokenizer=str(settings.get("tokenizer_class") or ""),
+            taken={} if vocabulary is None or vocabulary.unknown is None else {"unk_token_id": vocabulary.unknown},
         ),
         vocabulary=vocabulary, home=view.folder.home, keys=keys,
     )  # fmt: skip
 
 
-def _known(tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, int]:
+def _runs(types: Iterable[Json]) -> Json:
+    """Return types of tokens as `TYPE x COUNT`, by id; what is long as a digest."""
+    told = (f"{kind} x {sum(1 for _ in run)}" for kind, run in itertools.groupby(types))
+    return model_keys.canonical(", ".join(told), FieldKind.WORD)
+
+
+def _known(
+    tokenizer: Mapping[str, Any] | None, settings: Mapping[str, Any], vocabulary: Vocabulary | None
+) -> dict[str, int]:  # fmt: skip
     decoder = settings.get("added_tokens_decoder")
     named = decoder.items() if isinstance(decoder, Mapping) else ()
-    found = {
+    found = dict(vocabulary.known) if vocabulary is not None else {}
+    found |= {
         entry["content"]: int(at)
         for at, entry in named
         if at.isdecimal() and len(at) < 12 and isinstance(entry, Mapping) and isinstance(entry.get("content"), str)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weighbridge.model import Json
@@ -44,6 +44,7 @@ class Model:
     fields: Fields
     tensors: frozenset[str] = frozenset()
     tokenizer: str = ""  # GGUF's name of the tokenizer's kind, or the class in tokenizer_config.json
+    taken: Mapping[str, Json] = field(default_factory=dict)  # what its sentencepiece model takes where nothing is said
 
 
 def canonical(value: Json, kind: FieldKind) -> Json:
@@ -91,11 +92,13 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
         "max_sequence_length",
         "max_seq_len",
         "seq_length",
+        "model_max_length",
     ),
     "vocab_size": ("vocab_size",),
     "head_count": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "head_count_kv": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
     "head_dim": ("head_dim", "d_kv"),
+    "head_dim_local": (),
     "rope_base": ("rope_theta", "rotary_emb_base", "global_rope_theta"),
     "rope_base_local": ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"),
     "rope_dimensions": ("rotary_dim", "qk_rope_head_dim"),
@@ -142,16 +145,33 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "parallel_residual": ("use_parallel_residual",),
     "causal": ("is_causal",),
 }
-# By `model_type`, where another key counts.
+# By `model_type`, where another key counts; a dot leads into an object.
 OTHER_KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "bamba": {"rope_dimensions": ("attn_rotary_emb",)},
     "cohere": {"context_length": ("model_max_length", "max_position_embeddings")},
+    "cohere2_moe": {  # conversion/command_r.py:90
+        "feed_forward_length": ("prefix_dense_intermediate_size", "intermediate_size"),
+        "expert_feed_forward_length": ("intermediate_size",),
+    },
+    "dbrx": {  # conversion/dbrx.py:19
+        "feed_forward_length": ("ffn_config.ffn_hidden_size",), "head_count_kv": ("attn_config.kv_n_heads",),
+        "expert_count": ("ffn_config.moe_num_experts",), "expert_used_count": ("ffn_config.moe_top_k",),
+        "rope_base": ("attn_config.rope_theta",), "clamp_kqv": ("attn_config.clip_qkv",),
+    },
     "falcon": {"feed_forward_length": ("ffn_hidden_size",)},
     "granitemoeshared": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
     "granitemoehybrid": {"expert_shared_feed_forward_length": ("shared_intermediate_size",)},
+    "gemma4_text": {"head_dim": ("global_head_dim", "head_dim"), "head_dim_local": ("head_dim",)},
+    "llama4_text": {  # conversion/llama.py:386
+        "feed_forward_length": ("intermediate_size_mlp",), "expert_feed_forward_length": ("intermediate_size",),
+    },
     "mamba": {"ssm_inner_size": ("intermediate_size",), "ssm_time_step_rank": ("time_step_rank",)},
     "mamba2": {"ssm_time_step_rank": ("num_heads",)},
-    "nemotron_h": {"ssm_time_step_rank": ("mamba_num_heads",)},
-}
+    "nemotron_h": {  # conversion/nemotron.py:330
+        "feed_forward_length": ("moe_intermediate_size", "intermediate_size"),
+        "ssm_time_step_rank": ("mamba_num_heads",),
+    },
+}  # fmt: skip
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent")
 ROPE_KEYS = {
     "rope_base": "rope_theta",
@@ -163,12 +183,13 @@ ROPE_KEYS = {
     "rope_beta_slow": "beta_slow",
 }
 # Names of GGUF; `table` is a scaling whose factors are a tensor.
-SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table"}
+SCALINGS = {"default": "none", "mrope": "none", "su": "longrope", "llama3": "table", "proportional": "table"}
 # Of tokenizer.json, by its model's type and whether unknown bytes have pieces of their own; others are not told apart.
 TOKENIZER_KINDS = {("BPE", False): "gpt2", ("BPE", True): "llama", ("WordPiece", False): "bert"}
 # Kinds of layers in transformers.
 WINDOWED, WHOLE = ("sliding_attention", "chunked_attention"), ("full_attention", "attention")
 RECURRENT = ("mamba", "conv", "linear_attention", "recurrent")
+ELSE = ("moe", "mlp")  # a layer of its own
 BEYOND_PADDING = ("roberta", "xlm-roberta", "camembert")  # whose positions begin behind the padding's id
 TOKENS = ("bos", "eos", "pad", "unk")
 
@@ -178,9 +199,11 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     other = OTHER_KEYS.get(str(config.get("model_type")), {})
     found: dict[str, Stated] = {}
     for name, keys in CONFIG_KEYS.items():
-        key = next((key for key in other.get(name, keys) if config.get(key) is not None), None)
-        if key is not None:
-            found[name] = Stated(value=canonical(config[key], CONFIG_FIELDS[name]), read=f"{place} {key}")
+        key, value = next(
+            ((key, said) for key in other.get(name, keys) if (said := _at(config, key)) is not None), ("", 0)
+        )
+        if key:
+            found[name] = Stated(value=canonical(value, CONFIG_FIELDS[name]), read=f"{place} {key}")
     found |= _rope(config, place)
     found |= _partial(config, place, found)
     found |= _of_layers(config, place)
@@ -190,11 +213,22 @@ def of_config(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
         found["sliding_window"] = Stated(value=0, read=f"{place} use_sliding_window")
     if config.get("model_type") == "lfm2" and config.get("block_auto_adjust_ff_dim") is True:
         found |= _adjusted(config, place)
+    if config.get("model_type") == "mpt":
+        found |= _expanded(config, place)
+    found |= _head_sizes(config, place)
+    if _headless(config.get("architectures")):
+        found.pop("tied_embeddings", None)
     context, padding = (config.get(key) for key in ("max_position_embeddings", "pad_token_id"))
     if config.get("model_type") in BEYOND_PADDING and isinstance(context, int) and isinstance(padding, int):
         read = f"{place} max_position_embeddings"
         found["context_length"] = Stated(value=context - padding - 1, read=read, basis="derived")
     return found
+
+
+def _at(config: Any, key: str) -> Any:
+    for step in key.split("."):
+        config = config.get(step) if isinstance(config, Mapping) else None
+    return config
 
 
 def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
@@ -211,19 +245,48 @@ def _adjusted(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     return {"feed_forward_length": Stated(value=-(-width // step) * step, read=f"{place} {key}", basis="derived")}
 
 
+def _expanded(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    times, width = config.get("expansion_ratio"), config.get("d_model")
+    if not isinstance(times, int) or not isinstance(width, int):
+        return {}
+    return {"feed_forward_length": Stated(value=times * width, read=f"{place} expansion_ratio", basis="derived")}
+
+
+def _head_sizes(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
+    """Compute the size of a key that turns in a part only, and take Gemma 4's of a layer that attends to all."""
+    fixed, turning = config.get("qk_nope_head_dim"), config.get("qk_rope_head_dim")
+    if isinstance(fixed, int) and isinstance(turning, int):
+        return {"head_dim": Stated(value=fixed + turning, read=f"{place} qk_nope_head_dim", basis="derived")}
+    each, kinds = config.get("per_layer_config"), config.get("layer_types")
+    if not isinstance(each, Mapping) or not isinstance(kinds, list):
+        return {}
+    for at in (str(at) for at, kind in enumerate(kinds) if kind in WHOLE):
+        if isinstance(size := _at(each, f"{at}.head_dim"), int):
+            return {"head_dim": Stated(value=size, read=f"{place} per_layer_config.{at}.head_dim")}
+    return {}
+
+
+def _headless(classes: Any) -> bool:
+    """Return whether a class has no head that could be tied: `LlamaModel`, but not `GPT2LMHeadModel`."""
+    names = classes if isinstance(classes, list) else []
+    return any(isinstance(name, str) and name.endswith("Model") and "Head" not in name for name in names)
+
+
 def _of_layers(config: Mapping[str, Any], place: str) -> dict[str, Stated]:
     """Read which layers attend within a window, and which attend at all, a digit a layer; an unknown kind is unread."""
     key = next((key for key in ("layer_types", "layers_block_type") if isinstance(config.get(key), list)), "")
     kinds, read = config.get(key, ()), f"{place} {key}"
-    if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT) for kind in kinds):
-        return {}
-    found = {}
+    found: dict[str, Stated] = {}
+    if kinds and key == "layers_block_type" and all(config.get(name) is None for name in CONFIG_KEYS["block_count"]):
+        found["block_count"] = Stated(value=len(kinds), read=read, basis="derived")
+    if not kinds or any(kind not in (*WINDOWED, *WHOLE, *RECURRENT, *ELSE) for kind in kinds):
+        return found
     if any(kind in WINDOWED for kind in kinds):
         found["sliding_layers"] = Stated(value=digits(kind in WINDOWED for kind in kinds), read=read)
     elif "sliding_window" in config:
         found["sliding_window"] = Stated(value=0, read=read)
-    if any(kind in RECURRENT for kind in kinds):
-        found["attention_layers"] = Stated(value=digits(kind not in RECURRENT for kind in kinds), read=read)
+    if any(kind in (*RECURRENT, *ELSE) for kind in kinds):
+        found["attention_layers"] = Stated(value=digits(kind in (*WINDOWED, *WHOLE) for kind in kinds), read=read)
     return found
 
 
@@ -318,6 +381,7 @@ def of_tokenizer_model(model: Any) -> dict[str, Stated]:
     return {} if kind is None else {"tokenizer_model": Stated(value=kind, read="tokenizer.json model.type")}
 
 
+ALSO = {"eos": ("eod_token_id",)}  # Hunyuan's, which its converter writes
 STANDS_FOR = {"bos": "cls", "eos": "sep"}  # where an encoder names no such token
 
 
@@ -332,10 +396,11 @@ def _ids(
             yield known[content], f"tokenizer_config.json {name}_token"
             break
     for place, where in (("config.json", config), ("generation_config.json", generation)):
-        value = where.get(f"{token}_token_id")
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None:
-                yield canonical(one, FieldKind.COUNT), f"{place} {token}_token_id"
+        for key in (f"{token}_token_id", *ALSO.get(token, ())):
+            value = where.get(key)
+            for one in value if isinstance(value, list) else [value]:
+                if one is not None:
+                    yield canonical(one, FieldKind.COUNT), f"{place} {key}"
 
 
 def of_post_processor(processor: Any, special: Mapping[str, str]) -> dict[str, Stated]:

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weighbridge.errors import SubjectError
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from weighbridge.formats.gguf_file import LongValues
 
 TOKENIZER, MAX_TOKENIZER = "tokenizer.json", 48 << 20  # parsed whole, in ten times its size
-MODELS, MAX_MODEL = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), 32 << 20
+FAIRSEQ = "sentencepiece.bpe.model"  # XLM-RoBERTa's, whose tokenizer numbers the pieces anew
+MODELS, MAX_MODEL = (FAIRSEQ, "tokenizer.model", "spiece.model"), 32 << 20
 MAX_ID = 1 << 22
 BERT = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 SPACE = chr(ord(" ") + 256)
 TOKENS, MERGES = "tokenizer.ggml.tokens", "tokenizer.ggml.merges"
 SENTENCEPIECE = "sentencepiece"
+UNKNOWN, CONTROL = 2, 3  # types of its pieces
 MARK, CONTINUES = "\u2581".encode(), b"##"  # before a whole word, and before what continues one
 PADDING = re.compile(rb"(?:\xe2\x96\x81)?\[PAD\d+\]")
 WORD_PIECE = "bert"  # GGUF's name of the kind
@@ -46,7 +48,8 @@ Walk = Callable[[int], Iterator[bytes | None]]  # from an id on; None where no p
 class Vocabulary:
     """Pieces by id, and merges by rank; `count` is one more than the highest id.
 
-    `special` ids stand for control tokens, `added` ones for texts that a user added. Comparing begins at `first` and
+    `special` ids stand for control tokens, `added` ones for texts that a user added; of a sentencepiece model, `known`
+    are the ids of what stands for no text, and `unknown` is the one for all others. Comparing begins at `first` and
     `first_merge`. `why` says what keeps the pieces from being read, where they are there.
     """
 
@@ -57,6 +60,8 @@ class Vocabulary:
     merge_count: int
     special: frozenset[int] = frozenset()
     added: frozenset[int] = frozenset()
+    known: Mapping[str, int] = field(default_factory=dict)
+    unknown: int | None = None
     first: int = 0
     first_merge: int = 0
     why: str = ""
@@ -157,29 +162,36 @@ def _of_sentencepiece(view: CheckpointView, config: Mapping[str, Any]) -> Vocabu
         if file is None:
             continue
         try:
-            found: list[bytes | None] = [*sentencepieces(file)]
+            pieces = sentencepieces(file)
         except SubjectError as problem:
             if not problem.code.startswith(SENTENCEPIECE):
                 raise
             why = f"{name} is no sentencepiece model: {problem.what}, in {problem.where}"
             return _laid(name, [], _Added({}, frozenset()), [], why=why)
         file.require_unchanged()
-        return _laid(name, found, _added_beside(view, config), [])
+        if name == FAIRSEQ:
+            pieces = [(b"<s>", CONTROL), (b"<pad>", CONTROL), (b"</s>", CONTROL), (b"<unk>", UNKNOWN), *pieces[3:]]
+        kinds = [kind for _, kind in pieces]
+        known = {
+            str(text, "utf-8", "replace"): at for at, (text, kind) in enumerate(pieces) if kind in (UNKNOWN, CONTROL)
+        }
+        laid = _laid(name, [text for text, _ in pieces], _added_beside(view, config), [])
+        return replace(laid, known=known, unknown=kinds.index(UNKNOWN) if UNKNOWN in kinds else None)
     return None
 
 
-def sentencepieces(file: ReadableFile) -> list[bytes]:
-    """Return the texts of a sentencepiece model's pieces, by id; refuse with `sentencepiece-…` and the byte."""
-    from weighbridge.formats.protobuf import LENGTH, Message
+def sentencepieces(file: ReadableFile) -> list[tuple[bytes, int]]:
+    """Return texts and types of a sentencepiece model's pieces, by id; refuse with `sentencepiece-…` and the byte."""
+    from weighbridge.formats.protobuf import LENGTH, VARINT, Message
 
-    first = {1: (LENGTH,)}  # of ModelProto its pieces, and of SentencePiece its text
     model, found = Message(file, 0, file.size, [0], SENTENCEPIECE), []
-    for field in model.fields(first):
-        piece = model.within(field)
-        texts = list(piece.fields(first))
-        if len(texts) != 1:
-            piece.refuse("piece", f"a piece has {len(texts)} texts")
-        found.append(bytes(file.read(texts[0].start, texts[0].stop)))
+    for one in model.fields({1: (LENGTH,)}):  # of ModelProto its pieces, and of SentencePiece its text and type
+        piece = model.within(one)
+        told = piece.collected({1: (LENGTH,), 3: (VARINT,)}, once=(3,))
+        if len(told[1]) != 1:
+            piece.refuse("piece", f"a piece has {len(told[1])} texts")
+        text = bytes(file.read(told[1][0].start, told[1][0].stop))
+        found.append((text, told[3][0].value if told[3] else 1))
     if not found:
         model.refuse("piece", "it holds no pieces")
     return found
@@ -215,6 +227,24 @@ def _laid(read: str, found: list[bytes | None], added: _Added, merges: list[byte
         merges=lambda start: itertools.islice(merges, start, None), merge_count=len(merges),
         special=added.special, added=frozenset(added.pieces) - added.special, why=why,
     )  # fmt: skip
+
+
+# As GGUF numbers the types of tokens; `UNKNOWN` and `CONTROL` are sentencepiece's, too.
+NORMAL, USER_DEFINED, UNUSED = 1, 4, 5
+LOOK_SPECIAL = re.compile("<pad>|<mask>|<2mass>|\\[@BOS@\\]|<\\|.*\\|>|<\uff5c.*\uff5c>|<unused.*>".encode(), re.DOTALL)
+
+
+def token_types(vocabulary: Vocabulary, size: int) -> Iterator[int]:
+    """Yield the type of each of `size` tokens, as the converter makes it of added ones (conversion/base.py:1557)."""
+    for at, piece in enumerate(vocabulary.walk(0)):
+        added = at in vocabulary.added
+        if piece is None:
+            yield UNUSED
+        elif at in vocabulary.special or (added and LOOK_SPECIAL.fullmatch(piece)):
+            yield CONTROL
+        else:
+            yield USER_DEFINED if added else NORMAL
+    yield from itertools.repeat(UNUSED, max(size - vocabulary.count, 0))
 
 
 # --- Two held against each other ------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     "architecture": FieldKind.WORD,
     **dict.fromkeys(("block_count", "embedding_length", "feed_forward_length", "context_length"), FieldKind.COUNT),
     **dict.fromkeys(("vocab_size", "head_count", "head_count_kv", "head_dim"), FieldKind.COUNT),
+    "head_dim_local": FieldKind.COUNT,
     **dict.fromkeys(("rope_base", "rope_base_local"), FieldKind.NUMBER),
     "rope_dimensions": FieldKind.COUNT,
     "rope_scaling": FieldKind.WORD,
@@ -79,7 +80,7 @@ CONFIG_FIELDS: Mapping[str, FieldKind] = {
     **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"), FieldKind.COUNT),
     **dict.fromkeys(("add_bos_token", "add_eos_token"), FieldKind.SWITCH),
     "chat_template": FieldKind.WORD,
-    "tokenizer_model": FieldKind.WORD,
+    **dict.fromkeys(("tokenizer_model", "token_types"), FieldKind.WORD),
 }
 CONFIG_LISTS = ("tokens", "merges")  # of the tokenizer, compared entry by entry
 UNREAD = "no rule reads it"

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import click
 
 from weighbridge.clauses.block_types import TYPICAL_ERROR
+from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
@@ -25,6 +27,7 @@ COUNTED = ("content", "bound")  # where the share of elements that differ says h
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
 SAME = {Class.BYTES_EQUAL, Class.VALUE_EQUAL, Class.DROPPED, Class.GENERATED}  # nothing of the source's is lost
 BY_RULE = "{count} dropped by the converter's rule, not shown to be superfluous: {what}"
+LOSSY = {Class.ROUNDED_EXACT, Class.REQUANT_EXACT, Class.NEAREST_CODES, Class.WITHIN_BOUND}
 NOT_COMPARED = "not compared"
 
 NO_CONFIGURATION, ONE_CONFIGURATION = "config-none", "config-one-sided"
@@ -58,18 +61,20 @@ class DisplayOptions:
     """What to show of a comparison: tensors of a glob, all of them or the worst, stored dtypes alone.
 
     `moments` are the statistics of tensors that were refused, by name.
+    `unasked` is the policy where the import itself declared it, and nobody said that it is what was meant.
     """
 
     tensors: str
     everything: bool
     headers: bool
     moments: Mapping[str, MomentChanges] = field(default_factory=dict)
+    unasked: str = ""
 
 
 def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterator[str]:
     """Yield the lines of one comparison: what broke, worst first, what remains by class, and the answer."""
     finding, configuration = evaluation.findings
-    told = click.style(answer(evaluation), fg=COLOURS[outcome(evaluation)], bold=True)
+    told = click.style(answer(evaluation, unasked=bool(display.unasked)), fg=COLOURS[outcome(evaluation)], bold=True)
     if display.headers and finding.verdict.code == "not-compared":
         yield from (f"  {HEADERS_ONLY}", *_configuration(configuration, evaluation, display), told)
         return
@@ -93,6 +98,11 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
     if rows and finding.verdict.outcome is not Outcome.PASS:  # a pass has said so
         yield "  " + ", ".join(f"{count} {name}" for name, count in _counted(rows).items())
     yield from (f"  {line}" for line in dropped_by_rule(rows))
+    lost = losses(rows)
+    if lost:
+        yield f"  lost: {lost}"
+    if lost and display.unasked and finding.verdict.outcome is Outcome.PASS:
+        yield click.style(f"  meant? --policy {display.unasked}", bold=True)
     yield from _configuration(configuration, evaluation, display)
     yield told
 
@@ -104,6 +114,16 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
         if class_of(row) is Class.DROPPED and row.identical_to is None and row.drop_rule and row.nonzero
     )  # fmt: skip
     yield from (BY_RULE.format(count=count, what=what) for what, count in found.items())
+
+
+def losses(rows: Sequence[TensorPair]) -> str:
+    """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
+    lossy = [row for row in rows if class_of(row) in LOSSY]
+    kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
+    worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
+    error = f"; relative error up to {worst:.2g}" if worst else ""
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return f"{len(lossy)} of {len(rows)} tensors are of a type that holds less: {counted}{error}" if lossy else ""
 
 
 def outcome(evaluation: Evaluation) -> Outcome:
@@ -183,11 +203,14 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         return
     apart = figures.get("not_compared") or ()
     assert isinstance(apart, Sequence)
+    names = [name for one in apart if not harmless(name := str(one).partition(" (")[0])]
+    names.sort(key=lambda name: name not in CONFIG_LISTS)
+    uncompared = [f"{len(names)} not compared: {printable(', '.join(capped(names)))} (--all says why)"] if names else []
     if finding.verdict.outcome is Outcome.PASS:
-        told = [f"{finding.verdict.of} fields agree" + (f", {len(apart)} could not be compared" if apart else "")]
+        told = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
-        told = [*(said.lines if display.everything else capped(said.lines, SHOWN))]
+        told = [*(said.lines if display.everything else capped(said.lines, SHOWN)), *uncompared]
     yield from (f"  configuration: {line}" for line in told)
     for name, words in BESIDES.items():
         found = figures.get(name) if name != "not_compared" or display.everything else ()
@@ -271,8 +294,11 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
 
 
-def answer(evaluation: Evaluation) -> str:
-    """Return the answer in one line: SAME, AS MEANT, DIFFERENT, BLOCKED or what broke."""
+def answer(evaluation: Evaluation, *, unasked: bool = False) -> str:
+    """Return the answer in one line: SAME, AS MEANT, LOSSY, DIFFERENT, BLOCKED or what broke.
+
+    Where nobody asked for the policy, an import that is as it says itself is LOSSY, and not what was meant.
+    """
     finding, configuration = evaluation.findings
     verdict, fields = finding.verdict, configuration.verdict
     mechanisms = ((IN_WORDS.get(one.code, one.code), one.figures.get("mechanism")) for one in verdict.offences)
@@ -294,7 +320,7 @@ def answer(evaluation: Evaluation) -> str:
         case Outcome.PASS:
             rows = tensor_pairs(evaluation)
             same = _counted(rows).keys() <= SAME and not any(dropped_by_rule(rows))
-            word = "SAME" if same else "AS MEANT"
+            word = "SAME" if same else "LOSSY" if unasked else "AS MEANT"
             return f"{word}: {verdict.of} of {verdict.of} tensors ({trials_told(finding.trials)})"
     blocked = f"BLOCKED: {verdict.code}" + (f": {told}" if told else "")
     return f"DIFFERENT: {besides}; {blocked}" if besides else blocked

@@ -30,15 +30,17 @@ def measure(views: Views, _options: Fields) -> Measurement:
     """
     view: CheckpointView = views[0]
     own = [_own(view, name) for name in sorted(view.files)]
-    beside = [_row(Path(name), role="beside", nbytes=view.folder.size(name)) for name in _beside(view)]
-    return table(QUANTITY, (*own, *beside), unit="bytes")
+    others = [_row(Path(name), role="beside", nbytes=view.folder.size(name)) for name in beside(view)]
+    return table(QUANTITY, (*own, *others), unit="bytes")
 
 
 def _own(view: CheckpointView, name: str) -> FileStructure:
     """Describe one file of the checkpoint, its checksums computed."""
     path, nbytes = Path(name), view.files[name].size
     if name.endswith(INDEX):
-        return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=_declared(view, name))
+        return _row(
+            path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes, declared_bytes=declared_bytes(view, name)
+        )
     if path.name == METADATA:
         return _row(path, role="index", nbytes=nbytes, tensor_bytes=view.nbytes)
     stored = [part for tensor in view.tensors.values() for part in tensor.stored if part.file == name]
@@ -67,7 +69,7 @@ def _row(
     )  # fmt: skip
 
 
-def _declared(view: CheckpointView, name: str) -> float | None:
+def declared_bytes(view: CheckpointView, name: str) -> float | None:
     """Return the total that an index declares; None where it declares none."""
     file = view.files[name]
     data: Any = strict_json(file.read(0, file.size), "index", file)
@@ -76,7 +78,7 @@ def _declared(view: CheckpointView, name: str) -> float | None:
     return total if type(total) in (int, float) else None
 
 
-def _beside(view: CheckpointView) -> list[str]:
+def beside(view: CheckpointView) -> list[str]:
     """List files beside the checkpoint that another loader would take for it, or for a part of it."""
     own = {Path(name).name for name in view.files}
     index = next((name for name in own if name.endswith((INDEX, METADATA))), None)
@@ -93,7 +95,7 @@ def _beside(view: CheckpointView) -> list[str]:
 
 def extent(views: Views, _options: Fields) -> int:
     """Count the files, and those beside them."""
-    return len(views[0].files) + len(_beside(views[0]))
+    return len(views[0].files) + len(beside(views[0]))
 
 
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.model_config.conversion_facts import lost
 from weighbridge.model_config.literal_keys import key_rows
 from weighbridge.model_config.model_defaults import UNLESS_SAID, default, family, incomparable
 from weighbridge.model_config.model_description import ModelDescription, describe_model
-from weighbridge.model_config.model_keys import GGUF, Stated
+from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 from weighbridge.model_config.vocabulary import Compared, Vocabulary, Walk, compare_merges, compare_pieces
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, ConfigField, FieldKind
@@ -25,7 +26,11 @@ from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, ro
 QUANTITY = "model_config"
 CLIP = "clip"  # the architecture of every mmproj file
 NOTHING = Stated(value=None, read="stated nowhere", basis="")
-OF_A_TOKENIZER = ("add_bos_token", "add_eos_token", "chat_template", "tokenizer_model", *CONFIG_LISTS)
+OF_A_TOKENIZER = (
+    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "add_bos_token", "add_eos_token", "chat_template",
+    "tokenizer_model", "token_types", *CONFIG_LISTS,
+)  # fmt: skip
+OTHER_VERSION = "the {} does not state it, and another version of transformers wrote it"
 SCORES = "a GGUF tokenizer of the kind {kind} keeps no merges"
 
 
@@ -45,8 +50,15 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 
 def _keys(one: ModelDescription, other: ModelDescription, rows: Sequence[ConfigField]) -> list[ConfigField]:
-    forms = one.model.form, other.model.form
-    return key_rows(forms, (one.keys, other.keys), (one.model.fields, other.model.fields), rows)
+    forms, fields = (one.model.form, other.model.form), (one.model.fields, other.model.fields)
+    return key_rows(forms, (one.keys, other.keys), fields, rows, OTHER_VERSION if _resaved(one, other) else "")
+
+
+def _resaved(one: ModelDescription, other: ModelDescription) -> bool:
+    """Return whether two versions of transformers wrote the two sides, which leave out what they take anyway."""
+    version = "config.json:transformers_version"
+    both = one.model.form == other.model.form == HUGGING_FACE
+    return both and one.keys.get(version) != other.keys.get(version)
 
 
 def _unsaid(source: ModelDescription, candidate: ModelDescription) -> Unmeasured | None:
@@ -79,11 +91,22 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
         if None in (one, other) and any(side and side.basis == "derived" for side in (one, other)):
             one = other = None  # nobody states it
     across = source.model.form != candidate.model.form
-    if across and not why and name in UNLESS_SAID and (one is None) != (other is None):
-        why = f"the {'source' if one is None else 'import'} does not state it, and its loader is not asked"
+    if not why and (one is None) != (other is None):
+        why = _unstated(name, *(("source", source, candidate) if one is None else ("import", candidate, source)))
     loose = GGUF in (source.model.form, candidate.model.form)
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
-    return _told(name, _following(here, there.value), _following(there, here.value), why)
+    here, there = _following(here, there.value), _following(there, here.value)
+    loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
+    return _told(name, here, replace(there, read=f"{there.read}; {loss}") if loss else there, why)
+
+
+def _unstated(name: str, told: str, silent: ModelDescription, other: ModelDescription) -> str:
+    """Return why nothing is missing from a side that does not state a field, or nothing where it should."""
+    if silent.model.form == other.model.form:
+        return OTHER_VERSION.format(told) if _resaved(silent, other) else ""
+    if name in UNLESS_SAID or (silent.model.form != GGUF and name not in OF_A_TOKENIZER):
+        return f"the {told} does not state it, and its loader is not asked"
+    return ""
 
 
 def _told(name: str, one: Stated, other: Stated, why: str, **more: Any) -> ConfigField:
@@ -110,7 +133,8 @@ def _following(side: Stated, value: Json) -> Stated:
     read = next((read for said, read in side.also if said == value), None)
     if side.value == value or read is None:
         return side
-    return Stated(value=value, read=read, basis=side.basis, also=((side.value, side.read),))
+    others = ((side.value, side.read), *(pair for pair in side.also if pair[1] != read))
+    return Stated(value=value, read=read, basis=side.basis, also=others)
 
 
 def _alike(name: str, side: Stated, across: bool, loose: bool) -> Stated:

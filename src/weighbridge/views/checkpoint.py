@@ -189,6 +189,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> CheckpointView:
 # where they are regular files.
 
 CONFIG, MAX_CONFIG = "config.json", 4 << 20
+# Where the configuration of a larger model holds its text model's own, the first that is there; what it says itself.
+TEXT_PARTS, OF_THE_WHOLE = ("text_config", "llm_config", "lm_config", "language_config"), ("tie_word_embeddings",)
 
 
 def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | None:
@@ -211,11 +213,14 @@ def open_sidecar(view: CheckpointView, name: str, most: int) -> ReadableFile | N
 
 
 def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | None:
-    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused."""
+    """Read a JSON object that lies beside a checkpoint, or None; what is no object is refused.
+
+    transformers writes a bare Infinity into the configuration of a Mamba 2.
+    """
     file = open_sidecar(view, name, most)
     if file is None:
         return None
-    data = strict_json(file.read(0, file.size), "config", file)
+    data = strict_json(file.read(0, file.size), "config", file, lenient=True)
     file.require_unchanged()
     if not isinstance(data, dict):
         refuse("is not an object", file)
@@ -225,8 +230,10 @@ def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | 
 def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
     """Read the `config.json` beside a checkpoint's files, with a text model's own part laid over it, or None."""
     data = json_beside(view, CONFIG, MAX_CONFIG)
-    inner = data.get("text_config") if data is not None else None
-    return {**data, **inner} if data is not None and isinstance(inner, dict) else data
+    inner = next((data[part] for part in TEXT_PARTS if isinstance(data.get(part), dict)), None) if data else None
+    if data is None or inner is None:
+        return data
+    return {**data, **inner, **{key: data[key] for key in OF_THE_WHOLE if data.get(key) is not None}}
 
 
 def text_beside(view: CheckpointView, name: str, most: int) -> str | None:
