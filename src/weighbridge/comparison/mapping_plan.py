@@ -44,7 +44,7 @@ def rope_order(name: str, heads: int, rows: int) -> Part:
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. `transform` says it in words.
+    `arithmetic` is "" or one of `+1`, `+2`, `-exp`. So many `zeros` follow the parts. `transform` says it in words.
     """
 
     candidate: str
@@ -52,11 +52,12 @@ class Pairing:
     shape: tuple[int, ...]
     arithmetic: str = ""
     transform: str = ""
+    zeros: int = 0
 
     @property
     def plain(self) -> bool:
         """Return whether the tensor is meant to hold one source tensor's words, as they lie."""
-        return len(self.parts) == 1 and self.parts[0].plain and not self.computed
+        return len(self.parts) == 1 and self.parts[0].plain and not (self.computed or self.zeros)
 
     @property
     def computed(self) -> bool:

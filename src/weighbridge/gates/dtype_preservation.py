@@ -95,7 +95,7 @@ def _one_more(pair: TensorPair, _limits: Limits) -> TensorPair:
 
 KIND = tensor_pairs.kind_of_pairs(
     "dtype-preservation",
-    version=4,
+    version=5,
     limits=Limits,
     judge=judge,
     fails=("content", "overflow"),

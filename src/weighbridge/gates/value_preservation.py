@@ -313,7 +313,7 @@ def _packed_unasked(pair: TensorPair, limits: Limits) -> TensorPair | None:
 
 KIND = tensor_pairs.kind_of_pairs(
     "value-preservation",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
     fails=("content", "bound", "overflow", "packing", "codes"),
