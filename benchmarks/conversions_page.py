@@ -64,8 +64,8 @@ content; `unseen` stays within the error of its block type, where more cannot be
 CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<architecture>\S+): (?P<told>.+)")
 REFUSED = {
     "granitemoe-hybrid": "transformers 5 writes `full_attention` into `layer_types`, the converter looks for "
-    "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. A directory of "
-    "transformers 4 (`granitemoe-hybrid-4`) is accepted.",
+    "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. What "
+    "transformers 4 wrote (`granitemoe-hybrid-4`) is accepted.",
 }
 UNWRITTEN = {
     "BitNet": "`mlp.ffn_sub_norm` has no name there",

@@ -171,6 +171,19 @@ def test_numbered_tensors_are_stacked_by_number() -> None:
     assert [part.source for part in found.pairings["altup_proj.weight"].parts] == sorted(names)
 
 
+@pytest.mark.parametrize(("rows", "padded"), [(5, True), (6, False)])
+def test_an_embedding_may_be_padded_with_zeros_up_to_the_vocabulary(tmp_path: Path, rows: int, padded: bool) -> None:
+    name, target = "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"
+    values = np.ones((3, 2), np.float32)
+    sides = Sides(
+        architecture="gemma3n", config={"vocab_size": 5}, source={name: (3, 2)}, candidate={target: (rows, 2)}
+    )
+    pairing = plan(sides).pairings[target]
+    assert (pairing.shape == (rows, 2)) is padded
+    if padded:
+        assert np.array_equal(values_of(tmp_path, name, values, pairing), np.pad(values, ((0, 2), (0, 0))))
+
+
 MTP = {
     "mtp.fc.weight": "nextn.eh_proj.weight",
     "mtp.pre_fc_norm_hidden.weight": "nextn.hnorm.weight",

@@ -86,6 +86,10 @@ class AlignedTensor:
                 per, size = tensor.unit
                 elements = stored.nbytes // size * per
                 yield self._computed(stored, tensor.dtype, part.factors), elements
+        per, size = self.source.tensor(self.pairing.parts[-1].source).unit
+        for left in range(self.pairing.zeros, 0, -ELEMENTS):
+            stretch = min(left, ELEMENTS) // per * per
+            yield _words(memoryview(bytes(stretch // per * size)), self.dtype), stretch
 
     def _computed(self, stored: Words, dtype: str, factors: tuple[float, ...]) -> Words:
         """Compute what the mapping says, in float32, or in the source's own dtype where converters do so."""

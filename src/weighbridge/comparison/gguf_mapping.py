@@ -22,6 +22,7 @@ from weighbridge.comparison.gguf_rules import (
     LAYER,
     MTP,
     MULTIPLIED,
+    PADDED_VOCABULARY,
     PERMUTED,
     PLUS_ONE,
     PROVEN,
@@ -240,11 +241,17 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
 
 
 def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
-    """Keep the rows that the vocabulary has, or the positions after the padding."""
+    """Keep or add the rows that the vocabulary has, or keep the positions after the padding."""
     target, there = plain.candidate, sides.candidate.get(plain.candidate, ())
     rows = plain.shape[0] if plain.shape else 0
-    if len(there) != 2 or not there[0] < rows:
+    if len(there) != 2 or there[0] == rows:
         return None
+    if there[0] > rows:
+        padded = sides.is_one_of(PADDED_VOCABULARY) and target.endswith("token_embd.weight")
+        if not padded or there[0] != sides.number("vocab_size"):
+            return None
+        zeros = (there[0] - rows) * plain.shape[1]
+        return replace(plain, shape=(there[0], plain.shape[1]), zeros=zeros, transform=f"zeros from row {rows} on")
     offset = int(sides.config.get("pad_token_id") or 0) + 1
     embedding = target in ("token_embd.weight", "output.weight")
     if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:

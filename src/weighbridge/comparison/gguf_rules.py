@@ -161,6 +161,7 @@ MULTIPLIED = (
 )
 
 CUT_VOCABULARY = ("gemma3", "gemma4")  # gemma.py:163
+PADDED_VOCABULARY = "gemma3n"  # with zeros, for tokens of images and sound: gemma.py:574
 
 # Architectures whose conversions were accepted (spec/conversions.md): what no rule speaks of there is missing or extra.
 # Of any other one it is not compared.

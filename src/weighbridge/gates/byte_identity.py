@@ -76,7 +76,7 @@ def _sets(name: str, code: str, outcome: Outcome = Outcome.FAIL, **changed: obje
 
 KIND = kind_of_pairs(
     "byte-identity",
-    version=3,
+    version=4,
     limits=Limits,
     judge=judge,
     fails=("bytes",),
