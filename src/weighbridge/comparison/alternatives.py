@@ -28,12 +28,13 @@ def alternatives(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
 def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     part = meant.parts[0]
     if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
-        yield "permutation-missing", replace(meant, parts=(Part(source=part.source),))
+        yield "permutation-missing", replace(meant, parts=(replace(part, view=(), take=None, order=()),))
     if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
         return
     rows = meant.shape[0]
     for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
-        other = rope_order(part.source, heads, rows)
+        order = rope_order(part.source, heads, rows)
+        other = replace(part, view=order.view, order=order.order)
         if part.plain:
             yield "permuted-unasked", replace(meant, parts=(other,))
             yield "permutation-inverse", replace(meant, parts=(_inverse(other),))
