@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -214,7 +215,7 @@ def tried(folder: Path, family: str, damage: Damage) -> Iterator[str]:
         right = damage.right(case, place)
         case = Case(tensors=dict(tensors), wide=case.wide, plan=plan, heads=case.heads)
         damage.change(case, place)
-        target = write(Path("/tmp") / f"damaged-{family}.gguf", head, case.tensors)
+        target = write(Path(tempfile.gettempdir()) / f"damaged-{family}.gguf", head, case.tensors)
         outcome, found = answer(source, target, damage.policy)
         target.unlink()
         told = found.get(place, "nothing")

@@ -1,4 +1,4 @@
-"""Other makings of one tensor than the one that was meant, each under the mechanism that it would be. Reads nothing."""
+"""Other makings of one tensor than the one that was meant, each under its mechanism. Reads no tensor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order
+from weighbridge.errors import SubjectError
+from weighbridge.model_config.model_keys import CONFIG_KEYS
+from weighbridge.views.checkpoint import CheckpointView, config_beside
 
 HEADED = re.compile(r".*(attn_q|attn_k|q_proj|k_proj|wq|wk)\.(weight|bias)")
 NORM = re.compile(r".*norm\d?\.weight")
+HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")  # of a GGUF header
 LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 
 
@@ -24,12 +28,13 @@ def alternatives(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
 def _ordered(plan: Plan, meant: Pairing) -> Iterator[tuple[str, Pairing]]:
     part = meant.parts[0]
     if part.order or (len(meant.parts) > 1 and len({one.source for one in meant.parts}) == 1):
-        yield "permutation-missing", replace(meant, parts=(Part(source=part.source),))
+        yield "permutation-missing", replace(meant, parts=(replace(part, view=(), take=None, order=()),))
     if not HEADED.fullmatch(meant.candidate) or len(meant.parts) != 1 or not meant.shape:
         return
     rows = meant.shape[0]
     for heads in dict.fromkeys(heads for heads in plan.heads if heads and rows % (2 * heads) == 0):
-        other = rope_order(part.source, heads, rows)
+        order = rope_order(part.source, heads, rows)
+        other = replace(part, view=order.view, order=order.order)
         if part.plain:
             yield "permuted-unasked", replace(meant, parts=(other,))
             yield "permutation-inverse", replace(meant, parts=(_inverse(other),))
@@ -81,3 +86,16 @@ def _other(plan: Plan, meant: Pairing, name: str, candidate: str) -> Iterator[tu
     other = plan.pairings.get(candidate)
     if other is not None and other.shape == meant.shape:
         yield name, replace(other, candidate=meant.candidate)
+
+
+def head_counts(view: CheckpointView) -> tuple[int, ...]:
+    """Return the head counts that a side states, of queries and of keys, in any layer."""
+    try:
+        config = config_beside(view) or {}
+    except SubjectError:  # told where configurations are compared; only a mechanism's name hangs on it here
+        config = {}
+    keys = (*CONFIG_KEYS["head_count"], *CONFIG_KEYS["head_count_kv"])
+    stated = [config.get(key) for key in keys]
+    stated += [value for key, value in view.metadata.items() if key.endswith(HEAD_COUNTS)]
+    each = (one for value in stated for one in (value if isinstance(value, (list, tuple)) else (value,)))
+    return tuple(dict.fromkeys(one for one in each if isinstance(one, int) and one > 0))

@@ -50,7 +50,7 @@ def _back(name: str, shape: Shape, used: Sequence[_Use]) -> Pairing:
     """Return how a tensor is made of what became of it."""
     arithmetic = {BACK.get(use.pairing.arithmetic, NO_RULE) for use in used}
     parts = list(_whole(shape, used[0]) if len(used) == 1 else _apart(used))
-    known = bool(parts) and len(arithmetic) == 1 and all(_is_known(use.part) for use in used)
+    known = bool(parts) and len(arithmetic) == 1 and all(_is_known(use) for use in used)
     told = ", ".join(dict.fromkeys(use.pairing.transform for use in used if use.pairing.transform))
     return Pairing(
         candidate=name, parts=tuple(parts) if known else (Part(source=used[0].pairing.candidate),), shape=shape,
@@ -58,9 +58,10 @@ def _back(name: str, shape: Shape, used: Sequence[_Use]) -> Pairing:
     )  # fmt: skip
 
 
-def _is_known(part: Part) -> bool:
-    """Return whether nothing was done to the part but what is undone here."""
-    return replace(part, view=(), take=None, order=(), transposed=False) == Part(source=part.source)
+def _is_known(use: _Use) -> bool:
+    """Return whether nothing was done to the rows but what is undone here."""
+    part = use.part
+    return not use.pairing.zeros and replace(part, view=(), take=None, order=(), transposed=False) == Part(source=part.source)
 
 
 def _whole(shape: Shape, use: _Use) -> Iterator[Part]:

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeAlias
 from weighbridge.comparison import bytewise, gguf_mapping, value_errors
 from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
+from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
@@ -37,7 +38,6 @@ from weighbridge.comparison.unpacked_view import (
 )
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
-from weighbridge.model_config.model_keys import CONFIG_KEYS
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
@@ -48,7 +48,6 @@ Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the ca
 
 QUANTITY = "tensor_values"
 ARCHITECTURE = "general.architecture"
-HEAD_COUNTS = (".attention.head_count", ".attention.head_count_kv")
 PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
 TRAINING_STATE = "training state beside the model"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
@@ -93,7 +92,7 @@ def pair(views: Views, options: Fields) -> _Pair:
     """Prepare the tasks, one a tensor."""
     source, candidate = both_unpacked(views)
     plan = planned(source, candidate, options)
-    plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *_heads(source), *_heads(candidate)))))
+    plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     alike = bytewise.LookAlikes(source)
     return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"))
 
@@ -336,19 +335,6 @@ def _sides(
         architecture=architecture, config=config, source=source, candidate=candidate,
         numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
     )  # fmt: skip
-
-
-def _heads(view: CheckpointView) -> tuple[int, ...]:
-    """Return the head counts that a side states, of queries and of keys, in any layer."""
-    try:
-        config = config_beside(view) or {}
-    except SubjectError:  # told where configurations are compared; only a mechanism's name hangs on it here
-        config = {}
-    keys = (*CONFIG_KEYS["head_count"], *CONFIG_KEYS["head_count_kv"])
-    stated = [config.get(key) for key in keys]
-    stated += [value for key, value in view.metadata.items() if key.endswith(HEAD_COUNTS)]
-    each = (one for value in stated for one in (value if isinstance(value, (list, tuple)) else (value,)))
-    return tuple(dict.fromkeys(one for one in each if isinstance(one, int) and one > 0))
 
 
 def _inverse(
