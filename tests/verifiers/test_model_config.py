@@ -242,10 +242,10 @@ def resaved(home: Path, version: str, **changed: Any) -> CheckpointView:
     return folder(home, {"model_type": "llama", "hidden_size": 64, "transformers_version": version, **changed})
 
 
-OLDER = {"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
+OLDER: dict[str, Any] = {"rope_theta": 1e4, "rope_scaling": {"type": "yarn", "factor": 4.0, "truncate": True},
          "torch_dtype": "bfloat16", "pretraining_tp": 1, "query_scale": 3,
          "layer_types": ["mamba", "attention"]}  # fmt: skip
-NEWER = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
+NEWER: dict[str, Any] = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 4.0, "truncate": True},
          "dtype": "bfloat16", "query_scale": 3, "is_decoder": False, "tie_word_embeddings": True,
          "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
 

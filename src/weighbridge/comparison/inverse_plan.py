@@ -60,8 +60,8 @@ def _back(name: str, shape: Shape, used: Sequence[_Use]) -> Pairing:
 
 def _is_known(use: _Use) -> bool:
     """Return whether nothing was done to the rows but what is undone here."""
-    part = use.part
-    return not use.pairing.zeros and replace(part, view=(), take=None, order=(), transposed=False) == Part(source=part.source)
+    untouched = replace(use.part, view=(), take=None, order=(), transposed=False)
+    return not use.pairing.zeros and untouched == Part(source=use.part.source)
 
 
 def _whole(shape: Shape, use: _Use) -> Iterator[Part]:

@@ -50,8 +50,8 @@ NO_RULE = "no rule"  # for what was computed
 class Pairing:
     """One tensor of the candidate: its parts, one after the other, its shape, and what is computed of each value.
 
-    `arithmetic` is "", one of `+1`, `+2` (one twice) and `-exp`, a constant that is added, as `-1.0`, or NO_RULE. So many
-    `zeros` follow the parts. `transform` says it in words.
+    `arithmetic` is "", one of `+1`, `+2` (one twice) and `-exp`, a constant that is added, as `-1.0`, or NO_RULE. So
+    many `zeros` follow the parts. `transform` says it in words.
     """
 
     candidate: str
