@@ -84,8 +84,11 @@ def test_the_undamaged_twin_is_what_was_meant(tmp_path: Path, damage: Damage) ->
     assert verdict.outcome == "PASS"
 
 
-# Named of tensors without a mapping, and tested there: another quantiser's blocks, a bare relabelling, exchanged sides.
-ELSEWHERE = {"requantised", "relabelled", "swapped"}
+# Named of tensors without a mapping, and tested there: another quantiser's blocks, a bare relabelling, exchanged sides;
+# and of a merge with an adapter.
+ELSEWHERE = {
+    "requantised", "relabelled", "swapped", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled",
+}  # fmt: skip
 
 
 def test_every_mechanism_is_the_right_one_of_some_damage() -> None:

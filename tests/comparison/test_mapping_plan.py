@@ -54,8 +54,8 @@ def test_a_map_file_says_how_names_map(cli: Cli, workplace: Path) -> None:  # no
     ("text", "code", "told"),
     [
         ("rename: [{from: '(', to: x}]", 4, "a pattern in `rename` cannot be used"),
-        ("renames: []", 2, "this mapping cannot be used"),
-        ("[1]", 2, "this mapping cannot be used"),
+        ("renames: []", 2, "unknown key 'renames'; did you mean 'rename'?"),
+        ("[1]", 2, "a list is not a mapping"),
     ],
 )
 def test_a_map_file_that_cannot_be_used_is_told(cli: Cli, workplace: Path, text: str, code: int, told: str) -> None:  # noqa: F811

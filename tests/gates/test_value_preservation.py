@@ -102,8 +102,8 @@ def test_each_class_follows_from_the_counts(found: Any, expected: Class | None) 
 
 
 def test_the_lattice_is_ordered_best_first() -> None:
-    lattice = "BYTES_EQUAL VALUE_EQUAL ROUNDED_EXACT REQUANT_EXACT NEAREST_CODES WITHIN_BOUND LAYOUT_ONLY"
-    assert sorted(RANK, key=RANK.__getitem__)[:7] == lattice.split()
+    lattice = "BYTES_EQUAL VALUE_EQUAL ROUNDED_EXACT REQUANT_EXACT NEAREST_CODES MERGED WITHIN_BOUND LAYOUT_ONLY"
+    assert sorted(RANK, key=RANK.__getitem__)[:8] == lattice.split()
 
 
 @pytest.mark.parametrize(
