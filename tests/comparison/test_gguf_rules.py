@@ -147,6 +147,20 @@ def test_a_rule_gives_the_values_in_the_file_s_order(tmp_path: Path, case: Case)
     assert np.allclose(values_of(tmp_path, case.name, values, pairing), wanted, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (2, 3), (0, 4), (2, 3, 4, 5)])
+def test_a_shape_or_a_configuration_that_does_not_fit_is_no_reason_to_fail(shape: Shape) -> None:
+    for case in CASES:
+        for config in (case.config, dict.fromkeys(case.config, "x"), dict.fromkeys(case.config, ())):
+            source, candidate = {case.name: shape}, {f"blk.0.{case.target}": (5, 2), "token_embd.weight": (9, 9)}
+            sides = Sides(architecture=case.architecture, config=config, source=source, candidate=candidate)
+            assert plan(sides).name == f"gguf:auto ({case.architecture})"
+
+
+@pytest.mark.parametrize("said", [{"rope_type": "llama3", "factor": "x"}, {"rope_type": "proportional"}])
+def test_a_table_that_the_configuration_does_not_give_is_none(said: dict[str, Any]) -> None:
+    assert generated({"rope_parameters": said, "hidden_size": "x", "per_layer_config": 3}) == {}
+
+
 def test_every_rule_has_a_case_and_families_that_are_proven() -> None:
     tried = [(case.architecture, case.name.partition(".0.")[2]) for case in CASES]
     for rule in RULES:

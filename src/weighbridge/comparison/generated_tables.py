@@ -11,7 +11,14 @@ UNROTATED = 1e30  # a factor that leaves a dimension unrotated (gemma.py:759)
 
 
 def generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    """Compute the tables that a configuration asks for, by the GGUF tensor's name."""
+    """Compute the tables that a configuration asks for, by the GGUF tensor's name; none that its values do not give."""
+    try:
+        return _generated(config)
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+        return {}
+
+
+def _generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope) if isinstance(rope, Mapping) else {}
     kind = str(rope.get("rope_type") or rope.get("type") or "").lower()

@@ -17,8 +17,13 @@ Sizes: TypeAlias = Callable[[str], int]  # a number of the configuration by its 
 Making: TypeAlias = tuple[tuple[Part, ...], Shape, str]
 
 
+OF_VECTORS = (Layout.APART, Layout.TILED, Layout.TILED_AFTER_KEYS)
+
+
 def pairings(layout: Layout, targets: Sequence[str], name: str, shape: Shape, sizes: Sizes) -> list[Pairing]:
     """Return what a source tensor becomes, one a target; none where its shape does not fit."""
+    if len(shape) < (1 if layout in OF_VECTORS else 2):
+        return []
     made = list(MAKINGS[layout](name, shape, len(targets), sizes))
     told = (
         Pairing(candidate=target, parts=parts, shape=there, transform=how)
@@ -64,7 +69,7 @@ def _share(at: int, count: int) -> str:
 
 def _flat(name: str, shape: Shape, _count: int, sizes: Sizes) -> Iterator[Making]:
     experts = sizes("ffn_config.moe_num_experts")
-    if experts and shape[0] % experts == 0:
+    if experts and len(shape) == 2 and shape[0] % experts == 0:
         yield (Part(source=name),), (experts, shape[0] // experts, *shape[1:]), f"{experts} experts"
 
 

@@ -34,7 +34,7 @@ from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order,
 from weighbridge.model_config.model_keys import CONFIG_KEYS
 
 # One expert of a layer: its place, and which of the three matrices it is.
-EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d+)\.(\w+)\.weight")
+EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d{1,6})\.(\w+)\.weight")
 MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
 OF_LAYER = re.compile(LAYER + r".*")
 
@@ -114,7 +114,8 @@ class Sides:
     @property
     def blocks(self) -> int:
         """Return how many layers the configuration states."""
-        return self.number("block_count") or len(self.config.get("layers_block_type") or ())
+        kinds = self.config.get("layers_block_type")
+        return self.number("block_count") or (len(kinds) if isinstance(kinds, list) else 0)
 
     @cached_property
     def by_layer(self) -> Mapping[str, str]:
@@ -248,7 +249,7 @@ def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
         return None
     if there[0] > rows:
         padded = sides.is_one_of(PADDED_VOCABULARY) and target.endswith("token_embd.weight")
-        if not padded or there[0] != sides.number("vocab_size"):
+        if not padded or len(plain.shape) != len(there) or there[0] != sides.number("vocab_size"):
             return None
         zeros = (there[0] - rows) * plain.shape[1]
         return replace(plain, shape=(there[0], plain.shape[1]), zeros=zeros, transform=f"zeros from row {rows} on")
@@ -293,15 +294,16 @@ def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
 
 def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
     """Multiply z, x, B, C and dt by a number each: falcon_h1.py:78."""
-    (part,), (rows, *_) = made.parts, made.shape
-    width, group = (int(sides.config.get(key) or 0) for key in ("mamba_d_ssm", "mamba_n_groups"))
-    states = group * int(sides.config.get("mamba_d_state") or 0)
-    whole, each = _factor(sides.config, "ssm_in_multiplier"), sides.config.get("ssm_multipliers")
+    (part,), rows = made.parts, made.shape[0] if made.shape else 0
+    sizes = sizes_of(sides.config)
+    width, states = sizes("mamba_d_ssm"), sizes("mamba_n_groups") * sizes("mamba_d_state")
     ends = (width, 2 * width, 2 * width + states, 2 * (width + states), rows)
-    if whole is None or not isinstance(each, list) or len(each) != len(ends) or list(ends) != sorted(ends):
+    keys = ("ssm_in_multiplier", *(f"ssm_multipliers.{at}" for at in range(len(ends))))
+    factors = [factor for key in keys if (factor := _factor(sides.config, key)) is not None]
+    if len(factors) != len(keys) or list(ends) != sorted(ends):
         return made
-    cuts = zip((0, *ends), ends, each, strict=False)
-    parts = tuple(replace(part, rows=(begin, end), factors=(whole, float(factor))) for begin, end, factor in cuts)
+    cuts = zip((0, *ends), ends, factors[1:], strict=False)
+    parts = tuple(replace(part, rows=(begin, end), factors=(factors[0], factor)) for begin, end, factor in cuts)
     return replace(made, parts=parts, transform="z, x, B, C and dt multiplied")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-LAYER = r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\."
+LAYER = r"(?:.*\.)?(?:layers|h|blocks)\.(\d{1,6})\."
 
 
 class Layout(enum.Enum):
