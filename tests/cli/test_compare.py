@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.conftest import Cli
-from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 from tests.formats.files import safetensors
 
 from weighbridge.cards import gate_words
