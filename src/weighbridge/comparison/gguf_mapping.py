@@ -15,7 +15,7 @@ from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order,
 from weighbridge.model_config.model_keys import CONFIG_KEYS
 
 SUFFIXES = (".weight", ".bias")
-PREFIXES = ("bert.", "roberta.", "model.language_model.", "language_model.", "module.", "_orig_mod.")
+PREFIXES = ("bert.", "roberta.", "model.language_model.", "language_model.")  # wrappers are gone before
 OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 
 # One expert of a layer: its place, and which of the three matrices it is.
