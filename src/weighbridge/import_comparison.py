@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.binding import Bound
-from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.clauses.tensor_pairs import Look, Rename
 from weighbridge.errors import ContractError, SubjectError, UsageError
 from weighbridge.gates import config_agreement
 from weighbridge.gates.value_preservation import KIND, Limits
@@ -117,17 +118,26 @@ def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json
     look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
     problems: Sequence[Problem] = ()
     try:
-        rules = read(Look, look).make
+        asked = read(Look, look)
     except LimitsError as error:
-        problems, rules = error.problems, ()
-    assert problems or isinstance(look, dict)
-    if rules:
-        opened = [_opened(one, away=False) for one in (source, *imports)]
-        problems = _unfit(look["make"], opened[0], opened[1:])
+        problems = error.problems
+    else:
+        assert isinstance(look, dict)
+        opened = [_opened(one, away=False) for one in (source, *imports)] if asked.make else [None]
+        problems = [*_uncompiled(asked.rename), *_unfit(look.get("make") or (), opened[0], opened[1:])]
     if problems:
         told = ((one, document.at(one.path, at_key=one.at_key)) for one in problems)
         raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told))
     return look
+
+
+def _uncompiled(rename: Sequence[Rename]) -> Iterator[Problem]:
+    """Yield each pattern that is none."""
+    for at, rule in enumerate(rename):
+        try:
+            re.compile(rule.pattern)
+        except re.error as problem:
+            yield Problem("map", f"the pattern cannot be used: {problem}", ("rename", at, "from"))
 
 
 def _unfit(
@@ -135,9 +145,9 @@ def _unfit(
 ) -> list[Problem]:
     """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
     from weighbridge.comparison.tensor_rules import RuleError, made, rule_of
-    from weighbridge.verifiers.tensor_values import models, numbers
+    from weighbridge.verifiers.tensor_values import both_unpacked, models, numbers
 
-    pairs = [(source, one) for one in imports if source is not None and one is not None]
+    pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
     problems = []
     for at, rule in enumerate(map(rule_of, rules)):
         sides = [(models(old, new), models(new, old), partial(numbers, old, new)) for old, new in pairs]

@@ -53,9 +53,9 @@ def test_a_map_file_says_how_names_map(cli: Cli, workplace: Path) -> None:  # no
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
-        ("rename: [{from: '(', to: x}]", 4, "a pattern in `rename` cannot be used"),
-        ("renames: []", 2, "unknown key 'renames'; did you mean 'rename'?"),
-        ("[1]", 2, "a list is not a mapping"),
+        ("rename: [{from: '(', to: x}]", 2, "map.yaml:1:17: map the pattern cannot be used: missing )"),
+        ("renames: []", 2, "map.yaml:1:1: map unknown key 'renames'; did you mean 'rename'?"),
+        ("[1]", 2, "map.yaml:1:1: map a list is not a mapping"),
     ],
 )
 def test_a_map_file_that_cannot_be_used_is_told(cli: Cli, workplace: Path, text: str, code: int, told: str) -> None:  # noqa: F811

@@ -61,6 +61,12 @@ def test_the_line_that_is_given_makes_other_names_match(cli: Cli, workplace: Pat
     assert cli("compare", source, import_, "--map", "map.yaml").lines[-1].startswith("SAME: 7 of 7")
 
 
+def test_a_head_that_kept_its_name_does_not_hide_that_the_rest_was_renamed(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    sides = ["head", "model.a.weight"], ["head", "a.weight"]  # which the canary cuts any two checkpoints down to
+    ended = cli("compare", *(written(workplace / name, side) for name, side in zip("ab", sides, strict=True)))
+    assert (ended.code, ended.lines[-1].startswith("SAME: 2 of 2")) == (0, True)
+
+
 def test_of_a_model_and_its_average_neither_is_chosen(cli: Cli, workplace: Path) -> None:  # noqa: F811
     names = [f"{holder}.{name}" for holder in ("model", "ema") for name in PLAIN]
     ended = cli("compare", written(workplace / "a", names), written(workplace / "b", PLAIN))
@@ -89,7 +95,9 @@ def test_a_wrapped_model_is_the_source_of_its_gguf_file(cli: Cli, workplace: Pat
     source = decoder(1)
     import_ = gguf_file(workplace / "m.gguf", converted(source, "llama"), "llama")
     wrapped = directory(workplace / "hf", {wrapper + name: values for name, values in source.items()})
-    assert cli("compare", wrapped, import_).lines[-1].startswith("SAME: 12 of 12")
+    ended = cli("compare", wrapped, import_)
+    assert "  names: gguf:auto (llama), what holds or wraps the names taken away" in ended.lines
+    assert ended.lines[-1].startswith("SAME: 12 of 12")
 
 
 HELD = {

@@ -38,9 +38,7 @@ RULES: dict[str, tuple[str, str, Callable[[Arrays], Any]]] = {
     "a fusion, group for group": (
         "l.0.qkv",
         "{tensor: l.<layer>.qkv, of: [l.<layer>.q, l.<layer>.k, l.<layer>.v], view: [2, -1], cat: 1}",
-        lambda has: np.concatenate(
-            [has[f"l.0.{one}"].reshape(GROUPS, -1, WIDTH) for one in "qkv"], 1
-        ).reshape(-1, WIDTH),
+        lambda has: np.hstack([has[f"l.0.{one}"].reshape(GROUPS, -1, WIDTH) for one in "qkv"]).reshape(-1, WIDTH),
     ),
     "a split": (
         "q", '{tensor: q, of: [qkv], view: [2, 5], index: [":", "0:3"]}',

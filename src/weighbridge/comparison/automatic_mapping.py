@@ -36,7 +36,7 @@ def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbe
     """
     plan = identity(source, candidate)
     wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
-    tried = wrapped or differ(source, candidate)
+    tried = wrapped or 2 * len(plan.pairings) <= len(candidate)
     found = renamings(source, candidate, more_than=len(plan.pairings)) if tried else ()
     if len(found) == 1 and found[0].known:
         pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
@@ -61,7 +61,10 @@ def converted(sides: Sides) -> Plan:
         if sides.architecture == CLIP:
             plan = by_rules(plan, ENCODERS, bare, sides.candidate, dict, first=True)
         if best is None or len(plan.pairings) > len(best.pairings):
-            best = plan.of(names)
+            held = any(bare != name for bare, name in names.items())
+            best = replace(
+                plan.of(names), name=f"{plan.name}, what holds or wraps the names taken away" if held else plan.name
+            )
     other = TEXT_HALF if sides.architecture == CLIP else ENCODER_HALF
     left_out = {name: other for name in whole if name not in sides.source}
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}

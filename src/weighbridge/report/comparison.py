@@ -21,7 +21,8 @@ from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
 from weighbridge.runner import Evaluation
 
 SHOWN = 20
-AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found
+AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found,
+AWAY = "taken away"  # or that does more than the architecture's own
 WORST = (Class.DIFFERENT, Class.MISSING, Class.EXTRA, Class.LAYOUT_ONLY)
 COUNTED = ("content", "bound")  # where the share of elements that differ says how bad it is
 AS_MEANT = "{of} of {of} tensors are what was meant, {elements} elements ({classes})"  # as the card says it, unread
@@ -254,7 +255,7 @@ def mapped(evaluation: Evaluation) -> Iterator[str]:
     how = {
         item.at for item in evaluation.measured.values() if isinstance(item, Measurement) and item.quantity == TENSORS
     }
-    yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC))
+    yield from (printable(NAMES.format(how=one)) for one in how if one.startswith(AUTOMATIC) or one.endswith(AWAY))
 
 
 def _class(row: TensorPair) -> str:

@@ -147,7 +147,7 @@ class _Pair:
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
         """Describe a tensor that one side has alone: what it repeats, and how far it is from what was generated."""
         tensor, here = view.tensor(name), view is self.source
-        found = {**ABSENT, "left_out": self._left_out(tensor, here)}
+        found = {**ABSENT, "left_out": self.plan.left_out.get(name, "")}
         meant = None if here or not self.contents else self.plan.generated.get(name)
         if meant is not None:
             found["generated_error"] = value_errors.from_table(self.candidate, name, meant)
@@ -178,12 +178,6 @@ class _Pair:
         if key and self.contents:
             held = decode(words(self.source.read(name, 0, tensor.nbytes), tensor.dtype), tensor.dtype).tolist()
         return f"it is {key} in the header" if key and held == [value] else ""
-
-    def _left_out(self, tensor: Tensor, here: bool) -> str:
-        """Return what a tensor of one side alone is part of that the other side was not meant to hold, or nothing."""
-        if tensor.name not in models(*((self.source, self.candidate) if here else (self.candidate, self.source))):
-            return TRAINING_STATE
-        return self.plan.left_out.get(tensor.name, "")
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
@@ -294,6 +288,15 @@ def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) 
         SubjectError: `mapping`, where names must be mapped and nothing says how.
     """
     shapes, there = models(source, candidate), models(candidate, source)
+    plan = _planned(source, candidate, shapes, there, options)
+    beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
+    return replace(plan, left_out={**plan.left_out, **dict.fromkeys(beside, TRAINING_STATE)}) if beside else plan
+
+
+def _planned(
+    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any],
+    options: Fields,
+) -> Plan:  # fmt: skip
     chosen = options.get("map", "auto")
     if chosen == "table":
         names: Any = options.get("names") or {}
