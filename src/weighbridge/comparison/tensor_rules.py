@@ -60,8 +60,6 @@ class Rule:
 
     def fits(self, name: str) -> Mapping[str, str] | None:
         """Return what the places of the pattern stand for in a name, or None for another name."""
-        if not name.endswith(self.tensor.rpartition(">")[2]):  # cheap, for there are many names
-            return None
         found = _compiled(self.tensor).fullmatch(name)
         return found.groupdict() if found else None
 
@@ -102,7 +100,9 @@ def sources(rule: Rule, known: Mapping[str, str], source: Mapping[str, Shape]) -
     if not any(f"<{EACH}>" in name for name in names):
         return names, 0
     pattern = _compiled(next(name for name in names if f"<{EACH}>" in name))
-    numbers = sorted(int(found[EACH]) for found in map(pattern.fullmatch, source) if found and found[EACH].isdecimal())
+    before = next(name for name in names if f"<{EACH}>" in name).partition(f"<{EACH}>")[0]
+    matches = (pattern.fullmatch(name) for name in source if name.startswith(before))
+    numbers = sorted(int(found[EACH]) for found in matches if found and found[EACH].isdecimal())
     return [_filled(name, {EACH: str(number)}) for number in numbers for name in names], len(numbers)
 
 
@@ -116,7 +116,8 @@ def made(
         RuleError: a rule that does not fit them, where that is `strict`; one whose numbers are unknown, always.
     """
     found: dict[str, Pairing] = {}
-    for name, rule in ((name, rule) for rule in rules for name in names):
+    ends = {rule: rule.tensor.rpartition(">")[2] for rule in rules}  # cheap to look for, and there are many names
+    for name, rule in ((name, rule) for rule, end in ends.items() for name in names if name.endswith(end)):
         known = rule.fits(name) if name not in found else None
         if known is None:
             continue
