@@ -373,7 +373,7 @@ def main() -> None:
     given = parser.parse_args()
     load(given.converter)
     if given.folder:
-        sys.exit(converted(given.work / given.folder, given.types.split(",")))
+        sys.exit(converted(given.work / given.folder, given.types.split(",")) or None)
     for dtype, name in itertools.product(given.sources.split(","), given.only or FAMILIES):
         folder = given.work / f"{name}-{dtype}"
         if not (folder / "config.json").exists():

@@ -243,7 +243,7 @@ def test_a_learned_number_may_stand_in_the_header_where_it_is_the_same(
     monkeypatch.setattr(LongValues, "numbers", lambda _self, key: head if key == "xielu.beta" else None)
     rows, verdict = weighed(directory(tmp_path / "hf", source), import_)
     assert {offence.code for offence in verdict.offences} == {code} - {""}
-    assert rows["model.layers.0.mlp.act_fn.beta"].drop_rule == "it is xielu.beta in the header"
+    assert rows["model.layers.0.mlp.act_fn.beta"].identical_to == "xielu.beta"
 
 
 def test_global_heads_have_a_table_of_their_own_size() -> None:

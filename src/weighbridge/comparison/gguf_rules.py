@@ -166,7 +166,7 @@ PADDED_VOCABULARY = "gemma3n"  # with zeros, for tokens of images and sound: gem
 # Architectures whose conversions were accepted (spec/conversions.md): what no rule speaks of there is missing or extra.
 # Of any other one it is not compared.
 PROVEN = (
-    "afmoe apertus arcee bert bloom chatglm cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 ernie4_5 "
+    "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 ernie4_5 "
     "ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n gemma4 "
     "glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan-dense "
     "hunyuan-moe hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum mimo2 minicpm3 "

@@ -92,6 +92,7 @@ KIND = kind_of_pairs(
         _sets("added", "extra", source_dtype=""),
         _sets("not compared", "not-compared", Outcome.BLOCKED, compared=False),
         _sets("packed on one side", "packed", Outcome.BLOCKED, packed="an unknown method"),
+        _sets("dropped where no rule speaks", "no-rule", Outcome.BLOCKED, candidate_dtype="", no_rule="a family"),
         only_rows(
             "every tensor empty", "nothing-compared", "pairs", TensorPair,
             lambda pair, _: dataclasses.replace(pair, elements=0), why="there is no tensor",

@@ -150,7 +150,10 @@ class TensorPair:
     nonzero: Annotated[bool, Doc("whether any byte is not zero", typical=True)]
     source_bytes: Annotated[int, Doc("size of the source's tensors", unit="bytes", typical=12)]
     candidate_bytes: Annotated[int, Doc("size of the candidate's tensor", unit="bytes", typical=12)]
-    identical_to: Annotated[str | None, Doc("the embedding whose bytes a tensor of one side repeats", typical=None)]
+    identical_to: Annotated[
+        str | None,
+        Doc("the embedding whose bytes a tensor of one side repeats, or the key that has its value", typical=None),
+    ]
     drop_rule: Annotated[str, Doc("why the converter leaves a source tensor out", typical="")]
     adapter_share: Annotated[
         float | None, Doc("times that an adapter's update is in the candidate's tensor, by least squares", typical=None)

@@ -158,26 +158,28 @@ class _Pair:
             and (not self.contents or bytewise.same((view, other), (view, name)))
         ):
             found["identical_to"] = other
-        rule = (self.plan.drop_rules.get(name) or self._moved(name)) if here else ""
+        if here and (key := self._moved(name)):
+            found["identical_to"] = key
         row = TensorPair(
             name=place, sources=(name,) if here else (), transform="" if meant is None else "from the configuration",
             source_dtype=tensor.dtype if here else "", candidate_dtype="" if here else tensor.dtype,
             source_shape=tensor.shape if here else (), candidate_shape=() if here else tensor.shape,
             elements=tensor.elements, nonzero=not self.contents or bytewise.any_nonzero(view, name),
             source_bytes=tensor.nbytes if here else 0, candidate_bytes=0 if here else tensor.nbytes,
-            drop_rule=rule, no_rule=self.plan.untried if name in self.plan.without_rule else "", **found
+            drop_rule=self.plan.drop_rules.get(name, "") if here else "",
+            no_rule=self.plan.untried if name in self.plan.without_rule else "", **found
         )  # fmt: skip
         view.forget(name)
         return row
 
     def _moved(self, name: str) -> str:
-        """Return where the candidate's header has a learned number; "" where it has none, or another one."""
+        """Return the key of the candidate's header that has a learned number; "" where none has, or another one."""
         key, value = self.plan.in_header.get(name, ("", 0.0))
         tensor = self.source.tensor(name)
         held = [value]
         if key and self.contents:
             held = decode(words(self.source.read(name, 0, tensor.nbytes), tensor.dtype), tensor.dtype).tolist()
-        return f"it is {key} in the header" if key and held == [value] else ""
+        return key if held == [value] else ""
 
     def _packed(self, pairing: Pairing, packed: Sequence[UnpackedWeight]) -> TensorPair:
         """Describe a weight that is packed on some side: codes against the source's values, or values unpacked."""
