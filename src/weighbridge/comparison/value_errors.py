@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from weighbridge.comparison.casts import Bytes, Words
+    from weighbridge.comparison.casts import Bytes, Values, Words
 
     Hypothesis: TypeAlias = Callable[[Words], Words]  # source words -> the candidate's words, if it were so
 
@@ -197,18 +197,23 @@ class _Sums:
     not_nearest: int | None = None
     prints: list[int] = field(default_factory=lambda: [0, 0])
 
-    def add(self, old: NDArray[np.float64], new: NDArray[np.float64], block: int) -> None:
+    def add(self, old: Values, new: Values, block: int) -> None:
+        """Add up in float64, whatever the values are stored in."""
         import numpy as np
 
+        def products(one: Values, other: Values) -> NDArray[np.float64]:
+            found: NDArray[np.float64] = np.einsum("ij,ij->i", one, other, dtype=np.float64)
+            return found
+
         with np.errstate(all="ignore"):
+            old, new = old.reshape(-1, block), new.reshape(-1, block)
             off = old - new
-            squares, there, errors = (np.square(one).reshape(-1, block).sum(axis=1) for one in (old, new, off))
-            products = (old * new).reshape(-1, block).sum(axis=1)
-            unlike = products <= CORRELATED * np.sqrt(squares * there)
+            squares, there, errors = products(old, old), products(new, new), products(off, off)
+            unlike = products(old, new) <= CORRELATED * np.sqrt(squares * there)
             self.squares += float(squares.sum())
             self.errors += float(errors.sum())
             self.lost += float(squares[unlike | (errors >= BEYOND * squares)].sum())
-            largest = float(np.abs(off).max(initial=0.0))
+            largest = float(np.abs(off, out=off).max(initial=0.0))
         self.largest = largest if math.isnan(largest) else max(self.largest, largest)
 
     def told(self) -> dict[str, Any]:
@@ -247,8 +252,9 @@ def errors(aligned: AlignedTensor, exact_cast: ExactCast | None) -> dict[str, An
         if block > 1:
             told = not_nearest(before.astype("f4", copy=False), after, there.reshape(-1, new.unit[1]), new.dtype)
             sums.not_nearest = None if told is None else told + (sums.not_nearest or 0)
+        wide = "f4" if block > 1 and before.dtype == "f4" else "f8"  # blocks end far below the range of either
         with np.errstate(all="ignore"):
-            sums.add(before.astype("f8"), after.astype("f8"), block)
+            sums.add(before.astype(wide, copy=False), after.astype(wide, copy=False), block)
         if exact_cast is not None and new.dtype not in BLOCKS:
             _hold(sums, exact_cast.predict(stored), there)
     same = sums.prints[0] == sums.prints[1] if exact_cast is not None and new.dtype not in BLOCKS else None

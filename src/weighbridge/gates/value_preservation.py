@@ -187,7 +187,7 @@ def class_of(pair: TensorPair) -> Class | None:
     within = _errs_within(pair) and _is_nearly_nearest(pair)
     holds = {
         Class.BYTES_EQUAL: "identical" in made and not pair.packed,
-        Class.VALUE_EQUAL: (cast and is_exact(pair)) or (pair.packed and dtype in BOUND and pair.max_error == 0),
+        Class.VALUE_EQUAL: (cast and is_exact(pair)) or (dtype in BOUND and pair.max_error == 0),
         Class.ROUNDED_EXACT: cast,
         Class.REQUANT_EXACT: "requantised" in made,
         Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
