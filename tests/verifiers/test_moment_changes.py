@@ -49,3 +49,12 @@ def test_one_side_alone_another_shape_and_a_source_of_zeros_are_told_as_what_the
     assert [found[name].std for name in ("gone", "new", "turned")] == [None] * 3
     assert (found["gone"].candidate_dtype, found["new"].source_dtype, found["turned"].source) == ("", "", {})
     assert (found["zeros"].mean, found["same"].mean) == (LARGEST, 0.0)
+
+
+def test_what_no_rule_can_take_back_has_no_statistics_to_hold_it_to(tmp_path: Path) -> None:
+    """The way back from GGUF: what was computed of A_log is not undone."""
+    a_log, embedding = np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)
+    file = gguf_file(tmp_path / "m.gguf", {"blk.0.ssm_a": -np.exp(a_log), "token_embd.weight": embedding}, "mamba")
+    saved = {"backbone.layers.0.mixer.A_log": a_log, "backbone.embeddings.weight": embedding}
+    found = rows(file, directory(tmp_path / "hf", saved))
+    assert (found["backbone.layers.0.mixer.A_log"].std, found["backbone.embeddings.weight"].std) == (None, 0.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
-from weighbridge.comparison.mapping_plan import Plan
+from weighbridge.comparison.mapping_plan import NO_RULE, Plan
 from weighbridge.comparison.unpacked_view import packed_parts
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import MomentChanges
@@ -56,7 +56,7 @@ def of_tensors(views: Views, options: Fields, names: Collection[str]) -> dict[st
 def _row(source: CheckpointView, candidate: CheckpointView, plan: Plan, name: str) -> MomentChanges:
     pairing, new = plan.pairings.get(name), candidate.tensor(name)
     old = source.tensor(pairing.parts[0].source).dtype if pairing else ""
-    alike = pairing is not None and pairing.shape == new.shape
+    alike = pairing is not None and pairing.shape == new.shape and pairing.arithmetic != NO_RULE
     found = _changes(AlignedTensor(source, candidate, pairing)) if pairing and alike else UNKNOWN
     return MomentChanges(name=name, source_dtype=old, candidate_dtype=new.dtype, elements=new.elements, **found)
 
