@@ -27,12 +27,13 @@ from benchmarks import damages
 from benchmarks.stored_tensors import Stored, Tensors, read, write
 
 from weighbridge.clauses.tensor_pairs import UNEXPLAINED
+from weighbridge.comparison.chosen_mapping import planned
 from weighbridge.comparison.mapping_plan import Plan
 from weighbridge.errors import WeighbridgeError
 from weighbridge.gates.value_preservation import KIND
 from weighbridge.limits import read as read_limits
 from weighbridge.model import Measurement, Outcome
-from weighbridge.verifiers.tensor_values import VERIFIER, planned
+from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 MATRIX = ("ffn_up.weight", "ffn_down.weight", "attn_output.weight", "ssm_in.weight", "ssm_out.weight")

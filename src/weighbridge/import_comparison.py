@@ -144,8 +144,9 @@ def _unfit(
     rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
 ) -> list[Problem]:
     """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
+    from weighbridge.comparison.chosen_mapping import models, numbers
     from weighbridge.comparison.tensor_rules import RuleError, made, rule_of
-    from weighbridge.verifiers.tensor_values import both_unpacked, models, numbers
+    from weighbridge.verifiers.tensor_values import both_unpacked
 
     pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
     problems = []

@@ -11,6 +11,7 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
+from weighbridge.comparison.chosen_mapping import planned
 from weighbridge.comparison.mapping_plan import NO_RULE, Plan
 from weighbridge.comparison.unpacked_view import packed_parts
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
@@ -33,7 +34,7 @@ def measure(views: Views, options: Fields) -> Measurement:
         SubjectError: `subject-changed`, when a file was written to meanwhile; `mapping`, where nothing maps the names.
     """
     source, candidate = tensor_values.both_unpacked(views)
-    plan = tensor_values.planned(source, candidate, options)
+    plan = planned(source, candidate, options)
     left = sorted(set(source.names()) - plan.used())
     rows = [_row(source, candidate, plan, name) for name in candidate.names()]
     for name in left:
@@ -49,7 +50,7 @@ def measure(views: Views, options: Fields) -> Measurement:
 def of_tensors(views: Views, options: Fields, names: Collection[str]) -> dict[str, MomentChanges]:
     """Measure some of the candidate's tensors alone, by name."""
     source, candidate = tensor_values.both_unpacked(views)
-    plan = tensor_values.planned(source, candidate, options)
+    plan = planned(source, candidate, options)
     return {name: _row(source, candidate, plan, name) for name in names if name in candidate.tensors}
 
 
@@ -89,7 +90,7 @@ def extent(views: Views, options: Fields) -> int:
 def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary | NoCanary:
     """Cut a few tensors out of both sides and lay zeros over the last one of the candidate."""
     source, candidate = tensor_values.both_unpacked(views)
-    plan = tensor_values.planned(source, candidate, options)
+    plan = planned(source, candidate, options)
     fits = [
         name
         for name, pairing in plan.pairings.items()

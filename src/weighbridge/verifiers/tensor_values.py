@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
-from weighbridge.comparison import bytewise, gguf_mapping, value_errors
+from weighbridge.comparison import bytewise, value_errors
 from weighbridge.comparison.adapters import AdaptedView, reproduced, update_of
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
-from weighbridge.comparison.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
-from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan, identity
-from weighbridge.comparison.mapping_plan import table as by_table
-from weighbridge.comparison.tensor_rules import RuleError, rule_of
+from weighbridge.comparison.chosen_mapping import planned
+from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.comparison.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
@@ -42,14 +38,11 @@ from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec
 from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
-from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, Tensor, config_beside, json_beside
+from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 Place: TypeAlias = tuple[str, bool]  # a tensor's name, and whether it is the candidate's
 
 QUANTITY = "tensor_values"
-ARCHITECTURE = "general.architecture"
-PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
-TRAINING_STATE = "training state beside the model"
 ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not compared
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
@@ -278,98 +271,6 @@ class _Pair:
         told |= {"first_difference": counted.first, "differing_bytes": counted.differing_bytes}
         told["overflowed"] = counted.overflowed
         return told | {"compared": True}
-
-
-# --- Choosing the mapping, from what was asked for and what headers and configuration say -----------------------------
-
-
-def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
-    """Return which tensors of the source make which tensor of the candidate; `map` is auto, identity or table.
-
-    Raises:
-        SubjectError: `mapping`, where names must be mapped and nothing says how.
-    """
-    shapes, there = models(source, candidate), models(candidate, source)
-    plan = _planned(source, candidate, shapes, there, options)
-    beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
-    return replace(plan, left_out={**plan.left_out, **dict.fromkeys(beside, TRAINING_STATE)}) if beside else plan
-
-
-def _planned(
-    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any],
-    options: Fields,
-) -> Plan:  # fmt: skip
-    chosen = options.get("map", "auto")
-    if chosen == "table":
-        names: Any = options.get("names") or {}
-        rename: Any = options.get("rename") or ()
-        try:
-            pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
-            plan = by_table(shapes, there, names=names, rename=pairs)
-            given: Any = options.get("make") or ()
-            rules = tuple(map(rule_of, given))
-            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
-        except re.error as problem:
-            _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
-        except RuleError as problem:
-            _refuse(candidate, f"a rule in `make` cannot be used: {problem}")
-    architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
-    if chosen == "identity" or (architecture and not differ(shapes, there)):
-        return identity(shapes, there)
-    if source.format == "gguf" and not architecture and differ(shapes, there):
-        return _inverse(source, candidate, shapes, there)
-    if not architecture:
-        try:
-            return automatic(shapes, there, partial(numbers, source, candidate))
-        except RuleError as problem:
-            _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
-    config = config_beside(source)
-    if config is None:
-        _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
-    return converted(_sides(architecture, config, shapes, there, candidate))
-
-
-def _sides(
-    architecture: str, config: Mapping[str, Any], source: Mapping[str, Any], candidate: Mapping[str, Any],
-    file: CheckpointView,
-) -> gguf_mapping.Sides:  # fmt: skip
-    """Return both sides of a conversion; numbers that the rules need are read from the GGUF file's header."""
-    from weighbridge.formats.gguf_file import LongValues
-
-    return gguf_mapping.Sides(
-        architecture=architecture, config=config, source=source, candidate=candidate,
-        numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
-    )  # fmt: skip
-
-
-def _inverse(
-    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any]
-) -> Plan:
-    """Return the plan by which a Hugging Face directory was made of a GGUF file."""
-    from weighbridge.comparison.inverse_plan import inverse
-
-    config, architecture = config_beside(candidate), str(source.metadata.get(ARCHITECTURE) or "")
-    if config is None:
-        _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
-    return inverse(converted(_sides(architecture, config, there, shapes, source)), there)
-
-
-def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes of a side's tensors: without training state, where the other side has none."""
-    alone = all(one.weight for one in other.tensors.values())
-    return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
-
-
-def numbers(*sides: CheckpointView) -> Mapping[str, int]:
-    """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
-    told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
-    return next((found for config in told if (found := numbers_of(config or {}))), {})
-
-
-def _refuse(view: CheckpointView, what: str) -> NoReturn:
-    where = next(iter(view.files), "")
-    remedy = "bind the model's directory with its config.json, or say how names map: --map FILE"
-    raise SubjectError("mapping", what, where=where, remedy=remedy)
 
 
 def extent(views: Views, options: Fields) -> int:
