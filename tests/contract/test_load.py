@@ -69,7 +69,7 @@ def test_a_contract_is_resolved_with_limits_and_defaults_written_out(tmp_path: P
             title="Nothing but lm_head* may go",
             subjects={"source": "source", "candidate": "copy"},
             limits={"policy": "lossless", "allow": [], "allow_missing": ["lm_head*"], "allow_extra": []},
-            measure={"headers": False, "map": "auto", "names": {}, "rename": []},
+            measure={"headers": False, "map": "auto", "names": {}, "rename": [], "make": []},
             severity=Severity.REQUIRED,
             binds=("AC-1",),
             max_age_days=30.0,
