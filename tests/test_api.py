@@ -20,6 +20,7 @@ PAGE = (Path(__file__).resolve().parents[1] / "spec" / "python-api.md").read_tex
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_the_page_runs_as_printed() -> None:
     assert CODE.count("assert") >= 10

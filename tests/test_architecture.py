@@ -104,10 +104,12 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_way_of_others_even_inside_functions() -> None:
     assert circle(import_graph()) == []
 
 
+@pytest.mark.slow
 def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
     assert circle(import_graph() | {"weighbridge.errors": {"weighbridge.cli.verify"}})
@@ -182,6 +184,7 @@ def test_a_room_that_measures_imports_only_the_rooms_it_rests_on(room: str) -> N
     assert {(name, other) for name, other in found if other not in ALLOWED[room] | {room}} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("floor", range(len(FLOORS)))
 def test_imports_go_downwards(floor: int) -> None:
     below = set().union(*FLOORS[: floor + 1])
@@ -207,6 +210,7 @@ def test_starting_up_imports_no_heavy_library() -> None:
     assert not {name.split(".")[0] for name in done.stdout.split()} & HEAVY
 
 
+@pytest.mark.slow
 def test_comparing_two_safetensors_files_imports_no_other_reader_and_no_yaml(tmp_path: Path) -> None:
     for name in "ab":
         save_file({"w": np.arange(8, dtype=np.float32)}, tmp_path / f"{name}.safetensors")

@@ -83,6 +83,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_any_value_round_trips_to_the_same_bytes(value: Any) -> None:
     written = dumps(value)

@@ -24,6 +24,7 @@ def wrong(checks: Iterator[Check]) -> Check | None:
     return next((check for check in checks if check.wrong), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_judge_that_always_passes_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lax = dataclasses.replace(KINDS[name], judge=lambda _evidence, _limits: passed(looked=("x",)))
@@ -65,7 +66,7 @@ def frozen(measure: Measure) -> Measure:
     return look
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [half_blind, frozen])
 @pytest.mark.parametrize("key", VERIFIERS, ids=lambda key: f"{key[0]}-{'-'.join(key[1])}")
 def test_an_instrument_that_is_a_constant_or_looks_at_its_first_place_is_noticed(

@@ -123,6 +123,7 @@ def edit(path: Path, old: str, new: str) -> None:
 # --- The story: a pull request on a host without a GPU ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_another(
     cli: Cli, night: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_last_nights_evidence_is_accepted_until_it_is_too_old_or_the_tree_is_ano
     assert cli(*PULL).code == 0
 
 
+@pytest.mark.slow
 def test_a_fail_there_is_a_fail_here_and_the_newest_that_counts_decides(cli: Cli, night: Path, project: Path) -> None:
     slow = re.sub(r'("wall_ms": )([0-9.]+)', lambda match: f"{match[1]}{float(match[2]) * 2}", RUN.read_text())
     slow = re.sub(r'("tokens_per_sec": )([0-9.]+)', lambda match: f"{match[1]}{float(match[2]) / 2}", slow)
@@ -173,6 +175,7 @@ def test_a_fail_there_is_a_fail_here_and_the_newest_that_counts_decides(cli: Cli
     assert cli(*PULL).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -196,6 +199,7 @@ def test_evidence_that_does_not_count_is_blocked_and_says_why(
     assert (ended.code, f"({code})" in ended.out) == (3, True), ended.out
 
 
+@pytest.mark.slow
 def test_evidence_of_another_instance_or_that_decided_nothing_does_not_count(cli: Cli, project: Path) -> None:
     assert cli("verify", "--lane", "nightly", "--evidence", "evidence").code == 3  # nothing was bound
     undecided = cli(*PULL)
@@ -210,6 +214,7 @@ def test_evidence_of_another_instance_or_that_decided_nothing_does_not_count(cli
     assert cli(*PULL).code == 0
 
 
+@pytest.mark.slow
 def test_what_no_lane_will_accept_and_what_is_of_another_lane_is_said_at_once(cli: Cli, project: Path) -> None:
     edit(project / "contracts" / "training.yaml", "gates:", GATES)
     edit(project / "weighbridge.toml", '["GATE-IMPORT-*"]', '["GATE-IMPORT-*", "GATE-LOG-*"]')
@@ -232,6 +237,7 @@ def test_an_override_or_a_changed_tool_does_not_count(cli: Cli, project: Path, m
 # --- The one required check -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_required_check_passes_where_every_gate_of_the_lane_is_decided(
     cli: Cli, night: Path, project: Path
 ) -> None:

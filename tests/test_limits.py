@@ -220,6 +220,7 @@ def mappings(cls: type) -> st.SearchStrategy[dict[str, Any]]:
 CLASSES = [Sample, *(kind.limits for kind in KINDS.values()), *(kind.measure for kind in KINDS.values())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}")
 def test_the_reader_accepts_exactly_what_the_schema_accepts(cls: type) -> None:
     described = schema(cls)

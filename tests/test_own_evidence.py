@@ -67,6 +67,7 @@ def test_every_contract_that_is_shown_has_a_bundle() -> None:
     assert {unseal(path).contract.id for path in BUNDLES} == CONTRACTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
 def test_a_bundle_is_as_it_was_sealed_a_landed_section_names_it_and_it_judges_again(ours: Cli, bundle: Path) -> None:
     sections = landed(ROOT / "spec" / "amendments")
@@ -75,12 +76,14 @@ def test_a_bundle_is_as_it_was_sealed_a_landed_section_names_it_and_it_judges_ag
     assert ended.code in HOLDS, ended.out
 
 
+@pytest.mark.slow
 def test_ledger_and_sections_follow_from_the_bundles_and_the_page_from_the_sections(ours: Cli) -> None:
     ended = checked(ours)
     assert ended["ledger"].code in HOLDS, ended["ledger"].out
     assert ended["amend"].code == 0, ended["amend"].out
 
 
+@pytest.mark.slow
 def test_every_gate_of_every_contract_has_a_status_that_its_evidence_earns(ours: Cli) -> None:
     found = gates(ours)
     declared = [gate.id for path in BUNDLES for gate in unseal(path).contract.gates]
@@ -97,7 +100,7 @@ def test_the_evidence_is_small_and_names_no_machine() -> None:
     assert [hit for path in texts if path.suffix != ".npy" if (hit := scan(str(path), path.read_bytes(), bare))] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_commands_of_the_readme_run_as_printed() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (section,) = re.findall(r"^## Our own evidence\n(.*?)^## ", readme, re.MULTILINE | re.DOTALL)
@@ -139,6 +142,7 @@ def test_a_byte_that_changed_is_red_everywhere(copy: Cli) -> None:
     assert gates(copy)["GATE-RUN-001"]["status"] == "UNVERIFIED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["spec/SPEC.md", "spec/amendments/0001-*.md"])
 def test_a_status_that_is_typed_is_red(copy: Cli, page: str) -> None:
     (path,) = Path().glob(page)
@@ -174,6 +178,7 @@ def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red
 # --- Frozen -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", FROZEN, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_frozen_bundle_is_read_for_ever_and_judges_again_to_the_same_bytes(bundle: Path) -> None:
     answers = verify(bundle, Against(now=dt.datetime.now(dt.UTC), given=bundle.name[-12:], anchored=True))

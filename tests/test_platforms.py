@@ -65,6 +65,7 @@ def test_without_posix_a_link_in_a_bundle_is_still_refused(tmp_path: Path) -> No
     assert (code, "is a symbolic link" in told or "not-regular" in told) == (1, True), told
 
 
+@pytest.mark.slow
 def test_without_linux_a_gate_over_a_command_is_blocked_and_nothing_is_run(tmp_path: Path) -> None:
     program = f"{sys.executable} -c \"open('{tmp_path}/ran', 'w')\""
     code, told = run(

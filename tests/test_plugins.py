@@ -64,7 +64,7 @@ def run(workplace: Path) -> Run:
 VERIFY = ("verify", "--subject", "model=model.flat", "--subject", "run=a.trainlog")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Path, workplace: Path) -> None:
     shown = run("selftest", "no-dead-rows", "dead_rows", sites=(site,))
     assert (shown.returncode, shown.stdout) == (0, "11 of 11 hold, 0 wrong, 0 not tried\n")
@@ -90,7 +90,7 @@ def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Pa
     assert run("evidence", "verify", bundle).returncode == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_version_that_judges_alike_is_told_and_one_that_does_not_is_no_mismatch(
     run: Run, site: Path, workplace: Path, tmp_path: Path
 ) -> None:
@@ -108,7 +108,7 @@ def test_another_version_that_judges_alike_is_told_and_one_that_does_not_is_no_m
     assert (differs.returncode, f"not re-derivable here: {told}" in differs.stdout) == (3, True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_words_and_lists_have_what_is_installed(run: Run, site: Path, workplace: Path) -> None:
     assert run("explain", "no-dead-rows", sites=(site,)).stdout.startswith("no-dead-rows (version 1)\n")
     assert run("explain", "dead_rows", sites=(site,)).stdout.startswith("dead_rows (quantity of checkpoint)\n")
@@ -174,6 +174,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", UNUSABLE)
 def test_a_broken_package_is_told_by_name_and_version_and_is_never_silently_missing(
     cli: Cli, install: Callable[..., None], workplace: Path, source: str
@@ -217,6 +218,7 @@ def test_a_group_that_is_misspelt_is_told(cli: Cli, install: Callable[..., None]
     assert "there is no group weighbridge.kind; did you mean 'kinds'?" in cli("doctor").out
 
 
+@pytest.mark.slow
 def test_entry_points_are_not_read_for_names_of_ours() -> None:
     code = """
 import sys

@@ -43,6 +43,7 @@ def test_showing_twice_changes_nothing_more(text: str) -> None:
     assert bare(bare(text)) == bare(text)
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"[A-Za-z0-9._~-]{6,30}", fullmatch=True), st.sampled_from(["{}@", "ada:{}@", ":{}@"]))
 def test_no_user_or_password_is_left(secret: str, form: str) -> None:
     assert (
@@ -83,6 +84,7 @@ def test_no_legal_password_of_a_url_is_shown(user: str, password: str) -> None:
 SIGNS = st.text(""" aZ09-._~!$&'()*+,;=:%/?#[]@"<>\\é""", max_size=12).filter(lambda text: "//" not in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["host.example", "[::1]:8443", "h:80"])
 @pytest.mark.parametrize("name", ["", "source=", "import@a="])
 @given(user=st.sampled_from(["anne", "anne@example.org", "a%40b"]), before=SIGNS, after=SIGNS)
@@ -111,6 +113,7 @@ def test_showing_any_text_twice_changes_nothing_more(text: str) -> None:
     assert bare(bare(f"ab://{text}")) == bare(f"ab://{text}")
 
 
+@pytest.mark.slow
 def test_a_long_text_of_urls_takes_no_longer_than_its_length() -> None:
     for hostile in ("ab://", "<ab://", "ab://a:b@c ", "ab://@"):
         assert len(bare(hostile * 20_000)) >= 5

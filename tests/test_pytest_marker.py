@@ -95,6 +95,7 @@ def test_one_that_was_skipped_or_may_fail_blocks_it_and_the_session_fails(projec
     assert outcomes(project) == {"GATE-ROPE": "BLOCKED"}
 
 
+@pytest.mark.slow
 def test_one_that_failed_or_broke_in_its_set_up_fails_it(project: Path) -> None:
     broken = "\n@pytest.fixture\ndef device():\n    raise OSError('no device')\n"
     broken += "\n@rope\ndef test_rope_b(device):\n    pass\n"

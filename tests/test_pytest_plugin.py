@@ -37,12 +37,14 @@ def subject(name: str, path: str) -> str:
     return f"--gate-subject={name}={path}"
 
 
+@pytest.mark.slow
 def test_a_gate_that_passes_is_a_test_that_passes(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE), subject("import", GOOD))
     assert code == 0
     assert "contracts/x.yaml::GATE-IMPORT-001 PASSED" in out
 
 
+@pytest.mark.slow
 def test_a_gate_that_fails_shows_its_finding_and_no_traceback(tmp_path: Path) -> None:
     code, out = run(tmp_path, subject("source", SOURCE), subject("import", BAD))
     assert code == 1
@@ -78,7 +80,7 @@ def test_an_advisory_gate_that_fails_is_expected_to_and_one_that_broke_is_an_err
     assert "contracts/x.yaml::GATE-IMPORT-001 ERROR" in out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_gate_that_a_worker_of_xdist_tries_ends_alike(tmp_path: Path) -> None:
     code, out = run(tmp_path, "-n", "1", subject("source", SOURCE))
     assert code == 1
@@ -102,6 +104,7 @@ def test_gates_are_chosen_by_k_and_the_first_that_fails_ends_the_run_with_x(tmp_
     assert "1 failed, 1 deselected in" in out
 
 
+@pytest.mark.slow
 def test_a_broken_contract_is_an_error_at_its_line(tmp_path: Path) -> None:
     (tmp_path / "contracts").mkdir()
     path = tmp_path / "contracts" / "broken.yaml"
@@ -151,6 +154,7 @@ def collected(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_contract_is_known_however_its_yaml_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, WRITTEN)
     code, out = collected(tmp_path, "--collect-only", "-q")
@@ -159,6 +163,7 @@ def test_a_contract_is_known_however_its_yaml_is_written(tmp_path: Path, monkeyp
     assert len(written_in()) == len(WRITTEN)  # what `lint` and `verify` take without names
 
 
+@pytest.mark.slow
 def test_what_is_almost_a_contract_is_an_error_and_not_left_out(tmp_path: Path) -> None:
     written(tmp_path, {**ALMOST, "good": TEXT, **OTHERS})
     code, out = collected(tmp_path, subject("source", SOURCE), subject("import", GOOD))

@@ -91,6 +91,7 @@ def test_there_are_commands_to_type() -> None:
     assert [command for command in COMMANDS if command not in TYPED] == ["make demo", "make test"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [command for command in TYPED if command.startswith("weighbridge")])
 def test_every_command_runs_as_printed(cli: Cli, folder: Path, command: str) -> None:
     words = shlex.split(command)[1:]
@@ -117,6 +118,7 @@ def test_every_command_runs_as_printed(cli: Cli, folder: Path, command: str) -> 
     assert not any(word.startswith("junit:") for word in words) or (folder / "report.xml").is_file()
 
 
+@pytest.mark.slow
 def test_what_a_command_prints_is_what_is_printed_here(cli: Cli, folder: Path) -> None:
     assert folder.is_dir()
     (block,) = [block for block in blocks("console") if "weighbridge compare" in block]
@@ -141,6 +143,7 @@ def test_a_contract_lints_clean(cli: Cli, name: str) -> None:
     assert (ended.code, ended.out, ended.err) == (0, "1 of 1 contracts are usable\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_the_contract_passes_a_good_import_and_fails_a_mislabelled_one(cli: Cli) -> None:
     bound = ("verify", "my-import.yaml", "--subject", "source=model.safetensors", "--subject")

@@ -104,6 +104,7 @@ def test_no_script_of_the_action_holds_an_input_that_could_be_a_command() -> Non
     assert named == set(ACTION["inputs"])
 
 
+@pytest.mark.exhaustive
 def test_the_action_passes_a_good_import_and_hands_on_its_bundle(
     repository: Path, packages: dict[str, str], wheel: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_the_action_passes_a_good_import_and_hands_on_its_bundle(
     assert "1 passed of 1" in (repository / "summary").read_text()
 
 
+@pytest.mark.exhaustive
 def test_the_action_fails_a_bad_import_with_an_annotation_and_its_evidence(
     repository: Path, packages: dict[str, str], wheel: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_the_action_fails_a_bad_import_with_an_annotation_and_its_evidence(
     assert (repository / step.outputs["bundle"]).is_dir()
 
 
+@pytest.mark.exhaustive
 def test_the_action_says_where_a_contract_is_wrong_and_has_no_bundle(
     repository: Path, packages: dict[str, str], wheel: Path
 ) -> None:
@@ -153,6 +156,7 @@ def scripts() -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["github", "gitlab"])
 def test_a_template_installs_lints_verifies_and_leaves_what_it_uploads(
     repository: Path, packages: dict[str, str], name: str

@@ -140,6 +140,7 @@ def test_a_waiver_is_good_until_the_end_of_its_last_day_in_utc(tmp_path: Path) -
 # --- What is said -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("days", "imported", "code", "said"),
@@ -168,6 +169,7 @@ def test_what_is_to_be_known_of_a_waiver_is_said_at_its_line(
     assert (lint.code, "warning" in lint.err) == (0, bool(said) and "unused" not in said)
 
 
+@pytest.mark.slow
 def test_an_expired_waiver_stands_beside_the_status_until_another_replaces_it(cli: Cli, project: Path) -> None:
     cli(*arguments("relabelled.safetensors", "--record"))
     write(project, waiver(begins=-30, ends=-1))

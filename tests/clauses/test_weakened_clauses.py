@@ -62,6 +62,7 @@ def notices(kind: Kind[Any], weak: Kind[Any], example: Example) -> bool:
     return any(trial.result is TrialResult.SURVIVED for trial in trials)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECLARED)
 def test_every_weakened_clause_is_noticed(name: str) -> None:
     kind = KINDS[name]

@@ -141,6 +141,7 @@ def test_a_section_is_drafted_landed_checked_and_rendered(kept: Kept) -> None:
     assert kept.cli("ledger", "check").code == 0
 
 
+@pytest.mark.slow
 def test_a_section_over_several_bundles_and_gates_tells_where_each_stood_and_stands(kept: Kept) -> None:
     text = kept.draft("both", "--bundle", kept.timed, "--gate", "GATE-GPUTRAIN-004").read_text()
     rows = [line.split(" | ")[-2:] for line in text.splitlines() if line.startswith("| GATE-")]
@@ -193,6 +194,7 @@ def test_a_draft_of_a_failure_says_where_it_failed(kept: Kept) -> None:
     assert kept.land(draft).code == 0
 
 
+@pytest.mark.slow
 def test_landing_again_does_what_a_crash_left_undone(kept: Kept) -> None:
     draft = kept.draft()
     text = draft.read_text()
@@ -218,6 +220,7 @@ def test_a_landed_section_is_never_edited(kept: Kept) -> None:
     assert "altered has sha256" in ended.err
 
 
+@pytest.mark.slow
 def test_the_page_says_which_section_a_later_one_refuted_and_none_may_build_on_it(kept: Kept) -> None:
     kept.land(kept.draft())
     (first,) = Path("spec/amendments").glob("0001-*.md")
@@ -253,6 +256,7 @@ def test_a_byte_of_evidence_that_changed_is_named_with_its_file_and_its_bundle(k
     assert SPEC.read_bytes() == before  # the page follows from the sections alone
 
 
+@pytest.mark.slow
 def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(kept: Kept) -> None:
     git(kept.folder, "init", "-q", "-b", "main")
     git(kept.folder, "add", "-A")
@@ -280,6 +284,7 @@ def test_two_branches_that_land_the_same_number_are_told_apart_by_renaming_one(k
     assert "section-gap" in codes(kept.cli("amend", "check"))
 
 
+@pytest.mark.slow
 def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -329,6 +334,7 @@ def test_two_clones_that_both_appended_and_landed_are_merged_by_git(
     assert "not-added" in kept.cli("ledger", "check", "--base", "HEAD").out
 
 
+@pytest.mark.slow
 def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(kept: Kept) -> None:
     kept.land(kept.draft("a", gate="GATE-GPUTRAIN-004", bundle=kept.timed))
     words = DRAFTS / "words.md"
@@ -344,6 +350,7 @@ def test_a_loosened_contract_raises_the_major_version_and_prose_alone_the_patch(
 # --- What the source documents got wrong, refused ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [
@@ -424,6 +431,7 @@ def test_a_claim_that_cannot_be_held_is_no_claim_that_holds(kept: Kept, text: st
     assert (codes(ended), ended.code) == ([code], 1), ended.out
 
 
+@pytest.mark.slow
 def test_a_criterion_stands_where_the_lowest_gate_that_binds_it_stands(kept: Kept) -> None:
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--subject", "run=log.jsonl")
     for name, text, binds in (("mine", IMPORT, "[AC-1, AC-2, GATE-GPUTRAIN-004]"), ("time", TIME, "[AC-2]")):
@@ -527,6 +535,7 @@ gates:
 """
 
 
+@pytest.mark.slow
 def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_held(kept: Kept) -> None:
     Path("wraps.yaml").write_text(WRAPS)
     run = data_path("verifiers") / "specimens" / "runs" / "wrapped"
@@ -540,6 +549,7 @@ def test_a_figure_in_a_unit_of_its_kind_is_drafted_as_it_is_held(kept: Kept) -> 
         assert "unit-mismatch" in codes(ended), unit
 
 
+@pytest.mark.slow
 def test_what_was_discharged_under_another_contract_is_live_again_and_needs_a_new_section(kept: Kept) -> None:
     kept.land(kept.draft())
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
@@ -556,6 +566,7 @@ def test_what_was_discharged_under_another_contract_is_live_again_and_needs_a_ne
     assert (kept.cli("amend", "check").code, kept.cli("ledger", "check").code) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_section(kept: Kept) -> None:
     Path("contracts/mine.yaml").write_text(f"{IMPORT}    max_age: 30d\n".replace("1.0.0", "1.1.0"))
     bound = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors")
@@ -573,6 +584,7 @@ def test_a_discharged_gate_of_a_greatest_age_is_renewed_and_still_rests_on_its_s
     assert "UNVERIFIED    (no-amendment" in kept.cli("status", "--contract", "mine").lines[0]
 
 
+@pytest.mark.slow
 def test_a_new_version_of_a_kind_breaks_no_landed_section_and_lands_no_new_one(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,6 +658,7 @@ def test_every_byte_of_a_landed_section_counts(kept: Kept) -> None:
             section_of(path)
 
 
+@pytest.mark.slow
 def test_two_who_land_at_once_get_two_numbers(kept: Kept) -> None:
     drafts = [kept.draft(name, gate="GATE-GPUTRAIN-004", bundle=kept.timed) for name in "abc"]
     ledger, now = Ledger(Path("evidence/ledger")), datetime.now(UTC)
@@ -688,6 +701,7 @@ def test_a_disk_that_refuses_leaves_a_landing_undone_or_one_that_can_be_finished
 # --- Premises ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_premise_is_looked_at_again_and_a_stale_one_says_what_was_found(kept: Kept) -> None:
     git(kept.folder, "init", "-q", "-b", "main")
     git(kept.folder, "commit", "-qm", "first", "--allow-empty")
@@ -797,6 +811,7 @@ def asked(kept: Kept, name: str, rows: str, experiment: str = "", *more: object,
     return kept.land(draft)
 
 
+@pytest.mark.slow
 def test_an_open_hypothesis_is_decided_by_what_was_measured_after_and_by_the_value_that_was_named(kept: Kept) -> None:
     counted = "[ev:{}#/findings/0/counted]"
     opened = asked(kept, "a", "| H1 | all is kept | OPEN | |", "| H1 | tensors | ≥ 1 tensors | < 1 |")

@@ -46,6 +46,7 @@ def test_a_wrong_rope_base_alone_makes_the_import_different(cli: Cli, model: tup
     ]
 
 
+@pytest.mark.slow
 def test_what_is_meant_to_differ_does_not(cli: Cli, model: tuple[Path, Path]) -> None:
     rewritten(model[0], rope_theta=500000)
     assert cli("compare", *model, "--may-differ", "rope_base").code == 0
@@ -53,6 +54,7 @@ def test_what_is_meant_to_differ_does_not(cli: Cli, model: tuple[Path, Path]) ->
     assert cli("compare", *model, "--may-differ", "rope_bse").code == 2
 
 
+@pytest.mark.slow
 def test_keys_of_two_directories_decide_unless_they_are_harmless_or_meant_to_differ(
     cli: Cli, workplace: Path, model: tuple[Path, Path]
 ) -> None:

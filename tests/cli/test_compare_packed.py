@@ -199,6 +199,7 @@ def damaged(name: str) -> dict[str, Callable[[dict[str, Any], dict[str, Any]], N
     return {one.__name__: one for one in (wrong_scale, swapped, other_groups, zero_off_by_one, scales_of_another)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORED)
 def test_no_damage_to_what_a_library_packed_passes(cli: Cli, tmp_path: Path, name: str) -> None:
     for called, damage in damaged(name).items():
@@ -285,6 +286,7 @@ def scales_of_another(packer: Packer, tensors: Tensors, settings: dict[str, Any]
 DAMAGES = (wrong_scale, swapped_nibbles, other_group_size, zero_point_off_by_one, scales_of_another)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packer", [fp8, mlx, mxfp4])
 def test_each_code_is_the_nearest_and_no_damage_passes(cli: Cli, tmp_path: Path, packer: Packer) -> None:
     source = model(tmp_path / "source", p__weight=source_of(packer))

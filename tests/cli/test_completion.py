@@ -34,6 +34,7 @@ def offered(line: str, shell: str = "zsh") -> list[str]:
     return [one.partition(",")[2] for one in told if one.startswith("plain,")]
 
 
+@pytest.mark.slow
 def test_contracts_policies_kinds_and_quantities_are_offered(workplace: Path) -> None:
     (workplace / "contracts").mkdir()
     (workplace / "contracts" / "mine.yaml").touch()
@@ -66,6 +67,7 @@ def test_a_verb_that_is_not_there_offers_nothing_and_says_nothing() -> None:
     assert offered("weighbridge veriffy builtin") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "rest"),
     [
@@ -79,6 +81,7 @@ def test_bash_which_breaks_words_at_a_colon_gets_the_rest_alone(line: str, rest:
     assert offered(line, "bash") == rest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_what_is_switched_on_in_bash_fills_in_the_word(tmp_path: Path) -> None:
     (tmp_path / "weighbridge").write_text(f'#!/bin/sh\nexec {sys.executable} -m weighbridge "$@"\n')

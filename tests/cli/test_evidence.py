@@ -98,6 +98,7 @@ def test_a_folder_whose_name_lies_is_refused(cli: Cli, old: str, new: str) -> No
     assert (ended.code, "its folder's name says otherwise" in ended.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_file_that_was_measured_is_told_from_another_by_its_digest(cli: Cli, workplace: Path) -> None:
     (workplace / "corpus.txt").write_text("once upon a time")
     bundle = sealed(cli, GOOD, "--input", "corpus=corpus.txt")
@@ -342,6 +343,7 @@ def test_the_statement_names_the_tool_by_the_digest_of_its_source(cli: Cli, monk
     assert verification.tool().digest != first
 
 
+@pytest.mark.slow
 def test_the_statement_holds_the_commit_of_a_run_and_whether_its_tree_was_dirty(cli: Cli, workplace: Path) -> None:
     shutil.copytree(data_path("verifiers") / "specimens" / "runs" / "wrapped", workplace / "run")
     head = json.loads((workplace / "run" / "run.json").read_text())
@@ -355,6 +357,7 @@ def test_the_statement_holds_the_commit_of_a_run_and_whether_its_tree_was_dirty(
         assert (found["commit"], found["dirty"]) == wanted
 
 
+@pytest.mark.slow
 def test_the_statement_holds_the_commit_that_a_command_was_run_from(cli: Cli, workplace: Path) -> None:
     git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
     for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):

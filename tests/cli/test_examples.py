@@ -78,10 +78,12 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 def test_the_published_gates_are_judged_each_with_its_reason(cli: Cli, workplace: Path) -> None:
     assert judged(cli, report(workplace / "report.json"), layers(workplace / "layers.csv")) == FOUND
 
 
+@pytest.mark.slow
 def test_the_published_gates_pass_on_a_log_that_holds_what_they_ask_for(cli: Cli, workplace: Path) -> None:
     """So that a FAIL or BLOCKED above is of the log and not of a contract that nothing can meet."""
     sound = report(workplace / "report.json", tokens=2048, invented=False)

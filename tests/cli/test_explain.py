@@ -148,6 +148,7 @@ def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
     assert headings == ["facts (quantity of checkpoint)", "facts (quantity of run)"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["--version", "lint"])
 def test_starting_up_reads_no_words(verb: str) -> None:
     run = f"import sys; sys.argv = ['weighbridge', {verb!r}]; from weighbridge.cli import main; main()"

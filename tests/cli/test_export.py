@@ -166,6 +166,7 @@ def test_a_broken_instrument_is_no_warning_and_without_a_pass_nothing_passed(tmp
     assert (told["result"], told["failedTests"], told["warnedTests"]) == ("FAILED", [], ["checkpoint-import/GATE-1"])
 
 
+@pytest.mark.slow
 def test_a_property_is_told_of_no_subject_that_its_gate_did_not_judge(cli: Cli) -> None:
     bound = (f"source={SOURCE}", f"import@good={GOOD}", f"import@bad={BAD}")
     assert cli("verify", "builtin:checkpoint-import", *(word for one in bound for word in ("--subject", one))).code == 1

@@ -177,6 +177,7 @@ def test_a_run_that_says_nothing_is_refused(cli: Cli, workplace: Path, asked: st
     assert list(workplace.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_asks(workplace: Path) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, b"import\nhf\nmodel.gguf\nrounded:F16\n")

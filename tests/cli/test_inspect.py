@@ -150,6 +150,7 @@ def test_an_unreadable_file_is_4(cli: Cli) -> None:
     assert (ended.code, ended.out) == (4, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "code", "gate"),
     [

@@ -337,6 +337,7 @@ def test_a_criterion_stands_where_its_lowest_gate_stands_and_what_waits_is_told(
     assert cli("status").lines[-1] == "gates: 3, of which 2 REGRESSED, 1 none; discharged: 0 of 3"
 
 
+@pytest.mark.slow
 def test_as_of_shows_what_was_recorded_by_then(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     between = loads(entries(workplace)[-1].read_bytes())["recorded_at"]
@@ -354,6 +355,7 @@ def test_an_unknown_contract_is_2(cli: Cli, verify: Verify) -> None:
 # --- Verbs ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_story_of_a_gate_tells_each_entry_and_what_is_needed_next(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
@@ -369,6 +371,7 @@ def test_the_story_of_a_gate_tells_each_entry_and_what_is_needed_next(
     assert cli("status", "why", "GATE-DTYPE").lines[-2] == "  now: live"
 
 
+@pytest.mark.slow
 def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
@@ -391,6 +394,7 @@ def test_a_gate_is_retired_by_a_bundle_or_a_successor_and_by_nothing_else(
 # --- What no entry names ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_live_fail_that_no_entry_names_is_told_until_it_is_recorded(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
@@ -462,6 +466,7 @@ def diverged(cli: Cli, workplace: Path, verify: Verify) -> None:
     git(workplace, "merge", "-q", "-m", "merge", "left")
 
 
+@pytest.mark.slow
 def test_recording_on_a_diverged_gate_says_why_it_refuses_and_what_to_do(
     cli: Cli, workplace: Path, verify: Verify
 ) -> None:
@@ -483,6 +488,7 @@ def test_recording_on_a_diverged_gate_says_why_it_refuses_and_what_to_do(
 # --- Against an older commit, wherever the ledger lies ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["evidence", "proj/evidence", "proj/kept"])
 def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
     cli: Cli, workplace: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch, folder: str
@@ -506,6 +512,7 @@ def test_a_deleted_newest_entry_is_seen_wherever_the_ledger_lies(
     assert f"{newest.relative_to(workplace)}: not-added was deleted since main" in ended.out
 
 
+@pytest.mark.slow
 def test_a_frozen_bundle_is_only_ever_added(cli: Cli, workplace: Path, verify: Verify) -> None:
     verify()
     frozen = workplace / "evidence" / "frozen"
@@ -582,6 +589,7 @@ def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     return run
 
 
+@pytest.mark.slow
 def test_a_run_that_began_before_the_failing_one_heals_nothing(cli: Cli, ran: Ran) -> None:
     assert "moved: none -> live" in ran(2).out
     assert "moved: live -> REGRESSED" in ran(5, slow=True).out

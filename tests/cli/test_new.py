@@ -69,7 +69,7 @@ def sound(checkout: Path) -> Iterator[tuple[str, int]]:
     yield "schema", weighbridge(checkout, "schema").returncode
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["kind", "verifier"])
 @pytest.mark.parametrize("over", ["run", "checkpoint"])
 def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(
@@ -91,6 +91,7 @@ def test_what_is_written_is_sound_and_fails_the_selftest_until_it_is_filled(
     assert {f"{name}: every word is written" for name in names} <= set(failing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -125,7 +126,7 @@ def test_outside_of_a_checkout_nothing_is_written(workplace: Path) -> None:
     assert list(workplace.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(checkout: Path) -> None:
     assert [command.split()[:3] for command in COMMANDS] == [
         ["new", "kind", "loss-floor"], ["new", "verifier", "zero_bytes"]

@@ -49,6 +49,7 @@ def test_the_newest_are_kept_and_both_conditions_hold_together(cli: Cli, kept: l
     assert left() == [kept[0]]
 
 
+@pytest.mark.slow
 def test_what_a_page_or_the_ledger_names_is_kept(cli: Cli, kept: list[str]) -> None:
     Path("spec").mkdir()
     Path("spec/draft.md").write_text(f"`8` [ev:{kept[2][-12:]}#/findings/0/measured]\n")
@@ -93,6 +94,7 @@ def test_what_needs_a_bundle_is_refused_where_none_is_kept(cli: Cli, workplace: 
     assert list(workplace.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_statuses_are_told_only_where_they_are_recorded(cli: Cli) -> None:
     assert not [line for line in cli("verify", *HEALTH).lines if "moved" in line or "would move" in line]
     assert [line for line in cli("verify", *HEALTH, "--record").lines if line.startswith("moved: none -> ")]

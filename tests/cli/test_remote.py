@@ -51,6 +51,7 @@ def test_a_damaged_import_elsewhere_differs(cli: Cli, site: Site, workplace: Pat
     assert cli("compare", "one.safetensors", f"{site.url}/two.safetensors").code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["compare", "inspect"])
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("name", ["one.safetensors", "none.safetensors"])

@@ -36,6 +36,7 @@ def authenticity(told: str) -> str:
     return re.sub(r"[0-9a-f]{16,64}", "ID", line)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 def test_a_signed_bundle_names_its_signers_and_keeps_its_id(cli: Cli) -> None:
     bundle = sealed(cli, GOOD)
@@ -142,6 +143,7 @@ def test_archives_carry_signatures(cli: Cli, workplace: Path) -> None:
     assert (refused.code, refused.err) == (2, "ours.tar: sign-archive is an archive\n  sign the folder, then pack it\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 def test_merging_brings_the_signatures_of_all_sources(cli: Cli, workplace: Path) -> None:
     bundle = sealed(cli, GOOD)
@@ -179,6 +181,7 @@ def test_merging_never_replaces_a_signature(cli: Cli, workplace: Path) -> None:
 # --- Without the extra ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("library", ["securesystemslib", "cryptography"])
 def test_without_the_extra_all_but_keys_works_and_the_message_says_what_to_install(

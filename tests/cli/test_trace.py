@@ -229,7 +229,7 @@ def held() -> tuple[dict[str, Any], list[list[int]], dict[str, Any]]:
     return dict(stack.run(tiny_gpt.tokens())), tiny_gpt.tokens(), dict(stack.weights)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path: Path) -> None:
     assert len((EXAMPLES / "write_trace.py").read_text(encoding="utf-8").splitlines()) <= 60
     points, tokens, weights = held()
@@ -248,7 +248,7 @@ def test_the_writer_in_numpy_is_short_and_its_trace_is_judged(cli: Cli, tmp_path
     assert (ended.code, "layers.1.attn.k.bias: the weight differs" in ended.out) == (1, True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_writer_in_cpp_compiles_and_its_trace_is_judged(cli: Cli, tmp_path: Path) -> None:
     compiler = next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
     if compiler is None:

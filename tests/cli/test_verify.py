@@ -99,6 +99,7 @@ def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pyt
     assert "a secret text" not in ended.out + ended.err
 
 
+@pytest.mark.slow
 def test_recording_moves_the_status_and_recording_nothing_moves_none(cli: Cli, workplace: Path) -> None:
     cli("verify", IMPORT, *bound(SOURCE, GOOD))
     assert cli("status").out.startswith("no gate is declared yet")
@@ -172,6 +173,7 @@ def test_a_report_of_no_form_is_2(cli: Cli, report: str) -> None:
 BY_THE_CONVERTER = Path(__file__).parent / "llama-by-the-converter"  # random weights, through llama.cpp's own converter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contract", [IMPORT, "builtin:model-import", "bytes.yaml"])
 def test_every_kind_that_holds_two_checkpoints_maps_the_names_of_a_conversion(
     cli: Cli, workplace: Path, contract: str

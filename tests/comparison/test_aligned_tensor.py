@@ -30,6 +30,7 @@ def walked(folder: Path, values: Any, *parts: Part) -> list[float]:
     return [float(value) for words in aligned.predicted() for value in words.copy().view("<f4")]
 
 
+@pytest.mark.slow
 @given(heads=st.integers(1, 4), half=st.integers(1, 4), width=st.integers(1, 40))
 def test_halves_of_heads_are_interleaved(tmp_path: Path, heads: int, half: int, width: int) -> None:
     values = np.arange(heads * 2 * half * width, dtype=np.float32).reshape(-1, width)
@@ -37,6 +38,7 @@ def test_halves_of_heads_are_interleaved(tmp_path: Path, heads: int, half: int, 
     assert walked(tmp_path, values, rope_order("w", heads, len(values))) == meant.ravel().tolist()
 
 
+@pytest.mark.slow
 @given(groups=st.integers(1, 3), each=st.integers(1, 3), rows=st.integers(1, 3), width=st.integers(1, 40))
 def test_parts_of_a_fused_tensor_stand_one_after_the_other(
     tmp_path: Path, groups: int, each: int, rows: int, width: int
@@ -49,6 +51,7 @@ def test_parts_of_a_fused_tensor_stand_one_after_the_other(
     assert walked(tmp_path, values, *parts) == meant
 
 
+@pytest.mark.slow
 @given(stack=st.integers(1, 3), rows=st.integers(1, 20), columns=st.integers(1, 40))
 def test_each_matrix_of_a_stack_is_transposed(tmp_path: Path, stack: int, rows: int, columns: int) -> None:
     values = np.arange(stack * rows * columns, dtype=np.float32).reshape(stack, rows, columns)

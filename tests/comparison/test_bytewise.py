@@ -24,6 +24,7 @@ def opened(path: Path, **tensors: tuple[str, bytes]) -> CheckpointView:
     return open_checkpoint(safetensors(path, {name: (t, [len(data)], data) for name, (t, data) in tensors.items()}))
 
 
+@pytest.mark.slow
 @given(zeros=st.integers(0, 200), data=st.binary(min_size=1, max_size=200), flips=st.sets(st.integers(0, 399)))
 def test_every_differing_byte_is_found_in_its_place(tmp_path: Path, zeros: int, data: bytes, flips: set[int]) -> None:
     one = bytes(zeros) + data

@@ -13,6 +13,7 @@ from weighbridge.comparison.inverse_plan import inverse
 from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Part, Plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "experts"), [("llama", False), ("llama", True), ("qwen2", False)])
 def test_a_gguf_file_is_the_source_of_its_directory(
     cli: Cli, workplace: Path, architecture: str, *, experts: bool,  # noqa: F811

@@ -87,6 +87,7 @@ def stacked(source: Arrays) -> Arrays:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forth", [True, False])
 def test_experts_are_the_same_stacked_or_apart_and_one_in_another_s_place_is_not(
     cli: Cli, workplace: Path, *, forth: bool,  # noqa: F811

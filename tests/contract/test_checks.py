@@ -151,6 +151,7 @@ def test_gates_that_depend_on_each_other_in_a_circle_are_told(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "more"), [(100, False), (101, True), (2000, True)])
 def test_problems_are_told_up_to_a_hundred_and_that_there_are_more(tmp_path: Path, wrong: int, more: bool) -> None:
     gate = "  - {id: G-%d, title: t, kind: no-such, subjects: {source: a, candidate: b}}\n"

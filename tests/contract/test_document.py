@@ -27,6 +27,7 @@ def gate(**changed: Any) -> dict[str, Any]:
     return HEAD | {"subjects": {"run": {"kind": "run"}}, "gates": [GATE | changed]}
 
 
+@pytest.mark.slow
 def test_the_schema_is_a_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"

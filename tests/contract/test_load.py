@@ -264,6 +264,7 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(line=st.integers(0, WHOLE.count("\n") - 1), junk=JUNK)
 def test_any_value_replaced_is_read_or_refused_with_a_place(tmp_path: Path, line: int, junk: str) -> None:
     lines = WHOLE.splitlines()

@@ -55,6 +55,7 @@ contracts = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(contracts)
 def test_a_contract_comes_back_equal(contract: Contract) -> None:
     assert contract_from_json(loads(dumps(contract_to_json(contract)))) == contract

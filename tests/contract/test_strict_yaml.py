@@ -242,6 +242,7 @@ def test_the_position_of_what_is_absent_is_that_of_what_would_hold_it() -> None:
     assert document.at(("gates", 7)) == "c.yaml:2:3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "[\n", "{a:\n"])
 def test_a_hundred_thousand_levels_are_one_clear_error_found_early(opening: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -255,6 +256,7 @@ def test_depth_is_bounded_at_its_limit() -> None:
     assert "yaml-depth" in refusal("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
 
 
+@pytest.mark.slow
 def test_size_is_bounded_before_anything_is_parsed() -> None:
     assert load("a: 1 #" + "x" * (MAX_BYTES - 6), "c.yaml").data == {"a": 1}
     assert (
@@ -262,6 +264,7 @@ def test_size_is_bounded_before_anything_is_parsed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_number_of_values_is_bounded() -> None:
     message = refusal("a: [" + "1," * MAX_VALUES + "]")
     assert f"yaml-values more than {MAX_VALUES} values\n  split the file" in message
@@ -286,6 +289,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(TEXT, PLAIN, min_size=1, max_size=4))
 def test_what_json_writes_reads_back_the_same(value: Mapping[str, Any]) -> None:
     assert load(json.dumps(value, ensure_ascii=False), "c.yaml").data == value

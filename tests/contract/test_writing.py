@@ -19,6 +19,7 @@ VALUES = some.recursive(
 )
 
 
+@pytest.mark.slow
 @given(some.dictionaries(TEXTS.filter(bool), VALUES, min_size=1, max_size=3))
 def test_any_plain_data_is_read_back(data: dict[str, Any]) -> None:
     for remark in ("", "a remark: with [signs]"):

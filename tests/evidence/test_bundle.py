@@ -110,6 +110,7 @@ def test_a_bundle_is_refused_where_it_could_not_be_read_back(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
 def test_a_disk_that_refuses_at_any_effect_leaves_no_bundle_or_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -137,6 +138,7 @@ def test_a_disk_that_refuses_at_any_effect_leaves_no_bundle_or_a_whole_one(
     assert after_rename > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_while_sealing_leaves_no_bundle_that_is_not_whole(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"

@@ -159,6 +159,7 @@ def sealed(item: Measured) -> tuple[bytes, dict[str, bytes]]:
     return dumps(body), arrays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", QUANTITIES)
 @settings(max_examples=15)
 @given(data=st.data())
@@ -193,6 +194,7 @@ def test_two_columns_with_the_same_steps_share_one_array() -> None:
     assert one["measurement"]["value"]["series"]["step"] == two["measurement"]["value"]["series"]["step"]
 
 
+@pytest.mark.slow
 @given(st.lists(findings, max_size=3))
 def test_findings_come_back_byte_for_byte_without_the_places_that_were_looked_at(items: list[Finding]) -> None:
     data = findings_to_bytes(items)
@@ -200,6 +202,7 @@ def test_findings_come_back_byte_for_byte_without_the_places_that_were_looked_at
     assert findings_to_bytes(findings_from_json(loads(data))) == data
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(keys, st.builds(CanaryResult, name=texts, place=texts, applied=st.booleans(), seen=st.booleans()))
 )

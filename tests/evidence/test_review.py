@@ -90,6 +90,7 @@ def test_a_flipped_byte_of_every_file_is_seen_and_its_file_named(bundle: Bundle)
     assert verify(bundle.path, NOW).exit_code == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data())
 def test_a_cut_grown_or_swapped_file_is_seen_and_named(bundle: Bundle, data: st.DataObject) -> None:
@@ -415,6 +416,7 @@ def test_an_array_under_another_digest_is_refused(bundle: Bundle) -> None:
     assert "is not named by its digest" in verify(resealed(bundle.path, edit), NOW).integrity.says
 
 
+@pytest.mark.slow
 def test_judging_again_gives_the_same_bytes_under_another_locale_zone_and_hash_seed(bundle: Bundle) -> None:
     script = (
         "import sys; from pathlib import Path\n"

@@ -186,6 +186,7 @@ def told(bundle: Bundle, envelope: bytes, name: str, *named: SSlibKey) -> str:
     return "signed" if named else "unchecked"
 
 
+@pytest.mark.slow
 def test_with_any_byte_changed_an_envelope_is_refused(bundle: Bundle, keys: Path) -> None:
     path = signed(bundle, keys / "ada")
     name, whole = path.relative_to(bundle.path).as_posix(), path.read_bytes()
@@ -202,6 +203,7 @@ def test_with_any_byte_changed_an_envelope_is_refused(bundle: Bundle, keys: Path
     assert unchecked <= set(range(sig, sig + 86))
 
 
+@pytest.mark.slow
 def test_with_any_byte_less_or_more_an_envelope_is_refused(bundle: Bundle, keys: Path) -> None:
     path = signed(bundle, keys / "ada")
     name, whole = path.relative_to(bundle.path).as_posix(), path.read_bytes()

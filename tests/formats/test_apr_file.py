@@ -210,6 +210,7 @@ def test_version_1_is_named(tmp_path: Path) -> None:
     assert "is an APR file of version 1" in refusal(tmp_path / "x", b"APRN" + bytes(100))
 
 
+@pytest.mark.slow
 def test_a_flipped_or_cut_byte_anywhere_is_a_view_or_a_refusal(tmp_path: Path) -> None:
     for at in range(len(GOOD)):
         flipped = bytearray(GOOD)

@@ -183,7 +183,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_shards_of_two_ranks_are_the_tensors_that_were_sharded(tmp_path: Path) -> None:
     ranks = [subprocess.Popen([sys.executable, "-c", TWO_RANKS, str(rank), str(tmp_path)]) for rank in range(2)]
     assert [rank.wait(300) for rank in ranks] == [0, 0]

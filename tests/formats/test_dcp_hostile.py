@@ -449,6 +449,7 @@ def test_a_pickle_of_anything_else_named_metadata_is_foreign(tmp_path: Path) -> 
     assert message.startswith("checkpoint-format is a Python pickle, but not of PyTorch; safetensors, GGUF, PyTorch")
 
 
+@pytest.mark.slow
 def test_a_flipped_or_cut_byte_anywhere_is_a_view_or_a_refusal(tmp_path: Path) -> None:
     folder, chosen = write(tmp_path / "x", {"w": GOOD, "b": Saved()}, NONE), random.Random(5)
     for name in (".metadata", "__1_0.distcp"):

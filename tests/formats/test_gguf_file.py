@@ -255,7 +255,7 @@ def test_what_the_library_writes_is_what_is_read(
     assert (found.count("layers"), found.numbers("list")) == (None, None)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_vocabulary_of_152064_entries_is_walked_in_the_memory_of_one(tmp_path: Path) -> None:
     found = values(tmp_path, key("list", ARRAY, strings(*(b"token-%d" % at for at in range(152_064)))))
     tracemalloc.start()

@@ -45,6 +45,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(array=arrays, fortran=st.booleans())
 def test_reads_what_numpy_saves_in_either_order(tmp_path: Path, array: np.ndarray[Any, Any], fortran: bool) -> None:

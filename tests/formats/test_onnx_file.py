@@ -274,6 +274,7 @@ def test_no_cut_of_a_model_reads_as_the_whole(tmp_path_factory: pytest.TempPathF
         open_checkpoint(written(tmp_path_factory.mktemp("cut"), whole[:cut]))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_damage_is_an_error_or_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     whole = bytearray(onnx(TWO, tensor("v", *onnx_beside("model.onnx")), tensor("u", (4, b"abcdefgh"))))

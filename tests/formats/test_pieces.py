@@ -106,11 +106,13 @@ def test_boxes_are_a_stretch_in_row_major_order(shape: tuple[int, ...], data: st
     assert np.array_equal(np.concatenate([numbers[:0].reshape(-1), *taken]), np.arange(first, first + many))
 
 
+@pytest.mark.slow
 @given(tiling=tiled)
 def test_a_tiling_holds_no_element_twice(tiling: tuple[tuple[int, ...], list[Block]]) -> None:
     assert doubled(*tiling) is None
 
 
+@pytest.mark.slow
 @given(shape=shapes, data=st.data())
 def test_an_element_held_twice_is_found_wherever_blocks_lie(shape: tuple[int, ...], data: st.DataObject) -> None:
     blocks, holders = [], np.zeros(shape, int)

@@ -45,6 +45,7 @@ arrays = st.sampled_from(sorted(WORDS)).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(tensors=st.dictionaries(names, arrays, max_size=5), metadata=st.dictionaries(names, names, max_size=2))
 def test_reads_what_the_library_writes(
@@ -184,6 +185,7 @@ def test_metadata_may_bear_the_key_that_spells_a_number_in_our_own_files(tmp_pat
     assert open_checkpoint(tmp_path / "x").metadata == {"$num": "nan"}
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_and_any_truncation_gives_a_view_or_a_subject_error(tmp_path: Path) -> None:
     good = safetensors_bytes(GOOD, {"format": "pt"})
     mutants = [good[:size] for size in range(len(good))]

@@ -248,6 +248,7 @@ PICKLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data", "message"), PICKLES.values(), ids=PICKLES)
 def test_a_pickle_is_data(tmp_path: Path, data: bytes, message: str) -> None:
     assert refusal(tmp_path / "x", archive({"archive/data.pkl": data})).startswith(message)
@@ -265,7 +266,7 @@ MANY = 1 << 16
 LIST_OF_MANY = b"](" + b"N" * MANY + b"eq\0"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_list_that_is_referred_to_many_times_costs_little(tmp_path: Path) -> None:
     data = b"\x80\x02]" + LIST_OF_MANY + b"0](" + b"h\0" * MANY + b"e."
     message = refusal(tmp_path / "x", archive({"archive/data.pkl": data}))
@@ -411,6 +412,7 @@ def survives(path: Path, data: bytes) -> None:
         assert sum(len(chunk) for chunk in view.chunks(name, 5)) == view.tensor(name).nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("good", [GOOD, LEGACY], ids=["zip", "legacy"])
 def test_a_flipped_or_cut_byte_anywhere_is_a_view_or_a_refusal(tmp_path: Path, good: bytes) -> None:
     chosen = random.Random(5)
@@ -429,6 +431,7 @@ PARTS = [bytes([code]) for code in CODES]
 PARTS += [opcodes(ONE), named("torch.Size").opcodes, b"\0\0\0\1", b"X\1\0\0\0a", b"q\0", b"h\0"]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(PARTS), max_size=30))
 def test_any_opcodes_are_a_view_or_a_refusal(tmp_path: Path, parts: list[bytes]) -> None:

@@ -36,6 +36,7 @@ def put(data: bytes, at: int, replacement: bytes) -> bytes:
     return data[:at] + replacement + data[at + len(replacement) :]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     content_of=st.dictionaries(st.text(st.characters(categories=["L", "N"]), min_size=1), st.binary(), max_size=4),

@@ -95,6 +95,7 @@ def test_another_dtype_has_no_equal_bits_and_another_shape_no_distance(tmp_path:
     assert apart(first, second, "embed") is None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, 2 * 50 * 1500 - 1), bit=st.integers(0, 15))
 def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, at: int, bit: int) -> None:

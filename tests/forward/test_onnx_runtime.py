@@ -51,6 +51,7 @@ def measured(folder: Path, file: Path) -> Measurement:
     return found
 
 
+@pytest.mark.exhaustive
 def test_an_exported_model_agrees_at_the_points_of_its_modules(folder: Path, exported: Path) -> None:
     verdict = judge({"points": measured(folder, exported)}, BOTH)
     assert verdict.outcome is Outcome.PASS

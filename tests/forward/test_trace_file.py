@@ -152,6 +152,7 @@ def test_every_code_of_a_trace_is_explained_and_no_other() -> None:
     assert set(glossary("codes")["code of a trace"]) == raised
 
 
+@pytest.mark.slow
 def test_a_million_points_are_refused_before_they_are_built(tmp_path: Path) -> None:
     entries = ",".join(f'"p.{n}":{{"dtype":"F32","shape":[1,1,1],"data_offsets":[0,4]}}' for n in range(1_000_000))
     raw = f'{{"__metadata__":{{"{KEY}":"{{}}"}},{entries}}}'.encode()
@@ -160,6 +161,7 @@ def test_a_million_points_are_refused_before_they_are_built(tmp_path: Path) -> N
         open_trace(tmp_path / "a.trace")
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_trace_is_refused_or_still_one(tmp_path: Path, data: st.DataObject) -> None:
@@ -182,6 +184,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from([*facts(), "weights", "files", "noise", "format"]), value=json_values)
 def test_any_fact_of_another_form_is_refused(tmp_path: Path, key: str, value: object) -> None:

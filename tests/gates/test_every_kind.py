@@ -20,6 +20,7 @@ OF_NOTHING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_trial_of_a_pass_is_caught_or_does_not_apply_and_each_is_caught_somewhere(kind: str) -> None:
     caught: set[str] = set()
@@ -35,6 +36,7 @@ def test_every_trial_of_a_pass_is_caught_or_does_not_apply_and_each_is_caught_so
     assert {falsifier.name for falsifier in KINDS[kind].falsifiers} <= caught
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_code_has_a_falsifier(kind: str) -> None:
     broken = {falsifier.code for falsifier in KINDS[kind].falsifiers}

@@ -185,6 +185,7 @@ def test_a_rounding_that_is_allowed_by_name_stands_beside_a_mixture_too() -> Non
     assert judged(rows, "quantised:Q4_K", allow=allow).outcome is Outcome.PASS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "allow", "found"),
     [

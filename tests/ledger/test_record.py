@@ -163,6 +163,7 @@ def test_what_was_never_declared_cannot_be_retired(ledger: Ledger) -> None:
     assert ledger.read(PLACE) == {}
 
 
+@pytest.mark.slow
 def test_discharging_takes_an_active_gate_an_amendment_and_a_live_pass(tmp_path: Path, ledger: Ledger) -> None:
     bundle, fixture = sealed(tmp_path), sealed(tmp_path, origin=Origin.FIXTURE)
     bad = sealed(tmp_path, bad=True)

@@ -56,6 +56,7 @@ def test_an_entry_is_named_by_its_number_and_digest(ledger: Ledger) -> None:
         assert shown == f"checkpoint-import/GATE-IMPORT-001/default/{number:06d}-{digest}.json"
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_of_any_entry_is_seen_and_named(ledger: Ledger) -> None:
     """Every byte in its turn: benchmarks/robustness.py."""
     for path in files(ledger):
@@ -175,6 +176,7 @@ def _entry(place: Place, number: int, parents: tuple[str, ...]) -> Entry:
 # --- Crashes and crowds -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_refuses_at_any_effect_leaves_the_old_chain_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -244,6 +246,7 @@ def test_nobody_else_can_lock_the_ledger_while_an_entry_is_decided(ledger: Ledge
     assert ledger.problems() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.slow)])
 def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: Path, count: int) -> None:
     for hours in range(1, 9):
@@ -259,7 +262,7 @@ def test_processes_that_append_at_once_lose_nothing_and_fork_nothing(tmp_path: P
     assert standing.failed_at == NOON + timedelta(hours=8)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_appenders_that_are_killed_at_any_moment_leave_one_whole_chain(tmp_path: Path) -> None:
     for hours in range(1, 9):
         sealed(tmp_path, bad=True, hours=hours)

@@ -139,6 +139,7 @@ ROPE = st.dictionaries(st.sampled_from(["rope_theta", "type", "factor", "full_at
     "partial_rotary_factor"]), JSON, max_size=4)  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(config=st.dictionaries(KEYS, JSON | ROPE, max_size=8), processor=JSON)
 def test_no_configuration_whatever_breaks_the_reading_of_it(config: dict[str, Any], processor: Any) -> None:

@@ -168,6 +168,7 @@ def test_pieces_come_in_order_whatever_else_the_model_holds(tmp_path: Path, text
     assert read_pieces(tmp_path, model) == texts
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.binary(min_size=1, max_size=200))
 def test_any_bytes_are_a_model_or_are_refused(tmp_path: Path, data: bytes) -> None:

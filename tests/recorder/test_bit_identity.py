@@ -66,7 +66,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_learnt_and_what_is_compiled_are_the_same_with_and_without(way: str, tmp_path: Path) -> None:
     alone = learnt(lambda: loop(None, **WAYS[way]))

@@ -134,6 +134,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS)
 def test_the_trainer_learns_the_same_and_every_row_is_of_its_own_step(way: str, tmp_path: Path) -> None:
     logged: list[dict[str, float]] = []

@@ -586,7 +586,7 @@ def test_the_second_of_two_recorders_on_one_directory_is_refused(tmp_path: Path)
 # --- Ranks ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_spawned_ranks_without_an_environment_write_a_directory_each_and_learn_the_same(tmp_path: Path) -> None:
     process = started("-m", "tests.recorder.spawned", str(tmp_path))
     assert process.wait() == 0

@@ -16,6 +16,7 @@ OWN = {f"{row.name}: {row.says}": row for row in ROWS if isinstance(row, Row)}
 SLOW = ("R1", "R2", "R3", "R24")  # of which tests in one process try the most that can be tried in seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "says", [pytest.param(says, marks=[pytest.mark.slow] * (row.name in SLOW)) for says, row in OWN.items()]
 )

@@ -97,6 +97,7 @@ def task(pair: Views, **changed: Any) -> Task:
 # --- Without a cluster ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["generator_unordered", "list"])
 def test_joblib_brings_back_the_rows_of_one_process_in_order_and_tells_how_far_it_is(
     pair: tuple[Path, Path], answers: str
@@ -234,7 +235,7 @@ def reached(address: str, workers: list[subprocess.Popen[bytes]]) -> Engine:
     return engine
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
     pair: tuple[Path, Path], dask: tuple[str, Start]
 ) -> None:
@@ -254,7 +255,7 @@ def test_a_worker_killed_on_the_way_changes_no_row_and_is_told(
     assert engine.ran.here == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_when_all_workers_are_killed_the_comparison_ends_in_an_error_in_time(
     pair: tuple[Path, Path], dask: tuple[str, Start], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,7 +273,7 @@ def test_when_all_workers_are_killed_the_comparison_ends_in_an_error_in_time(
     assert raised.value.what.endswith(" tensors undone: it has had no worker for 2 s")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_compare_answers_with_an_engine_as_without_and_says_who_did_the_work(
     pair: tuple[Path, Path], dask: tuple[str, Start]
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_walk_fetches_each_byte_once(site: Site) -> None:
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, len(BIG) + 9), st.integers(0, 3 * LARGE)), max_size=6))
 def test_any_range_is_what_the_file_holds_there(ranges: list[tuple[int, int]]) -> None:
     filesystem = fsspec.filesystem("memory")
@@ -139,6 +140,7 @@ def test_what_was_handed_out_is_never_overwritten(site: Site) -> None:
         kept[0][0] = 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["gguf", "npy", "pt", "npz"])
 def test_other_formats_are_read_by_url_too(form: str, site: Site, tmp_path: Path) -> None:
     path = tmp_path / f"a.{form}"
@@ -283,7 +285,7 @@ def test_a_view_elsewhere_travels_by_its_url_and_only_as_the_same_file(site: Sit
     assert "opensesame" not in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_vocabulary_in_a_gguf_elsewhere_is_read_where_it_lies(site: Site, tmp_path: Path) -> None:
     written(tmp_path / "a.gguf", "gguf")
     site.files["/m/a.gguf"] = (tmp_path / "a.gguf").read_bytes()
@@ -530,7 +532,7 @@ for pair in (sys.argv[1:3], sys.argv[3:5]):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_comparing_elsewhere_takes_no_more_memory_for_a_large_file(site: Site) -> None:
     large = {f"t{number}": ("U8", (40 << 20,), bytes(40 << 20)) for number in range(6)}
     site.files["/m/large"] = files.safetensors_bytes(large)

@@ -65,6 +65,7 @@ def test_a_run_written_right_where_it_ran_is_a_run_directory_too() -> None:
     assert seen.left[0] == Leftover(path=".", what="run-directory")
 
 
+@pytest.mark.slow
 def test_a_command_is_stopped_with_everything_that_it_started() -> None:
     seen = outcome("sh", "-c", "sleep 60 & echo $!; wait", timeout_s=1)
     assert (seen.exit_code, seen.timed_out) == (None, True)
@@ -97,6 +98,7 @@ def test_an_interrupt_in_the_midst_of_the_start_ends_the_command_too(
     assert gone(*started)
 
 
+@pytest.mark.slow
 def test_what_a_command_left_running_is_ended_after_it() -> None:
     code = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True)"
     seen = python(code)
@@ -172,6 +174,7 @@ def test_a_signal_is_told_from_an_exit_code() -> None:
     assert python("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)").exit_code == -signal.SIGSEGV
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -236,6 +239,7 @@ print(child.pid, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_child_in_a_session_of_its_own_is_counted_and_ended() -> None:
     seen = python(DETACHED)
     assert (seen.exit_code, seen.outlived) == (0, 1)
@@ -249,6 +253,7 @@ def test_what_ends_by_itself_in_a_moment_did_not_outlive_the_command() -> None:
 RUN = "import os, pathlib; at = pathlib.Path({place}) / 'new'; at.mkdir(parents=True); (at / 'run.json').touch()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place", ["os.environ['TMPDIR']", "'..'", "os.environ['HOME']", "os.environ['RUNS'] + '/deep/er'"]
 )

@@ -127,6 +127,7 @@ JSON = st.recursive(
 KEYS = ["step", *COUNTS, "op_names", "dispatch", "allocated_bytes", "witnesses", "why"]
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_a_probe_of_any_form_is_measured_or_refused_and_never_breaks_the_instrument(event: dict[str, Any]) -> None:
     view = open_run(SPECIMENS / "fallback").with_events([{**event, "event": "device"}])

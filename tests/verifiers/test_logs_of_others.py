@@ -188,6 +188,7 @@ def test_a_gate_over_a_whole_run_waits_until_it_ended_as_asked(end: dict[str, An
     assert came_to(weighed(run, tmp_path, measure={"steps": [0, 20]}, **gate)) == (Outcome.PASS, "pass")
 
 
+@pytest.mark.slow
 def test_a_contract_may_say_how_far_a_log_goes_or_how_a_run_is_meant_to_end(tmp_path: Path) -> None:
     gate = {"with": {"required": ["loss"]}}
     shutil.copy(RUNS / "wrapped" / "steps.jsonl", tmp_path / "a.jsonl")

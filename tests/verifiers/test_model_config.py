@@ -425,6 +425,7 @@ SPOILED = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(config=some(*CONFIGURATION, "rope_scaling", "head_dim", "text_config", "eos_token_id"), files=SPOILED)
 def test_whatever_lies_beside_a_checkpoint_is_measured_or_refused(
@@ -448,6 +449,7 @@ def anything_compared(found: Measurement) -> bool:
 HEADER = (SPECIMENS / "configs" / "llama.gguf").read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, len(HEADER) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_whatever_a_header_says_is_measured_or_refused(

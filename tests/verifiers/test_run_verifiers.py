@@ -90,6 +90,7 @@ def test_steps_that_no_whole_number_holds_are_measured_as_they_are(tmp_path: Pat
     assert loads(dumps(plain(steps))) == plain(steps)
 
 
+@pytest.mark.slow
 def test_the_partner_of_a_column_is_found_among_hundreds(tmp_path: Path) -> None:
     path, columns = tmp_path / "a.csv", 300
     rows = [[step, *(math.sin(step * (place + 2)) + 3 for place in range(columns))] for step in range(40)]
@@ -123,6 +124,7 @@ def test_a_position_that_falls_at_all_begins_an_epoch(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=20))
 def test_an_epoch_begins_when_the_corpus_is_used_up_and_something_follows(tmp_path: Path, tokens: list[int]) -> None:
     path, rows = tmp_path / "a.json", [{"step": step, "tokens": count} for step, count in enumerate(tokens)]

@@ -334,6 +334,7 @@ def test_packed_bits_count_whole_units(tmp_path: Path) -> None:
     assert row.reproduced == {"identical": 2}
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 @given(flips=st.sets(st.integers(0, 4999), max_size=6), chunk=st.sampled_from([16, 64, 1 << 20]))
 def test_counts_exactly_the_bytes_that_differ(tmp_path: Path, flips: set[int], chunk: int) -> None:

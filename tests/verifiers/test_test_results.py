@@ -35,6 +35,7 @@ def results(view: ReportView) -> dict[str, tuple[Result, str]]:
     return {row.name: (row.result, row.message) for row in rows_of(VERIFIER.measure((view,), {}), ReportedTest)}
 
 
+@pytest.mark.slow
 def test_a_real_run_of_pytest_is_read_as_it_ended(workplace: Path) -> None:
     Path("test_gate.py").write_text(RUN)
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:weighbridge", "-p", "no:cacheprovider", "--junitxml=r.xml"]

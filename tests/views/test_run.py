@@ -42,6 +42,7 @@ def test_every_format_gives_the_same_columns(name: str, tmp_path: Path) -> None:
     assert list(view.digest()) == [name]
 
 
+@pytest.mark.slow
 @FLIPS
 @given(name=st.sampled_from(sorted(LOGS)), at=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_any_byte_changed_gives_a_view_or_one_clear_error(name: str, at: int, byte: int, tmp_path: Path) -> None:
@@ -187,6 +188,7 @@ def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_banner_of_lines_that_begin_like_json_costs_no_more_than_its_length(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     banner = '{not json\n[2026-04-26 12:00] start\n{"a": 1}\n{"unclosed\n' * 25_000
