@@ -63,6 +63,7 @@ content; `unseen` stays within the error of its block type, where more cannot be
 """
 CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<architecture>\S+): (?P<told>.+)")
 REFUSED = {
+    "bert-reranker": "the converter leaves out the pooler that the classifier stands on (bert.py:83).",
     "granitemoe-hybrid": "transformers 5 writes `full_attention` into `layer_types`, the converter looks for "
     "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. What "
     "transformers 4 wrote (`granitemoe-hybrid-4`) is accepted.",
