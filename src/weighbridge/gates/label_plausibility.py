@@ -53,8 +53,8 @@ class Limits:
     ] = 0.5  # fmt: skip
     decided_at_least_share: Annotated[
         float,
-        Doc("of the elements of the named tensors, how many must be decided", ge=0.01, le=1, tight="up", must="at least",
-            fault=faults.TOO_LITTLE, comes_to="BLOCKED"),
+        Doc("of the elements of the named tensors, how many must be decided", ge=0.01, le=1, tight="up",
+            must="at least", fault=faults.TOO_LITTLE, comes_to="BLOCKED"),
     ] = 0.5  # fmt: skip
     trailing_zero_bits_at_most: Annotated[
         Mapping[str, int],
