@@ -123,22 +123,23 @@ def command(
     else:
         for one in answers:
             moments = _moments(source, one, look) if everything and not headers else {}
-            display = comparison.DisplayOptions(
-                tensors=tensors,
-                everything=everything,
-                headers=headers,
+            tell(_told(source, one, comparison.DisplayOptions(
+                tensors=tensors, everything=everything, headers=headers, moments=moments,
                 unasked=one.policy.told if one.policy.why else "",
-                moments=moments,
-            )
-            held_to = printable(f"   policy: {one.policy.told}{one.policy.why}")
-            tell([click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + held_to])
-            tell(["  both paths are the same file, so nothing can differ"] if one.itself else ())
-            tell(f"  note: {printable(note)}" for note in one.notes)
-            tell(comparison.comparison_lines(one.evaluation, display))
+            )))  # fmt: skip
         if engine is not None and engine.ran.tasks:
             tell([click.style(f"{address}: {engine.ran.told()}", dim=True)])
     code = exit_code(("", finding) for one in answers for finding in comparison.counted(one.evaluation))
     sys.exit(ExitCode.BLOCKED if code is ExitCode.NOTHING_SHOWN else code)
+
+
+def _told(source: str, one: Compared, display: comparison.DisplayOptions) -> Iterator[str]:
+    """Yield what a terminal shows of one import."""
+    held_to = printable(f"   policy: {one.policy.told}{one.policy.why}")
+    yield click.style(f"{printable(source)} -> {printable(one.path)}", bold=True) + held_to
+    yield from ["  both paths are the same file, so nothing can differ"] if one.itself else ()
+    yield from (f"  note: {printable(note)}" for note in one.notes)
+    yield from comparison.comparison_lines(one.evaluation, display)
 
 
 def _moments(source: str, one: Compared, look: Fields) -> dict[str, MomentChanges]:
