@@ -55,6 +55,8 @@ def changed(folder: Path, dtype: str, change: Callable[[Any], None]) -> ModelVie
         ("bloom", "eager", "transformer.h.1.self_attention.query_key_value"),
         ("qwen3_moe", "sdpa", "model.layers.1.self_attn.o_proj"),
         ("mamba", "", "backbone.layers.1.mixer.x_proj"),
+        ("bert", "sdpa", "bert.encoder.layer.1.attention.self.query"),
+        ("t5", "", "decoder.block.1.layer.1.EncDecAttention.k"),
     ],
 )
 def test_another_attention_passes_and_two_swapped_rows_are_found(
@@ -128,6 +130,15 @@ def test_a_directory_whose_weights_do_not_fit_is_refused(tmp_path: Path) -> None
     with pytest.raises(SubjectError) as refused:
         open_model(f"hf:{folder}").stack()
     assert refused.value.code == "hf-load"
+
+
+def test_weights_that_transformers_would_draw_are_refused(tmp_path: Path) -> None:
+    folder = saved("bert", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForSequenceClassification"]}))
+    with pytest.raises(SubjectError) as refused:
+        open_model(f"hf:{folder}").stack()
+    assert (refused.value.code, "4 weights are not in its files" in str(refused.value)) == ("hf-load", True)
 
 
 def test_a_number_of_steps_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -23,18 +23,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {
         **SMALL, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
     },
+    "bert": SMALL,
+    "t5": {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4},
     "mamba": {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 3, "state_size": 8},
 }  # fmt: skip
+HEADS = {"bert": "AutoModelForMaskedLM", "t5": "AutoModelForSeq2SeqLM"}
 
 
 def saved(name: str, folder: Path) -> Path:
     """Save a model of random weights, its vectors (biases, norms) of noticeable size."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    import transformers
 
     torch.manual_seed(1)
-    library: Any = AutoModelForCausalLM
-    model = library.from_config(AutoConfig.for_model(name, **CONFIGS[name]))
+    library: Any = getattr(transformers, HEADS.get(name, "AutoModelForCausalLM"))
+    model = library.from_config(transformers.AutoConfig.for_model(name, **CONFIGS[name]))
     for weight in model.parameters():
         if weight.ndim == 1:
             weight.data += 0.1 * torch.randn_like(weight)

@@ -256,6 +256,32 @@ def test_a_bare_module_is_enough() -> None:
     assert {"embed.out", "layers.1.attn.q.out", "layers.1.attn.rotary.call2.in", "head.out"} < set(verdict.looked)
 
 
+class Casts(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """A norm in float32 whose result is cast to the dtype of the head: in float64 both are one tensor."""
+
+    class Norm(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def forward(self, hidden: Any) -> Any:
+            return torch.nn.functional.normalize(hidden.float(), dim=-1)
+
+    def __init__(self, error: float = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.norm, self.head = torch.nn.Embedding(40, 16), self.Norm(), torch.nn.Linear(16, 40)
+        self.error = error
+
+    def forward(self, ids: Any) -> Any:
+        return self.head((self.norm(self.embed(ids)) * (1 + self.error)).to(self.head.weight.dtype))
+
+
+@pytest.mark.parametrize(("error", "wrong"), [(0.0, None), (0.02, "head.in")])
+def test_a_cast_that_float64_does_not_make_is_a_point_and_is_compared(error: float, wrong: str | None) -> None:
+    views = (shown(Torch(module=Casts())), shown(Torch(module=Casts(error), dtype="bfloat16")))
+    verdict = judged(*views)
+    assert [*verdict.looked] == ["embed.out", "norm.out", "head.in", "head.out"]
+    assert len(verdict.looked) == VERIFIER.extent(views, {})
+    assert verdict.figures.get("first") == wrong
+
+
 # --- Weights ----------------------------------------------------------------------------------------------------------
 
 

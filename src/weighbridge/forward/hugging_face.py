@@ -44,7 +44,7 @@ class Directory:
         """Return the model, loaded; None where it wants CUDA and there is none."""
         try:
             import torch
-            from transformers import AutoModelForCausalLM
+            import transformers
             from transformers.utils import logging
         except ImportError as problem:
             what = f"{problem.name} is not installed"
@@ -58,11 +58,14 @@ class Directory:
         named: dict[str, Any] = {key: self.options[key] for key in passed_on if key in self.options}
         logging.disable_progress_bar()  # the report is what is shown
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(
+            config = transformers.AutoConfig.from_pretrained(self.path, local_files_only=True, trust_remote_code=False)
+            written = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+            model: Any
+            model, loaded = (written or transformers.AutoModelForCausalLM).from_pretrained(
                 self.path,
                 dtype=self.options.get("dtype", "auto"),
                 local_files_only=True,
-                trust_remote_code=False,
+                output_loading_info=True,
                 **named,
             )
             model = model.to(self.options.get("device", "cpu"))
@@ -70,6 +73,10 @@ class Directory:
             what = f"transformers cannot load it: {type(problem).__name__}: {problem}"
             remedy = "load it with transformers alone"
             raise SubjectError("hf-load", what[:400], where=self.spec, remedy=remedy) from problem
+        if drawn := sorted(loaded["missing_keys"]):
+            what = f"{len(drawn)} weights are not in its files, so transformers draws them: {drawn[0]}"
+            remedy = "save the model whose class `architectures` in config.json names"
+            raise SubjectError("hf-load", what, where=self.spec, remedy=remedy)
         if "compile" in self.options:
             model = torch.compile(model)
         weights = sorted(self.path.glob("*.safetensors")) or sorted(self.path.glob("*.bin"))

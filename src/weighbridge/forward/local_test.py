@@ -101,7 +101,7 @@ def local_test(
                     audit.is_point(point, tensor)
                 return held
 
-        _forward(reference, tokens, visit)
+        _forward(reference, tokens, visit, frozenset(trace.tensors))
     return steps, audit, constants
 
 
@@ -123,13 +123,13 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
     return found
 
 
-def _forward(reference: Torch, tokens: Tokens, visit: Visit) -> None:
+def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[str] = frozenset()) -> None:
     try:
-        reference.forward(tokens, visit)
+        reference.forward(tokens, visit, casts=casts)
     except (SubjectError, KeyboardInterrupt):
         raise
     except BaseException as problem:
-        what = f"the reference, widened to float64, raised {type(problem).__name__}"
+        what = f"the reference, widened to float64, raised {type(problem).__name__}: {problem}"[:400]
         remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
         raise SubjectError("forward-raised", what, remedy=remedy) from problem
 

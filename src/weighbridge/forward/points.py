@@ -2,8 +2,8 @@
 
 A point's id is the path of a module and the state: `model.layers.3.self_attn.q_proj.out`. An `.in` is the first input
 of a module without parts, where no module returned it: the context before an output projection, the product before
-a down projection. Where a Hugging Face model attends through the library's attention interface, `.query`, `.key` and
-`.value` are what the attention function was given, after the rotation.
+a down projection. Where a Hugging Face model attends through the library's attention interface,
+`.attention.query.in`, `.key.in` and `.value.in` are what the attention function was given, after the rotation.
 """
 
 from __future__ import annotations
@@ -59,21 +59,28 @@ class Pass:
     """One forward pass under way: its sequences and tokens, and what was seen in it already."""
 
     def __init__(
-        self, visit: Visit, shape: tuple[int, int], wanted: frozenset[str] | None, weights: frozenset[int]
+        self,
+        visit: Visit,
+        shape: tuple[int, int],
+        wanted: frozenset[str] | None,
+        casts: frozenset[str],
+        weights: frozenset[int],
     ) -> None:
         import torch
 
-        self.visit, self.shape, self.wanted, self.weights = visit, shape, wanted, weights
+        self.visit, self.shape, self.wanted, self.casts, self.weights = visit, shape, wanted, casts, weights
         self.seen = torch.utils.weak.WeakIdKeyDictionary() if wanted is None else None
         self.calls: dict[str, int] = {}
 
     def at(self, point: str, tensor: torch.Tensor, heads: str = "maybe") -> torch.Tensor | None:
         """Visit a point, unless it is no row of tokens, not wanted, or the very tensor of an earlier point."""
         known = tensor in self.seen if self.seen is not None else point not in self.wanted  # type: ignore[operator]
-        rows = None if known else as_rows(tensor, *self.shape, heads)
+        rows = None if known and point not in self.casts else as_rows(tensor, *self.shape, heads)
         if rows is None:
             return None
         replaced = self.visit(point, rows.tensor)
+        if known:
+            return None
         if replaced is not None and point.endswith(".in") and self._own(rows.tensor, tensor):
             # In place, so that a residual stream which goes on beside this module goes on with the same values.
             with unwatched():
@@ -141,9 +148,17 @@ def _is_tensor(value: object) -> bool:
 
 @contextmanager
 def visited(
-    module: torch.nn.Module, visit: Visit, *, sequences: int, wanted: frozenset[str] | None = None
+    module: torch.nn.Module,
+    visit: Visit,
+    *,
+    sequences: int,
+    wanted: frozenset[str] | None = None,
+    casts: frozenset[str] = frozenset(),
 ) -> Iterator[None]:
     """Call `visit` at every point of the forward passes inside the block, or only at those wanted.
+
+    A tensor is visited once. Where a pass in float64 casts nothing, a point of `casts` is the very tensor of an earlier
+    one: it is visited as well, and goes on as it is.
 
     Each call of the whole module is a pass of its own, so that the steps of a generation visit each point once a step.
     """
@@ -158,7 +173,7 @@ def visited(
             remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
             raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
         tokens = given.shape[-1] if given.ndim > 1 else given.numel() // sequences
-        now[:] = [Pass(visit, (sequences, tokens), wanted, weights)]
+        now[:] = [Pass(visit, (sequences, tokens), wanted, casts, weights)]
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
@@ -209,8 +224,9 @@ def _attention(paths: Mapping[torch.nn.Module, str], now: Sequence[Pass]) -> Ite
         def attend(module: Any, query: Any, key: Any, value: Any, *more: Any, **named: Any) -> Any:
             given = {"query": query, "key": key, "value": value}
             if module in paths:
-                for name, tensor in given.items():
-                    replaced = now[0].at(f"{paths[module]}.{name}.in", tensor, "yes")
+                path = now[0].ahead(paths[module])
+                for name, tensor in given.items():  # a module may have a part of this name
+                    replaced = now[0].at(f"{path}.attention.{name}.in", tensor, "yes")
                     if replaced is not None and replaced.shape == tensor.shape:
                         given[name] = replaced
             return function(module, *given.values(), *more, **named)

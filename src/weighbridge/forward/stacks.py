@@ -179,15 +179,21 @@ class Torch:
         replace(self, module=self.plain).forward(tokens, lambda point, _rows: found.append(point))
         return frozenset(found)
 
-    def forward(self, tokens: Tokens, visit: Visit, wanted: frozenset[str] | None = None) -> None:
-        """Run it forward, and call `visit` at each point with its rows."""
+    def forward(
+        self,
+        tokens: Tokens,
+        visit: Visit,
+        wanted: frozenset[str] | None = None,
+        casts: frozenset[str] = frozenset(),
+    ) -> None:
+        """Run it forward, and call `visit` at each point with its rows; `casts` as in `visited`."""
         import torch
 
         named = _taps(self.taps)
         if named:
-            visit, wanted = _by_taps(named, visit), frozenset(named)
+            visit, wanted, casts = _by_taps(named, visit), frozenset(named), frozenset()
         ids = torch.tensor([list(row) for row in tokens], dtype=torch.int64, device=self.device)
-        seeing = visited(self.module, visit, sequences=len(tokens), wanted=wanted)
+        seeing = visited(self.module, visit, sequences=len(tokens), wanted=wanted, casts=casts)
         with torch.no_grad(), _evaluating(self.plain), seeing:
             if self.decode:
                 _generate(self.module, ids, self.decode)
@@ -227,7 +233,9 @@ class Torch:
 
 def _call(module: torch.nn.Module, ids: torch.Tensor) -> object:
     accepted = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
-    more = {"use_cache": False} if "use_cache" in accepted else {}
+    more: dict[str, Any] = {"use_cache": False} if "use_cache" in accepted else {}
+    if "decoder_input_ids" in accepted:
+        more["decoder_input_ids"] = ids
     return module(input_ids=ids, **more) if "input_ids" in accepted else module(ids)
 
 

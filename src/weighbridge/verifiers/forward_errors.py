@@ -56,12 +56,8 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     passes = _passes(reference, stack, trusted, found, same=same)
     whole = end_to_end(stack, found.facts.tokens[:1], {"candidate": found, "trusted": trusted})
     run = _run(trusted, found, passes, repeated=noise is not None)
-    # What one of the two passes alone holds is a cast, which in the other's dtype makes no new tensor.
-    casts = {*passes.ours} ^ {*trusted.facts.order}
-    points = dict.fromkeys((*passes.ours, *found.facts.order))
-    both = (name for name in points if name not in casts or (name in found.tensors) is (name in passes.ours))
     rows = []
-    for at, point in enumerate(both):
+    for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
         row = replace(
             _row(point, trusted, found, passes, run),
             order=at,
