@@ -6,7 +6,7 @@ value that was captured there. Rounding inherited from earlier layers does not c
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weighbridge.forward.trace_file import Trace
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
-TILE = (32, 2048)  # tokens and channels that are compared while they stay in a core's cache
+TILE = 1 << 16  # elements that are compared while they stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
 
 
@@ -114,7 +114,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
             for name, trace in traces.items():
                 shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
-                    error = compare(made, held_by(trace, point, made)).all
+                    error = _apart(made, held_by(trace, point, made))
                     if error is not None:
                         found[name][point] = error
 
@@ -146,17 +146,10 @@ def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
     """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
     import torch
 
-    found: torch.Tensor | None = None
-    for row in range(like.shape[0]):
-        values = trace.stored(point, row, row + 1)
-        if values.dtype.name == "bfloat16":
-            one = torch.from_numpy(values.view("int16")).view(torch.bfloat16)
-        else:
-            one = torch.from_numpy(values)
-        found = one.new_empty(like.shape, device=like.device) if found is None else found
-        found[row : row + 1] = one
-    assert found is not None
-    return found
+    values = trace.stored(point, 0, like.shape[0])
+    if values.dtype.name == "bfloat16":
+        return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(values).to(like.device)
 
 
 def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
@@ -201,25 +194,31 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
     )
 
 
+def _apart(made: torch.Tensor, held: torch.Tensor) -> float | None:
+    """Return the relative L2 distance over all elements, in fewer passes where everything is finite."""
+    norm, error = (float(one.norm()) for one in (made, held.double().sub_(made)))
+    plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
+    return error / norm if plain else compare(made, held).all
+
+
 def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
     import torch
 
     truth, value = made.flatten(0, 1), held.flatten(0, 1)
-    tokens, channels = truth.new_zeros(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
-    width = min(TILE[1], truth.shape[1])
-    height = TILE[0] * TILE[1] // width
-    kept = truth.new_empty(height * width)
-    for left, top in itertools.product(range(0, truth.shape[1], width), range(0, truth.shape[0], height)):
-        at = (slice(top, top + height), slice(left, left + width))
-        tile = truth[at]
-        squares = kept[: tile.numel()].view(tile.shape)
+    tokens, channels = truth.new_empty(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
+    height = max(1, TILE // truth.shape[1])
+    kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))
+    each = ones[: truth.shape[1]]
+    parts = (one.split(height) for one in (truth, value, *tokens))
+    for tile, other, norms, errors in zip(*parts, strict=True):
+        squares, every = kept[: len(tile)], ones[: len(tile)]
         torch.mul(tile, tile, out=squares)
-        tokens[0, at[0]] += squares.sum(1)
-        channels[0, at[1]] += squares.sum(0)
-        squares.copy_(value[at]).sub_(tile).square_()
-        tokens[1, at[0]] += squares.sum(1)
-        channels[1, at[1]] += squares.sum(0)
+        torch.mv(squares, each, out=norms)
+        channels[0].addmv_(squares.t(), every)
+        squares.copy_(other).sub_(tile).square_()
+        torch.mv(squares, each, out=errors)
+        channels[1].addmv_(squares.t(), every)
     tokens = tokens.view(2, *made.shape[:2])
     return tokens[0], tokens[1], channels[0], channels[1]
 
