@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from weighbridge.errors import SubjectError
@@ -49,56 +50,68 @@ class Distance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One point of a pass: how far its values lie, from which points they were made, and what relates the two."""
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
+
+    `beside` is the same of a second trace, where one pass is enough for both.
+    """
 
     distance: Distance
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
     relation: Relation | None
+    beside: Step | None = None
 
 
 Steps = Mapping[str, Step]
 
 
-def local_test(
+def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     reference: Torch,
     tokens: Tokens,
     trace: Trace,
-    suspicious: Callable[[str, Distance], bool] = lambda *_: False,
+    than: Steps = MappingProxyType({}),
+    suspicious: Callable[[Distance, Distance], bool] = lambda *_: False,
     as_made: Collection[str] = (),
+    beside: Trace | None = None,
 ) -> tuple[Steps, Audit, Constants]:
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
-    What relates the two is looked for where a point is `suspicious`. A point that the trace does not hold goes on as
-    it was made, and so do those of `as_made`.
+    What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
+    that the trace does not hold goes on as it was made, and so do those of `as_made`, at which alone a trace `beside`
+    this one may hold other values.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
 
     with rebuilt(reference.plain) as constants, widened() as audit:
 
+        def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
+            found = Step(
+                distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made), relation=None
+            )
+            if of.shape(point) != tuple(made.shape):
+                return found, None
+            values = held_by(of, point, made)
+            if not made.is_floating_point():
+                return replace(found, distance=_choices(near.scores(point), made, values)), values
+            distance = compare(made, values)
+            odd = least is not None and suspicious(distance, least.distance)
+            relation = near.relation(point, made, values.double()) if odd else None
+            return replace(found, distance=distance, relation=relation), values
+
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
             with unwatched():
-                shape = _full(made, len(tokens))
-                if trace.shape(point) != tuple(made.shape):
-                    steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
+                step, values = look(trace, point, made, than.get(point))
+                if beside is not None and point in as_made:
+                    step = replace(step, beside=look(beside, point, made, step)[0])
+                steps[point] = step
+                if values is None or (point in as_made and made.is_floating_point()):
                     return None
-                values = held_by(trace, point, made)
-                if not made.is_floating_point():
-                    distance, held = _choices(near.scores(point), made, values), values.to(made.dtype)
-                    steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=None)
-                    audit.is_point(point, held)
-                    return held
-                distance = compare(made, values)
-                odd, ends = suspicious(point, distance), point in as_made
-                held = values if ends and not odd else values.double()
-                relation = near.relation(point, made, held) if odd else None
-                steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
-                if ends:
-                    return None
-                near.note(point, values)
-                for tensor in (made, held):  # one of them goes on
-                    audit.is_point(point, tensor)
+                held = values.to(made.dtype)
+                if made.is_floating_point():
+                    near.note(point, values)
+                    audit.is_point(point, made)  # one of them goes on
+                audit.is_point(point, held)
                 return held
 
         _forward(reference, tokens, visit)

@@ -99,9 +99,7 @@ def widened() -> Iterator[Audit]:
         torch.set_default_dtype(before)
 
 
-def _product(
-    rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]
-) -> torch.Tensor:
+def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:
     """Multiply rows by a matrix of weights, of which no float64 copy is made: some of it at a time is widened."""
     import torch
 
