@@ -73,8 +73,9 @@ def widened() -> Iterator[Audit]:
         elif func in products and args[-1].dtype in low and max(args[-1].shape) <= AT_ONCE:
             *bias, rows = (wide(one) for one in args[:-1])
             result = _product(rows, args[-1], scratch)
-            if bias:
-                result.mul_((kwargs or {}).get("alpha", 1)).add_(bias[0], alpha=(kwargs or {}).get("beta", 1))
+            alpha, beta = ((kwargs or {}).get(name, 1) for name in ("alpha", "beta"))
+            result = result if alpha == 1 else result.mul_(alpha)
+            result = result.add_(bias[0], alpha=beta) if bias else result
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
