@@ -239,7 +239,7 @@ HARMLESS: dict[str, dict[str, str]] = {
         "_passes: for point, step in theirs.items() if suspicious(point, step.distance)": NOT_LAID,
         "_equal_share: for at in range((found.shape(point) or (0,))[0]):": TOLD,
         "_outcome: for at in range(shape[0]):": TOLD,
-        "_outcome: for ours, theirs in zip(*(side.stored(point, at, at + 1)[0] for side in (trusted, found)), strict=True):": TOLD,
+        "_outcome: for ours, theirs in zip(*pair, strict=True):": TOLD,
         "_outcome: for value in divergences if np.isfinite(value)": TOLD,
         "_runs: for row in tokens": NOT_LAID,
         "_runs: for side in (stack.tokens, theirs) if side": NOT_LAID,

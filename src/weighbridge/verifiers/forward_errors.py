@@ -263,7 +263,8 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     divergences: list[float] = []
     leads: list[float] = []
     for at in range(shape[0]):
-        for ours, theirs in zip(*(side.stored(point, at, at + 1)[0] for side in (trusted, found)), strict=True):
+        pair = (side.stored(point, at, at + 1)[0] for side in (trusted, found))
+        for ours, theirs in zip(*pair, strict=True):
             divergences.append(_divergence(ours.astype(np.float64), theirs.astype(np.float64)))
             if ours.argmax() != theirs.argmax():
                 second, best = np.partition(ours.astype(np.float64), -2)[-2:]
