@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,19 @@ def test_equal_weights_have_equal_digests_whatever_their_dtype() -> None:
         wide.project.bias[3] += 1
     other, same = Torch(module=wide).digests("bfloat16"), Torch(module=module).digests("bfloat16")
     assert [name for name in same if same[name] != other[name]] == ["project.bias"]
+
+
+def test_only_weights_with_other_bits_are_digested_again() -> None:
+    module, other = Small(), Small()
+    other.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        other.project.bias[3] += 1
+        for one in (module, other):
+            one.embed.weight[0, 0] = math.nan
+    known = dict.fromkeys(module.state_dict(), "known")
+    found = Torch(module=other).digests("float32", Torch(module=module), known)
+    assert [name for name in found if found[name] != "known"] == ["project.bias"]
+    assert found["project.bias"] == Torch(module=other).digests("float32")["project.bias"]
 
 
 def test_the_caller_may_say_how_to_call() -> None:

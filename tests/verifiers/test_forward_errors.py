@@ -376,7 +376,9 @@ def test_a_canary_costs_no_rough_run() -> None:
 
 
 @pytest.mark.slow
-def test_equal_bits_are_judged_in_one_pass_and_one_other_bit_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_that_are_equal_up_to_the_last_point_are_judged_in_one_pass_and_others_in_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     passes: list[Any] = []
     honest = local_test.local_test
 
@@ -389,7 +391,12 @@ def test_equal_bits_are_judged_in_one_pass_and_one_other_bit_in_two(monkeypatch:
     assert len(passes) == 1
     assert all(row.candidate == row.trusted and row.equal_share == 1 for row in same.values())
     passes.clear()
-    rows(measured(REFERENCE, named("reference").overlaid("logits", 1e-3)))
+    last = rows(measured(REFERENCE, named("reference").overlaid("logits", 1e3)))
+    assert len(passes) == 1
+    assert [name for name, row in last.items() if row.candidate != row.trusted] == ["logits"]
+    assert (last["logits"].candidate.all or 0) > 1
+    passes.clear()
+    rows(measured(REFERENCE, named("reference").overlaid("L2.ffn.swiglu", 1e-3)))
     assert len(passes) > 1
 
 

@@ -6,9 +6,10 @@ value that was captured there. Rounding inherited from earlier layers does not c
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from weighbridge.errors import SubjectError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from weighbridge.forward.trace_file import Trace
 
 PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
-TILE = (32, 2048)  # tokens and channels that are compared while they stay in a core's cache
+TILE = 1 << 16  # elements that are compared while they stay in a core's cache
 SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
 
 
@@ -49,56 +50,68 @@ class Distance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One point of a pass: how far its values lie, from which points they were made, and what relates the two."""
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
+
+    `beside` is the same of a second trace, where one pass is enough for both.
+    """
 
     distance: Distance
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
     relation: Relation | None
+    beside: Step | None = None
 
 
 Steps = Mapping[str, Step]
 
 
-def local_test(
+def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     reference: Torch,
     tokens: Tokens,
     trace: Trace,
-    suspicious: Callable[[str, Distance], bool] = lambda *_: False,
+    than: Steps = MappingProxyType({}),
+    suspicious: Callable[[Distance, Distance], bool] = lambda *_: False,
     as_made: Collection[str] = (),
+    beside: Trace | None = None,
 ) -> tuple[Steps, Audit, Constants]:
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
-    What relates the two is looked for where a point is `suspicious`. A point that the trace does not hold goes on as
-    it was made, and so do those of `as_made`.
+    What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
+    that the trace does not hold goes on as it was made, and so do those of `as_made`, at which alone a trace `beside`
+    this one may hold other values.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
 
     with rebuilt(reference.plain) as constants, widened() as audit:
 
+        def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
+            found = Step(
+                distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made), relation=None
+            )
+            if of.shape(point) != tuple(made.shape):
+                return found, None
+            values = held_by(of, point, made)
+            if not made.is_floating_point():
+                return replace(found, distance=_choices(near.scores(point), made, values)), values
+            distance = compare(made, values)
+            odd = least is not None and suspicious(distance, least.distance)
+            relation = near.relation(point, made, values.double()) if odd else None
+            return replace(found, distance=distance, relation=relation), values
+
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
             with unwatched():
-                shape = _full(made, len(tokens))
-                if trace.shape(point) != tuple(made.shape):
-                    steps[point] = Step(distance=NOTHING, shape=shape, made_from=audit.made_from(made), relation=None)
+                step, values = look(trace, point, made, than.get(point))
+                if beside is not None and point in as_made:
+                    step = replace(step, beside=look(beside, point, made, step)[0])
+                steps[point] = step
+                if values is None or (point in as_made and made.is_floating_point()):
                     return None
-                values = held_by(trace, point, made)
-                if not made.is_floating_point():
-                    distance, held = _choices(near.scores(point), made, values), values.to(made.dtype)
-                    steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=None)
-                    audit.is_point(point, held)
-                    return held
-                distance = compare(made, values)
-                odd, ends = suspicious(point, distance), point in as_made
-                held = values if ends and not odd else values.double()
-                relation = near.relation(point, made, held) if odd else None
-                steps[point] = Step(distance=distance, shape=shape, made_from=audit.made_from(made), relation=relation)
-                if ends:
-                    return None
-                near.note(point, values)
-                for tensor in (made, held):  # one of them goes on
-                    audit.is_point(point, tensor)
+                held = values.to(made.dtype)
+                if made.is_floating_point():
+                    near.note(point, values)
+                    audit.is_point(point, made)  # one of them goes on
+                audit.is_point(point, held)
                 return held
 
         _forward(reference, tokens, visit, frozenset(trace.tensors))
@@ -114,7 +127,7 @@ def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) ->
             for name, trace in traces.items():
                 shape = trace.shape(point) if made.is_floating_point() else None
                 if shape is not None and shape[1:] == tuple(made.shape[1:]):
-                    error = compare(made, held_by(trace, point, made)).all
+                    error = _apart(made, held_by(trace, point, made))
                     if error is not None:
                         found[name][point] = error
 
@@ -146,17 +159,10 @@ def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
     """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
     import torch
 
-    found: torch.Tensor | None = None
-    for row in range(like.shape[0]):
-        values = trace.stored(point, row, row + 1)
-        if values.dtype.name == "bfloat16":
-            one = torch.from_numpy(values.view("int16")).view(torch.bfloat16)
-        else:
-            one = torch.from_numpy(values)
-        found = one.new_empty(like.shape, device=like.device) if found is None else found
-        found[row : row + 1] = one
-    assert found is not None
-    return found
+    values = trace.stored(point, 0, like.shape[0])
+    if values.dtype.name == "bfloat16":
+        return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(values).to(like.device)
 
 
 def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
@@ -201,25 +207,31 @@ def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
     )
 
 
+def _apart(made: torch.Tensor, held: torch.Tensor) -> float | None:
+    """Return the relative L2 distance over all elements, in fewer passes where everything is finite."""
+    norm, error = (float(one.norm()) for one in (made, held.double().sub_(made)))
+    plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
+    return error / norm if plain else compare(made, held).all
+
+
 def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
     import torch
 
     truth, value = made.flatten(0, 1), held.flatten(0, 1)
-    tokens, channels = truth.new_zeros(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
-    width = min(TILE[1], truth.shape[1])
-    height = TILE[0] * TILE[1] // width
-    kept = truth.new_empty(height * width)
-    for left, top in itertools.product(range(0, truth.shape[1], width), range(0, truth.shape[0], height)):
-        at = (slice(top, top + height), slice(left, left + width))
-        tile = truth[at]
-        squares = kept[: tile.numel()].view(tile.shape)
+    tokens, channels = truth.new_empty(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
+    height = max(1, TILE // truth.shape[1])
+    kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))
+    each = ones[: truth.shape[1]]
+    parts = (one.split(height) for one in (truth, value, *tokens))
+    for tile, other, norms, errors in zip(*parts, strict=True):
+        squares, every = kept[: len(tile)], ones[: len(tile)]
         torch.mul(tile, tile, out=squares)
-        tokens[0, at[0]] += squares.sum(1)
-        channels[0, at[1]] += squares.sum(0)
-        squares.copy_(value[at]).sub_(tile).square_()
-        tokens[1, at[0]] += squares.sum(1)
-        channels[1, at[1]] += squares.sum(0)
+        torch.mv(squares, each, out=norms)
+        channels[0].addmv_(squares.t(), every)
+        squares.copy_(other).sub_(tile).square_()
+        torch.mv(squares, each, out=errors)
+        channels[1].addmv_(squares.t(), every)
     tokens = tokens.view(2, *made.shape[:2])
     return tokens[0], tokens[1], channels[0], channels[1]
 

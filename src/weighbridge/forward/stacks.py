@@ -134,17 +134,22 @@ class Torch:
                 cast[id(tensor)] = type(tensor)(data, tensor.requires_grad) if is_weight else data
         return replace(self, dtype=wanted, module=copy.deepcopy(self.plain, cast))
 
-    def digests(self, dtype: str) -> Mapping[str, str]:
-        """Return the digest of each weight in a dtype."""
+    def digests(
+        self, dtype: str, other: Torch | None = None, known: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        """Return the digest of each weight in a dtype; of those with the bits of another model's, its `known` one."""
         import torch
 
         kind = getattr(torch, dtype)
+        theirs = other.plain.state_dict() if other is not None and known else {}
         found: dict[str, str] = {}
         seen: dict[Any, str] = {}  # tied weights have several names
         for name, tensor in self.plain.state_dict().items():
             if isinstance(tensor, torch.Tensor):
                 key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-                if key not in seen:
+                if key not in seen and known and name in known and _same_bits(tensor, theirs.get(name)):
+                    seen[key] = known[name]
+                elif key not in seen:
                     kept = tensor.to(kind) if tensor.is_floating_point() else tensor
                     seen[key] = weight_digest(tensor.shape, _bytes(kept))
                 found[name] = seen[key]
@@ -290,6 +295,17 @@ def _by_taps(named: Mapping[str, Sequence[tuple[str, slice]]], visit: Visit) -> 
         return rows
 
     return at
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    import numpy as np
+
+    if other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    ours, theirs = _bytes(one), _bytes(other)
+    words = len(ours) // 8 * 8  # compared eight bytes at a time, which is faster
+    mine, others = ((side[:words].view(np.uint64), side[words:]) for side in (ours, theirs))
+    return all(np.array_equal(part, its) for part, its in zip(mine, others, strict=True))
 
 
 def _bytes(tensor: torch.Tensor) -> Any:

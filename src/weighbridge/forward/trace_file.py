@@ -152,10 +152,12 @@ class Trace:
         rows, tokens, _ = self.shape(point) or (0, 0, 0)
         start, stop = min(start, rows), min(rows if stop is None else stop, rows)
         size = math.prod(tensor.shape[1:]) * dtype.itemsize
-        window = self.file.read(tensor.offset + start * size, tensor.offset + stop * size)
-        whole: NDArray[Any] = np.frombuffer(window, dtype=dtype).reshape(stop - start, *tensor.shape[1:])
-        values = whole[:, :tokens].copy()
-        self.file.release(tensor.offset + start * size, tensor.offset + stop * size)
+        values: NDArray[Any] = np.empty((stop - start, tokens, tensor.shape[2]), dtype)
+        for row in range(start, stop):
+            at = tensor.offset + row * size
+            whole = np.frombuffer(self.file.read(at, at + size), dtype=dtype).reshape(tensor.shape[1:])
+            values[row - start] = whole[:tokens]
+            self.file.release(at, at + size)
         if self.damage is not None and self.damage[0] == point and start == 0:
             values[0, -1, -1] = self.damage[1]
         return values

@@ -7,8 +7,7 @@ Only operations of PyTorch in this thread are seen.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 LOWER = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 WIDER = {**dict.fromkeys(LOWER, "float64"), "complex64": "complex128"}
 AT_ONCE = 1 << 21  # elements of a matrix of weights that are widened at a time
+FEW, NARROW = 64, 1 << 14  # so few rows, and as many columns, stay in a core's cache while a matrix goes by
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def widened() -> Iterator[Audit]:
 
     low = {getattr(torch, name): getattr(torch, wide) for name, wide in WIDER.items() if hasattr(torch, name)}
     audit, scratch = Audit(), dict[torch.device, torch.Tensor]()
-    products: Mapping[Any, Any] = {torch.ops.aten.mm.default: torch.mm, torch.ops.aten.addmm.default: torch.addmm}
+    products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
     def wide(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -70,9 +70,12 @@ def widened() -> Iterator[Audit]:
         in_place = func._schema.is_mutable and any(leaf.dtype in low for leaf in given[:1])  # noqa: SLF001
         if func is torch.ops.aten.embedding.default:  # rows of a table are widened behind, not the whole table before
             result = wide(func(*args, **(kwargs or {})))
-        elif func in products and args[-1].dtype in low and _fits(args):
-            product = functools.partial(products[func], **(kwargs or {}))
-            result = _product(product, [wide(one) for one in args[:-1]], args[-1], scratch)
+        elif func in products and args[-1].dtype in low and max(args[-1].shape) <= AT_ONCE:
+            *bias, rows = (wide(one) for one in args[:-1])
+            result = _product(rows, args[-1], scratch)
+            alpha, beta = ((kwargs or {}).get(name, 1) for name in ("alpha", "beta"))
+            result = result if alpha == 1 else result.mul_(alpha)
+            result = result.add_(bias[0], alpha=beta) if bias else result
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -97,31 +100,27 @@ def widened() -> Iterator[Audit]:
         torch.set_default_dtype(before)
 
 
-def _fits(args: Any) -> bool:
-    """Return whether some columns of a product's matrix can be widened at a time, beside those of its bias."""
-    weight = args[-1]
-    return weight.shape[0] <= AT_ONCE and all(one.shape == weight.shape[1:] for one in args[:-2])
+def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:
+    """Multiply rows by a matrix of weights, of which no float64 copy is made: some of it at a time is widened."""
+    import torch
 
-
-def _product(
-    product: Callable[..., Any],
-    others: Sequence[torch.Tensor],
-    weight: torch.Tensor,
-    scratch: dict[torch.device, torch.Tensor],
-) -> torch.Tensor:
-    """Multiply rows by a matrix of weights, of which no float64 copy is made: some columns at a time are widened."""
-    *bias, rows = others
     if weight.device not in scratch:
         scratch[weight.device] = rows.new_empty(AT_ONCE)
-    made = rows.new_empty(rows.shape[0], weight.shape[1])
+    made = rows.new_zeros(rows.shape[0], weight.shape[1])
+    turned, few = weight.stride(0) == 1, rows.shape[0] <= FEW  # as it lies in memory, or turned
+    across = 0 if few and not turned and weight.shape[1] <= NARROW else 1
     at_once = min(AT_ONCE, max(rows.shape[0], 8) << 14)  # for few rows, so many as a core's cache holds
-    width = max(1, at_once // max(1, weight.shape[0]))
-    for start in range(0, weight.shape[1], width):
+    width = max(1, at_once // max(1, weight.shape[1 - across]))
+    for start in range(0, weight.shape[across], width):
         some = slice(start, start + width)
-        turned = weight.stride(0) == 1  # as it lies in memory, or turned
-        columns = weight.t()[some] if turned else weight[:, some]
-        wide = scratch[weight.device][: columns.numel()].view(columns.shape).copy_(columns)
-        product(*(one[some] for one in bias), rows, wide.t() if turned else wide, out=made[:, some])
+        part = weight[some] if not across else weight.t()[some] if turned else weight[:, some]
+        wide = scratch[weight.device][: part.numel()].view(part.shape).copy_(part)
+        if not across:
+            made.addmm_(rows[:, some], wide)
+        elif turned and few:  # the faster way round
+            made[:, some] = (wide @ rows.t()).t()
+        else:
+            torch.mm(rows, wide.t() if turned else wide, out=made[:, some])
     return made
 
 

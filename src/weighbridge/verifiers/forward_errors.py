@@ -8,7 +8,6 @@ takes time, and is made where the candidate is worse than the trusted run. All s
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -52,9 +51,11 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     from weighbridge.forward.local_test import end_to_end
 
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
-    same = trusted.facts.order == found.facts.order and all(share == 1 for share in shares.values())
-    passes = _passes(reference, stack, trusted, found, same=same)
-    whole = end_to_end(stack, found.facts.tokens[:1], {"candidate": found, "trusted": trusted})
+    other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
+    passes = _passes(reference, stack, trusted, found, other)
+    runs = {"trusted": trusted, "candidate": found} if other else {"trusted": trusted}
+    # A cut is there to show that the local test sees; nothing end to end is judged in it.
+    whole = end_to_end(stack, found.facts.tokens[:1], runs) if reference.part is None else {name: {} for name in runs}
     run = _run(trusted, found, passes, repeated=noise is not None)
     rows = []
     for at, point in enumerate(dict.fromkeys((*trusted.facts.order, *found.facts.order))):
@@ -62,7 +63,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
             _row(point, trusted, found, passes, run),
             order=at,
             equal_share=shares.get(point),
-            candidate_end_to_end=whole["candidate"].get(point),
+            candidate_end_to_end=whole["candidate" if other else "trusted"].get(point),
             trusted_end_to_end=whole["trusted"].get(point),
             noise=(noise or {}).get(point),
         )
@@ -89,20 +90,29 @@ class Passes(NamedTuple):
     constants: Constants
 
 
-def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, *, same: bool) -> Passes:
-    """Make the local tests that there is something to learn from; runs with the `same` bits have the same errors."""
+def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, other: set[str]) -> Passes:
+    """Make the local tests that there is something to learn from.
+
+    Where no `other` bits lie before the last point, from which nothing more is made, all steps before it are the same.
+    """
     from weighbridge.forward.local_test import local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
-    last = {trusted.facts.order[-1]}  # from which nothing more is made
+
+    def suspicious(error: Distance, least: Distance) -> bool:
+        return (error.all or 0) > WORTH_A_LOOK * max(least.all or 0, u)
+
+    last = {trusted.facts.order[-1]}
+    once = other <= last
     # Our runs start each step from the points that the candidate holds too: equal steps, equal roundings.
-    ours, audit, constants = local_test(stack, tokens, trusted.only(found.tensors), as_made=last)
-
-    def suspicious(point: str, error: Distance) -> bool:
-        return (error.all or 0) > WORTH_A_LOOK * max(ours[point].distance.all or 0, u)
-
-    theirs = ours if same else local_test(stack, tokens, found, suspicious, last)[0]
-    odd = {point for point, step in theirs.items() if suspicious(point, step.distance)}
+    ours, audit, constants = local_test(
+        stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found if once and other else None
+    )
+    if once:
+        theirs: Steps = {point: step.beside or step for point, step in ours.items()}
+    else:
+        theirs = local_test(stack, tokens, found, ours, suspicious, last)[0]
+    odd = {point for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)}
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_test(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
@@ -202,7 +212,7 @@ def _runs(
         return Unmeasured(code="inputs-differ", why="the two sides give different token sequences", remedy=remedy)
     trusted = reference.capture(tokens, dtype)
     points = frozenset(trusted.facts.order)
-    found, noise = candidate.capture(tokens, dtype, points), candidate.noise(tokens, dtype, points)
+    found, noise = candidate.capture(tokens, dtype, points, reference), candidate.noise(tokens, dtype, points)
     candidate.release()
     return reference.prepared(dtype), trusted, found, noise
 
@@ -248,16 +258,13 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
         return Outcome(point=point, kl_mean=None, kl_max=None, flips=0, of=0, widest_flip=None)
     divergences: list[float] = []
     leads: list[float] = []
-    for at, token in itertools.product(range(shape[0]), range(shape[1])):
-        if token == 0:
-            sequence = [side.stored(point, at, at + 1)[0] for side in (trusted, found)]
-        ours, theirs = (side[token].astype(np.float64) for side in sequence)
-        with np.errstate(invalid="ignore"):  # NaN comes to no divergence
-            (chances, one), (_, other) = _chances(ours), _chances(theirs)
-            divergences.append(float(chances @ (one - other)))
-        if ours.argmax() != theirs.argmax():
-            second, best = np.partition(ours, -2)[-2:]
-            leads.append(float(best - second))
+    for at in range(shape[0]):
+        pair = (side.stored(point, at, at + 1)[0] for side in (trusted, found))
+        for ours, theirs in zip(*pair, strict=True):
+            divergences.append(_divergence(ours.astype(np.float64), theirs.astype(np.float64)))
+            if ours.argmax() != theirs.argmax():
+                second, best = np.partition(ours.astype(np.float64), -2)[-2:]
+                leads.append(float(best - second))
     finite = [value for value in divergences if np.isfinite(value)]
     return Outcome(
         point=point,
@@ -269,14 +276,17 @@ def _outcome(trusted: Trace, found: Trace) -> Outcome:
     )
 
 
-def _chances(logits: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the probabilities that logits stand for, and their logarithms."""
+def _divergence(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """Return how far the probabilities that logits stand for diverge from ours; NaN where they are not finite."""
     import numpy as np
 
-    below: NDArray[np.float64] = logits - logits.max()
-    chances = np.exp(below)
-    total = chances.sum()
-    return chances / total, below - np.log(total)
+    if np.array_equal(ours, theirs) and np.isfinite(ours).all():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        one, other = ours - ours.max(), theirs - theirs.max()
+        chances = np.exp(one)
+        total = chances.sum()
+        return float(chances @ (one - other) / total + np.log(np.exp(other).sum() / total))
 
 
 # --- Places and canary ------------------------------------------------------------------------------------------------

@@ -120,9 +120,14 @@ class ModelView:
             self.runs.prepared[dtype] = stack.prepared(dtype) if isinstance(stack, Torch) else stack
         return self.runs.prepared[dtype]
 
-    def capture(self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None) -> Trace:
-        """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them."""
-        trace = self.trace or self._captured(tokens, dtype, points, "first")
+    def capture(
+        self, tokens: Tokens, dtype: str, points: frozenset[str] | None = None, beside: ModelView | None = None
+    ) -> Trace:
+        """Return the trace of a run in a dtype; `points` are those of a compiled module, which cannot tell them.
+
+        Weights with the bits of those of a model `beside` it, which ran on these tokens, are not digested again.
+        """
+        trace = self.trace or self._captured(tokens, dtype, points, "first", beside)
         return replace(trace if self.part is None else trace.cut(*self.part), damage=self.damage)
 
     def rough(self, tokens: Tokens, dtype: str) -> Trace:
@@ -147,13 +152,19 @@ class ModelView:
             self.runs.path(f"{len(self.runs.traces)}-again.trace").unlink()
         return self.runs.noise.get(key)
 
-    def _captured(self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str) -> Trace:
+    def _captured(
+        self, tokens: Tokens, dtype: str, points: frozenset[str] | None, which: str, beside: ModelView | None = None
+    ) -> Trace:
         key = (tuple(map(tuple, tokens)), dtype, which)
         if key not in self.runs.traces:
             path = self.runs.path(f"{len(self.runs.traces)}-{which}.trace")
             before = next((trace.facts.weights for (_, of, _), trace in self.runs.traces.items() if of == dtype), None)
             try:
-                self.runs.traces[key] = self.prepared(dtype).capture(tokens, path, points, before)
+                stack = self.prepared(dtype)
+                if before is None and beside is not None and isinstance(stack, Torch):
+                    known = beside.capture(tokens, dtype).facts.weights
+                    before = stack.digests(dtype, beside.prepared(dtype), known)
+                self.runs.traces[key] = stack.capture(tokens, path, points, before)
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
