@@ -71,7 +71,8 @@ class Site:
         names = ("ln_1.out attn.c_proj.in attn.c_proj.out ln_2.in mlp.act.out mlp.c_proj.in mlp.c_proj.out "
                  "attn.attention.query.in attn.attention.key.in"
                  if gpt else "input_layernorm.out self_attn.o_proj.in self_attn.o_proj.out post_attention_layernorm.in "
-                 "mlp.act_fn.out mlp.down_proj.in mlp.down_proj.out self_attn.attention.query.in self_attn.attention.key.in")  # fmt: skip
+                 "mlp.act_fn.out mlp.down_proj.in mlp.down_proj.out self_attn.attention.query.in "
+                 "self_attn.attention.key.in")  # fmt: skip
         keys = ("normed", "ctx", "o", "mid", "act", "product", "down", "query", "key")
         self.at = dict(zip(keys, (self.prefix + name for name in names.split()), strict=True))
         if gpt:
