@@ -282,6 +282,52 @@ def test_a_cast_that_float64_does_not_make_is_a_point_and_is_compared(error: flo
     assert verdict.figures.get("first") == wrong
 
 
+EDGE = (1 + 2**-7, 2**-10)  # their sum is over 1; with one unit less in the first it is, and in bfloat16 it is not
+
+
+class Tipping(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """A gate that lets through what is over an edge, as routers do, behind a module that may be off by one unit."""
+
+    class Nudge(torch.nn.Module):  # type: ignore[name-defined,misc]
+        off = False
+
+        def forward(self, hidden: Any) -> Any:
+            return torch.where(hidden == EDGE[0], 1.0, hidden) if self.off else hidden * 1
+
+    class Gate(torch.nn.Module):  # type: ignore[name-defined,misc]
+        edge = 1.0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.eye(16))
+            self.weight.data[0, 1] = 1
+
+        def forward(self, hidden: Any) -> Any:
+            sums = torch.nn.functional.linear(hidden, self.weight)
+            return sums * (sums > self.edge)
+
+    def __init__(self, edge: float = 1.0, *, off: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.nudge, self.gate = torch.nn.Embedding(40, 16), self.Nudge(), self.Gate()
+        self.embed.weight.data[5, :2] = torch.tensor(EDGE)
+        self.nudge.off, self.gate.edge = off, edge
+
+    def forward(self, ids: Any) -> Any:
+        return self.gate(self.nudge(self.embed(ids)))
+
+
+@pytest.mark.parametrize(("edge", "wrong"), [(1.0, None), (1.5, "gate.out")])
+def test_a_rounding_that_tips_a_choice_is_no_bug_and_another_edge_is(edge: float, wrong: str | None) -> None:
+    tokens = [[*range(2, 14)], [*range(20, 32)]]
+    candidate = Torch(module=Tipping(edge, off=True), dtype="bfloat16")
+    found = measured(shown(Torch(module=Tipping(), tokens=tokens)), shown(candidate))
+    row = rows(found)["gate.out"]
+    assert (row.trusted.token or 0) < 0.01
+    assert (row.candidate.token or 0) > 0.1
+    assert judge({"points": found}, Limits()).figures.get("first") == wrong
+
+
 # --- Weights ----------------------------------------------------------------------------------------------------------
 
 

@@ -52,7 +52,7 @@ class Distance:
 class Step:
     """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
 
-    `beside` is the same of a second trace, where one pass is enough for both.
+    `beside` is the same of a second trace, made from the values of the first.
     """
 
     distance: Distance
@@ -77,8 +77,8 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
 
     What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
-    that the trace does not hold goes on as it was made, and so do those of `as_made`, at which alone a trace `beside`
-    this one may hold other values.
+    that the trace does not hold goes on as it was made, and so do those of `as_made`. What a trace `beside` this one
+    holds is compared as well, with what is made from the values of this one.
     """
     steps: dict[str, Step] = {}
     near = Neighbours(reference.plain)
@@ -102,7 +102,7 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
         def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
             with unwatched():
                 step, values = look(trace, point, made, than.get(point))
-                if beside is not None and point in as_made:
+                if beside is not None and point in beside.tensors:
                     step = replace(step, beside=look(beside, point, made, step)[0])
                 steps[point] = step
                 if values is None or (point in as_made and made.is_floating_point()):

@@ -156,16 +156,29 @@ class Torch:
         return found
 
     def capture(
-        self, tokens: Tokens, path: Path, wanted: frozenset[str] | None = None, weights: Mapping[str, str] | None = None
+        self,
+        tokens: Tokens,
+        path: Path,
+        wanted: frozenset[str] | None = None,
+        weights: Mapping[str, str] | None = None,
+        given: Trace | None = None,
     ) -> Trace:
-        """Run it forward, and write a trace of all points, or of those wanted; `weights` as above."""
+        """Run it forward, and write a trace of all points, or of those wanted; `weights` as above.
+
+        Each step goes on from the values that were `given` for a point, or from its own.
+        """
+        from weighbridge.forward.local_test import held_by
+
         devices: set[str] = set()
         held: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
 
-        def write(point: str, rows: torch.Tensor) -> None:
+        def write(point: str, rows: torch.Tensor) -> torch.Tensor | None:
             devices.add(rows.device.type)
             writer.write(point, _bytes(rows), tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
+            if given is None or given.shape(point) != tuple(rows.shape):
+                return None
+            return held_by(given, point, rows).to(rows.dtype)
 
         def keep(point: str, rows: torch.Tensor) -> None:  # to write a file would break the graph
             held.append((point, rows.detach().clone()))

@@ -123,7 +123,8 @@ class ForwardError:
     trusted: Annotated[LocalError, Doc("the error of a trusted run in the candidate's dtype", typical=SMALL)]
     rough: Annotated[
         LocalError,
-        Doc("the error of a run by the roughest kernels that are right; null where no point asked for it",
+        Doc("the larger error of two runs: by the roughest kernels that are right, and of the trusted run from the "
+            "candidate's own values, where a rounding may tip a choice; null where no point asked for it",
             typical=NOT_TRIED),
     ]  # fmt: skip
     worst_token: Annotated[str, Doc("where the candidate's worst token is", typical="sequence 0, token 0")]

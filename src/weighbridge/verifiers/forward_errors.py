@@ -2,15 +2,16 @@
 how far a trusted run in the candidate's own dtype does. It knows no limit.
 
 The truth at a point is what the reference, widened to float64, makes of the values captured before it (local test). The
-trusted run is the reference in the candidate's dtype, and so is a rough run, by the roughest kernels that are right; it
-takes time, and is made where the candidate is worse than the trusted run. All start from weights rounded to that dtype.
+trusted run is the reference in the candidate's dtype, and so are rougher runs: by the roughest kernels that are right,
+and from the candidate's own values. They take time, and are made where the candidate is worse than the trusted run. All
+start from weights rounded to that dtype.
 """  # noqa: D205 -- the quantity's definition needs its two lines
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from weighbridge.canonical import dumps, sha256
@@ -71,7 +72,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     return Measurement(
         quantity="forward_errors",
         value=Rows("point", tuple(rows)),
-        by="weighbridge.forward_errors/3",
+        by="weighbridge.forward_errors/4",
         at="forward pass, step by step",
         unit="relative L2",
         examined=len(rows),
@@ -80,12 +81,12 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
 
 
 class Passes(NamedTuple):
-    """The local tests: of the trusted run, of the candidate, of it with odd values as made, and of a rough run."""
+    """The local tests: of the trusted run, of the candidate, of it with odd values as made, and of rougher runs."""
 
     ours: Steps
     theirs: Steps
     otherwise: Steps
-    rough: Steps
+    rough: Mapping[str, LocalError]
     audit: Audit
     constants: Constants
 
@@ -106,7 +107,7 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     once = other <= last
     # Our runs start each step from the points that the candidate holds too: equal steps, equal roundings.
     ours, audit, constants = local_test(
-        stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found if once and other else None
+        stack, tokens, trusted.only(found.tensors), {}, suspicious, last, found.only(other) if once and other else None
     )
     if once:
         theirs: Steps = {point: step.beside or step for point, step in ours.items()}
@@ -116,15 +117,44 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
     # Where what was made from an odd point is odd too, was the captured value what was used?
     doubtful = {one for point in odd for one in theirs[point].made_from} & odd
     otherwise = local_test(stack, tokens, found, as_made=doubtful | last)[0] if doubtful else {}
-    rough: Steps = {}
-    if any(_worse(step.distance, ours[point].distance, u) for point, step in theirs.items()):
-        run = reference.rough(tokens, found.facts.dtype).only(found.tensors)
-        rough = local_test(stack, tokens, run, as_made=last)[0]
+    rough = _rougher(reference, stack, found, ours, theirs)
     return Passes(ours, theirs, otherwise, rough, audit, constants)
 
 
-def _worse(theirs: Distance, ours: Distance, u: float) -> bool:
-    """Return whether an error is so much more than the trusted run's that rougher kernels must tell what is right."""
+def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, theirs: Steps) -> Mapping[str, LocalError]:
+    """Return the errors of runs that may be off by more than the trusted one, where the candidate is worse than that.
+
+    One runs by the roughest kernels that are right. The other is the trusted run from the candidate's own values, where
+    a rounding may tip what it did not tip before: a choice of experts, a threshold.
+    """
+    from weighbridge.forward.local_test import local_test
+
+    tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
+    rough: dict[str, LocalError] = {}
+
+    def worse() -> bool:
+        least = {point: _larger(_local(step), rough.get(point, NOT_CAPTURED)) for point, step in ours.items()}
+        return any(_worse(step.distance, least[point], ROUNDOFF[dtype]) for point, step in theirs.items())
+
+    if worse():
+        run = reference.rough(tokens, dtype).only(found.tensors)
+        rough = {point: _local(step) for point, step in local_test(stack, tokens, run, as_made=last)[0].items()}
+    if rough and worse():
+        run = reference.stepwise(tokens, dtype, found)
+        steps = local_test(stack, tokens, found, as_made=last, beside=run)[0]
+        rough = {point: _larger(error, _local(steps[point].beside)) for point, error in rough.items()}
+    return rough
+
+
+def _larger(one: LocalError, other: LocalError) -> LocalError:
+    def most(*errors: float | None) -> float | None:
+        return max((error for error in errors if error is not None), default=None)
+
+    return LocalError(**{each.name: most(*(getattr(side, each.name) for side in (one, other))) for each in fields(one)})
+
+
+def _worse(theirs: Distance, ours: LocalError, u: float) -> bool:
+    """Return whether an error is so much more than another run's that rougher ones must tell what is right."""
     pairs = ((theirs.all, ours.all, 1), (theirs.token, ours.token, TAIL), (theirs.channel, ours.channel, TAIL))
     worse = any((error or 0) > max(WORTH_A_LOOK * (least or 0), floor * u) for error, least, floor in pairs)
     return worse and (theirs.all or 0) < ASTRAY
@@ -176,7 +206,7 @@ def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardR
         candidate=_local(other),
         candidate_otherwise=_local(passes.otherwise.get(point)),
         trusted=_local(mine),
-        rough=_local(passes.rough.get(point)),
+        rough=passes.rough.get(point, NOT_CAPTURED),
         worst_token=error.worst_token,
         worst_channel=error.worst_channel,
         candidate_end_to_end=None,

@@ -136,6 +136,12 @@ class ModelView:
             trace = self._captured(tokens, dtype, None, "rough")
         return trace if self.part is None else trace.cut(*self.part)
 
+    def stepwise(self, tokens: Tokens, dtype: str, given: Trace) -> Trace:
+        """Return the trace of a run in a dtype in which each step starts from the values that another run held."""
+        path = self.runs.path(f"{len(self.runs.traces)}-stepwise.trace")
+        path.unlink(missing_ok=True)  # an older one may still be open
+        return self.prepared(dtype).capture(tokens, path, weights={}, given=given)  # type: ignore[no-any-return]
+
     def noise(self, tokens: Tokens, dtype: str, points: frozenset[str] | None) -> Mapping[str, float] | None:
         """Return by point how far a second run lies from the first, relative L2; None where it ran once.
 
