@@ -27,6 +27,11 @@ def _generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         found["rope_freqs.weight"] = llama3(config, rope)
     if kind == "proportional":
         found["rope_freqs.weight"] = proportional(config, rope)
+    scale = config.get("qk_scale_factor")
+    if isinstance(scale, (int, float)):  # muse_glimmer.py:66
+        for layer in range(int(config["num_hidden_layers"])):
+            found[f"blk.{layer}.attn_q_norm.weight"] = (float(scale),) * _head_size(config)
+            found[f"blk.{layer}.attn_k_norm.weight"] = (1.0,) * _head_size(config)
     for length in ("long", "short"):
         factors = rope.get(f"{length}_factor")
         if isinstance(factors, (list, tuple)) and all(isinstance(one, (int, float)) for one in factors):
