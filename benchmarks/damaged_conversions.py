@@ -53,7 +53,7 @@ def asked(source: Path, candidate: Path, policy: str | None) -> Answer:
         return Answer(code=done.exit_code, named={}, error=done.output.strip())
     (answer,) = json.loads(done.stdout)
     found = answer["finding"]
-    named = {one["place"]: one["figures"].get("mechanism", one["code"]) for one in found["offences"]}
+    named = {one["place"]: one["figures"].get("mechanism") or one["code"] for one in found["offences"]}
     return Answer(code=done.exit_code, named=named, error="" if found["offences"] else found["code"])
 
 
@@ -253,6 +253,8 @@ def undamaged(shop: Workshop) -> Counter[int]:
         target = write(folder / "again.gguf", *read(candidate))
         code = asked(folder, target, policy).code
         target.unlink()
+        if code:
+            print(f"not accepted undamaged: {model} {source} -> {outtype}", file=sys.stderr)
         return code
 
     done = (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES, *(OF_QUANTISERS if shop.library else ()))

@@ -292,7 +292,7 @@ FAMILIES: Mapping[str, Family] = {
     "muse-glimmer": Family("MuseGlimmerForConditionalGeneration", {
         "projector_hidden_size": 64, "vision_config": {"num_attention_heads": 4}}),
     "paddleocr-vl": Family("PaddleOCRVLForConditionalGeneration", words=PIECES),
-    "pocket-tts": Family("PocketTTSModel", {"flow_head_config": {"condition_dim": 64}}),
+    "pocket-tts": Family("PocketTTSModel", {"flow_head_config": {"condition_dim": 64}}, PIECES),
     "qwen2-audio": Family("Qwen2AudioForConditionalGeneration"),
     "qwen2-model": Family("Qwen2Model"),
     "qwen2-vl": Family("Qwen2VLForConditionalGeneration"),

@@ -13,7 +13,8 @@ from weighbridge.comparison.gguf_rules import MTP, RESPELLED
 
 SUFFIXES = (".weight", ".bias")
 PREFIXES = (  # wrappers are gone before
-    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.", "model.",
+    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.",
+    "model.",
 )  # fmt: skip
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")

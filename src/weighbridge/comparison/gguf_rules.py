@@ -119,8 +119,16 @@ RESPELLED = (
     Respelled(r"\.hc_norm\.", ".norm.", "qwen4exp.py: hyper-connections"),
     Respelled(r"\.input_mix_weight_(down|up)\.", r".\1.", "qwen4exp.py: hyper-connections"),
     Respelled(r"\.block_inject_weight\.", ".inject.", "qwen4exp.py: hyper-connections"),
-    Respelled(r"^model\.(?:language_model\.)?layers\.(\d+)\.attn_hyper_connection\.", r"blk.\1.hc_attn_", "qwen4exp.py: hyper-connections"),
-    Respelled(r"^model\.(?:language_model\.)?layers\.(\d+)\.mlp_hyper_connection\.", r"blk.\1.hc_ffn_", "qwen4exp.py: hyper-connections"),
+    Respelled(
+        r"^model\.(?:language_model\.)?layers\.(\d+)\.attn_hyper_connection\.",
+        r"blk.\1.hc_attn_",
+        "qwen4exp.py: hyper-connections",
+    ),
+    Respelled(
+        r"^model\.(?:language_model\.)?layers\.(\d+)\.mlp_hyper_connection\.",
+        r"blk.\1.hc_ffn_",
+        "qwen4exp.py: hyper-connections",
+    ),
     Respelled(r"^model\.(?:language_model\.)?hyper_connection_mixer\.", "output_hc_", "qwen4exp.py: hyper-connections"),
 )
 
@@ -168,17 +176,36 @@ MULTIPLIED = (
     (r".*embed_tokens\.weight", "embedding_multiplier"),
 )
 
+
+class Fault(NamedTuple):
+    """A difference that the converter is known to make: of which tensors, by its code or mechanism, and why."""
+
+    families: str
+    names: str
+    found: str
+    why: str
+
+
+FAULTS = (
+    Fault("granitehybrid", r"blk\.\d+\.attn_[qk]\.(weight|bias)", "permutation-missing",
+          "llama.cpp's converter permutes layers called `attention`, which transformers 5 calls `full_attention` "
+          "(granite.py:443): the import is wrong; convert with `attention` in layer_types, as transformers 4 wrote"),
+    Fault("bert", r"(bert\.)?pooler\.dense\.(weight|bias)", "missing",
+          "llama.cpp's converter leaves out the pooler of every BERT, also where a classifier stands on it "
+          "(bert.py:83): the import scores without it; where that is meant, `allow_missing: ['*pooler.dense.*']`"),
+)  # fmt: skip
+
 CUT_VOCABULARY = ("gemma3", "gemma4")  # gemma.py:163
 PADDED_VOCABULARY = "gemma3n"  # with zeros, for tokens of images and sound: gemma.py:574
 
 # Architectures whose conversions were accepted (spec/conversions.md): what no rule speaks of there is missing or extra.
 # Of any other one it is not compared.
 PROVEN = (
-    "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 ernie4_5 "
-    "ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n gemma4 "
-    "glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan-dense "
-    "hunyuan-moe hunyuan_vl hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum mimo2 minicpm3 "
-    "minimax-m2 mistral3 modern-bert mpt muse-glimmer nemotron nemotron_h_moe nomic-bert olmo olmo2 olmoe paddleocr phi2 phi3 phimoe qwen2 "
-    "qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 "
-    "t5encoder"
+    "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 "
+    "ernie4_5 ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n "
+    "gemma4 glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan- "
+    "dense hunyuan-moe hunyuan_vl hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum "
+    "mimo2 minicpm3 minimax-m2 mistral3 modern-bert mpt muse-glimmer nemotron nemotron_h_moe nomic-bert olmo olmo2 "
+    "olmoe paddleocr phi2 phi3 phimoe qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl "
+    "qwen3vlmoe qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 t5encoder"
 )  # fmt: skip

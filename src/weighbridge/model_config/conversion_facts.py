@@ -14,6 +14,8 @@ from weighbridge.model import Json
 from weighbridge.model_config.model_keys import Model, head_dim
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 
+CONVERTER = "of llama.cpp's converter"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
@@ -35,7 +37,7 @@ class Fact:
     @property
     def told(self) -> str:
         """Return the reason, with the converter's line."""
-        return f"{self.why} ({self.line} of llama.cpp's converter)"
+        return f"{self.why} ({self.line} {CONVERTER})"
 
 
 NO_ATTENTION = "context_length", "feed_forward_length", "head_count", "head_count_kv", "head_dim", "rope_dimensions"
@@ -70,8 +72,8 @@ NOT_MEANT: tuple[Fact, ...] = (
 NO_WINDOW = "no window is written, and the loader of this architecture has none"
 NOTHING = (("", 0),)
 LOST: tuple[Fact, ...] = (
-    Fact(of=("llama", "mistral3", "starcoder2", "qwen3vlmoe"), fields=("sliding_window",), why=NO_WINDOW, line="llama.py",
-         makes=NOTHING),
+    Fact(of=("llama", "mistral3", "starcoder2", "qwen3vlmoe"), fields=("sliding_window",), why=NO_WINDOW,
+         line="llama.py", makes=NOTHING),
     Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("sliding_window",), why=NO_WINDOW, line="nemotron.py",
          makes=NOTHING),
     Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("feed_forward_length",), line="nemotron.py:209", makes=NOTHING,
@@ -89,8 +91,8 @@ LOST: tuple[Fact, ...] = (
          why="layers called `attention` are counted, which transformers 5 calls `full_attention`"),
     Fact(of=("granitehybrid",), fields=("rope_dimensions",), line="granite.py:510", makes=(("head_dim", 1),),
          why="attn_rotary_emb is read, which transformers 5 writes as partial_rotary_factor"),
-    Fact(of=("glm4", "glm4moe", "qwen3next", "qwen4exp"), fields=("rope_dimensions",), line="glm.py:26, glm.py:158, qwen.py:392",
-         makes=(("head_dim", 0.5), ("head_dim", 0.25)),
+    Fact(of=("glm4", "glm4moe", "qwen3next", "qwen4exp"), fields=("rope_dimensions",),
+         line="glm.py:26, glm.py:158, qwen.py:392", makes=(("head_dim", 0.5), ("head_dim", 0.25)),
          why="a half or a quarter is taken where no partial_rotary_factor is stated, and transformers takes all"),
     Fact(of=("laguna",), fields=("sliding_window",), line="laguna.py:87", makes=(("sliding_window", 1),), said=0,
          why="sliding_window is written though no layer of layer_types has one"),
