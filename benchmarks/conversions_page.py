@@ -59,7 +59,9 @@ The real model:
 DAMAGED_PART = """## Damaged
 
 Every conversion is damaged in one way and compared. `right` names what was done; `honest` says no more than different
-content; `unseen` stays within the error of its block type, where more cannot be detected.
+content; `unseen` stays within the error of its block type: a share of the codes of a quantised tensor may be another
+one than the nearest (under "Nearest codes"), and one flipped bit is less. [Damages of many
+families](damaged-families.md) does the same to over a hundred families.
 
 {damaged}
 """

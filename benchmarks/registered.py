@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.families import FAMILIES
 
 ACCEPTED, REFUSED, NO_RULE = "accepted", "refused", "no rule"
+SHOWN = 120
 STATES = {
     ACCEPTED: "compared, and accepted",
     REFUSED: "compared, and refused in some family of it",
@@ -52,7 +53,7 @@ def state(name: str, made: Sequence[str], converted: Sequence[str]) -> tuple[str
         family, _, told = line.split(" ", 2)
         if family in own and told.startswith("not "):
             kind, _, why = told.partition(": ")
-            return kind, why
+            return kind, why if len(why) <= SHOWN else why[:SHOWN] + "…"
     outcomes = {line.split()[4] for line in converted if line.split()[:1] and line.split()[0] in own}
     told = {"FAIL": REFUSED, "BLOCKED": NO_RULE}
     return next((told[one] for one in told if one in outcomes), ACCEPTED if outcomes else "not tried"), ", ".join(own)

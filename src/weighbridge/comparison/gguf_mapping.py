@@ -249,8 +249,10 @@ def _of_sections(sides: Sides, name: str, heads: int, rows: int) -> tuple[tuple[
     rope = sides.config.get("rope_parameters") or sides.config.get("rope_scaling")
     if not isinstance(rope, Mapping) or "mrope_section" not in rope or not heads or rows % heads:
         return None
-    each = rows // heads
-    turning = int(each * rope.get("partial_rotary_factor", 0.5))
+    each, share = rows // heads, rope.get("partial_rotary_factor", 0.5)
+    turning = int(each * share) if isinstance(share, (int, float)) and 0 < share <= 1 else 0
+    if turning < 2 or turning % 2:
+        return None
     parts = []
     for begin in range(0, rows, each):
         pairs = Part(source=name, rows=(begin, begin + turning), view=(turning // 2, 2), order=(1, 0))

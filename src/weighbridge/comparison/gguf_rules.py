@@ -190,6 +190,9 @@ FAULTS = (
     Fault("granitehybrid", r"blk\.\d+\.attn_[qk]\.(weight|bias)", "permutation-missing",
           "llama.cpp's converter permutes layers called `attention`, which transformers 5 calls `full_attention` "
           "(granite.py:443): the import is wrong; convert with `attention` in layer_types, as transformers 4 wrote"),
+    Fault("olmo", r"blk\.\d+\.attn_[qk]\.bias", "permutation-missing",
+          "llama.cpp's converter permutes weights of queries and keys, and not their biases (olmo.py:34): the import "
+          "is wrong, and no setting of the converter makes it right"),
     Fault("bert", r"(bert\.)?pooler\.dense\.(weight|bias)", "missing",
           "llama.cpp's converter leaves out the pooler of every BERT, also where a classifier stands on it "
           "(bert.py:83): the import scores without it; where that is meant, `allow_missing: ['*pooler.dense.*']`"),
@@ -203,9 +206,9 @@ PADDED_VOCABULARY = "gemma3n"  # with zeros, for tokens of images and sound: gem
 PROVEN = (
     "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 "
     "ernie4_5 ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n "
-    "gemma4 glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan- "
-    "dense hunyuan-moe hunyuan_vl hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum "
-    "mimo2 minicpm3 minimax-m2 mistral3 modern-bert mpt muse-glimmer nemotron nemotron_h_moe nomic-bert olmo olmo2 "
-    "olmoe paddleocr phi2 phi3 phimoe qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl "
+    "gemma4 glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text "
+    "hunyuan-dense hunyuan-moe hunyuan_vl hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 "
+    "mellum mimo2 minicpm3 minimax-m2 mistral3 modern-bert mpt muse-glimmer nemotron nemotron_h_moe nomic-bert olmo "
+    "olmo2 olmoe paddleocr phi2 phi3 phimoe qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl "
     "qwen3vlmoe qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 t5encoder"
 )  # fmt: skip
