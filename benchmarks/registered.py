@@ -55,8 +55,10 @@ def state(name: str, made: Sequence[str], converted: Sequence[str]) -> tuple[str
             kind, _, why = told.partition(": ")
             return kind, why if len(why) <= SHOWN else why[:SHOWN] + "…"
     outcomes = {line.split()[4] for line in converted if line.split()[:1] and line.split()[0] in own}
-    told = {"FAIL": REFUSED, "BLOCKED": NO_RULE}
-    return next((told[one] for one in told if one in outcomes), ACCEPTED if outcomes else "not tried"), ", ".join(own)
+    worst = {"FAIL": REFUSED, "BLOCKED": NO_RULE}
+    return next(
+        (kind for one, kind in worst.items() if one in outcomes), ACCEPTED if outcomes else "not tried"
+    ), ", ".join(own)
 
 
 def lines(names: Sequence[str], made: Sequence[str], converted: Sequence[str]) -> Iterator[str]:
