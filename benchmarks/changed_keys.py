@@ -31,7 +31,7 @@ from weighbridge.model import Measurement
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import ConfigField
 from weighbridge.verifiers.model_config import VERIFIER
-from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
+from weighbridge.views.checkpoint import TEXT_PARTS, CheckpointView, open_checkpoint
 
 NOTICED, HARMLESS, NOT_COMPARED, SILENT = "noticed", "harmless", "not compared", "SILENT"
 STEPS = {"intermediate_size": 1024}  # Lfm2 rounds it
@@ -147,7 +147,8 @@ def way(told: Told, before: Told, key: str) -> str:
     if told.offences != before.offences:
         return NOTICED
     name = key.replace(":", " ", 1)
-    rows = [row for row in told.rows if name in (row.source_read, row.candidate_read, *read_also(row))]
+    names = {name, *(name.replace(f" {part}.", " ", 1) for part in TEXT_PARTS)}  # laid over the whole, and read so
+    rows = [row for row in told.rows if names & {row.source_read, row.candidate_read, *read_also(row)}]
     if any(harmless(row.name) for row in rows):
         return HARMLESS
     return NOT_COMPARED if any(row.why or row.also for row in rows) else SILENT

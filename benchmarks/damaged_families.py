@@ -195,7 +195,7 @@ def answer(source: Path, candidate: Path, policy: str) -> tuple[str, Mapping[str
     found = VERIFIER.measure(views, {})
     assert isinstance(found, Measurement)
     verdict = KIND.judge({"pairs": found}, read_limits(KIND.limits, {"policy": policy}))
-    return str(verdict.outcome), {one.place: str(one.figures.get("mechanism", one.code)) for one in verdict.offences}
+    return str(verdict.outcome), {one.place: str(one.figures.get("mechanism") or one.code) for one in verdict.offences}
 
 
 def tried(folder: Path, family: str, damage: Damage) -> Iterator[str]:

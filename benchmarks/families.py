@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,20 @@ SMALL: Mapping[str, Any] = {
     "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_head_dim": 16, "linear_num_heads": 4, "linear_num_key_value_heads": 4, "conv_L_cache": 3,
     "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "model_max_length": 128, "type_vocab_size": 2,
-    "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16,
+    "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16, "share_expert_dim": 32,
+    "num_sliding_attention_heads": 4, "dense_intermediate_size": 96, "index_block_size": 8, "index_topk_blocks": 2,
+    "shared_experts_intermediate_size": 32,
 }  # fmt: skip
+# Of what a model sees and hears with.
+SMALL_SENSES: Mapping[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 96, "num_attention_heads": 4, "num_heads": 4,
+    "depth": 1, "embed_dim": 64, "d_model": 64, "image_size": 32, "patch_size": 8, "out_hidden_size": 64,
+    "encoder_layers": 1, "encoder_attention_heads": 4, "encoder_ffn_dim": 64, "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [0], "fullatt_block_indexes": [0], "base_channels": 32, "num_res_blocks": 1,
+    "channel_multiplier": [1], "num_embeddings": 16, "output_dim": 64, "max_source_positions": 16, "num_mel_bins": 16,
+    "projection_dim": 64, "vocab_size": 64, "num_audio_embeddings": 16, "downsample_hidden_size": 16,
+}  # fmt: skip
+SPOKEN = ("text_config", "thinker_config")  # the part of a configuration that a converter's text model is read from
 
 
 class Family(NamedTuple):
@@ -87,6 +100,13 @@ MTP_NAMES = {
     "mtp": ("fc.weight", "pre_fc_norm_embedding.weight", "pre_fc_norm_hidden.weight", "norm.weight"),
     "layer": ("eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head.norm.weight"),
 }
+GEMMA4 = {"num_kv_shared_layers": 0, "global_head_dim": 32, "head_dim": 16, "vocab_size": 128,
+          "vocab_size_per_layer_input": 128}  # fmt: skip
+INDEXED = {"indexer_n_heads": 4, "indexer_head_dim": 16, "indexer_budget": 8, "indexer_compress_ratio": 2,
+           "indexer_kv_heads": 1}  # fmt: skip
+SECTIONS = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1],
+                                "partial_rotary_factor": 0.5}}  # fmt: skip
+KIMI = {**LINEAR_AND_FULL, "num_key_value_heads": 4, "mlp_layer_types": ["sparse", "sparse"]}
 SLIDING_AND_FULL = {"layer_types": ["sliding_attention", "full_attention"]}
 
 FAMILIES: Mapping[str, Family] = {
@@ -101,7 +121,7 @@ FAMILIES: Mapping[str, Family] = {
     "camembert": Family("CamembertModel"),
     "cohere": Family("CohereForCausalLM"),
     "cohere-qk-norm": Family("CohereForCausalLM", {"use_qk_norm": True}),
-    "cohere2": Family("Cohere2ForCausalLM"),
+    "cohere2": Family("Cohere2ForCausalLM", keys={"rotary_pct": 1.0}),
     "cohere2-moe": Family("Cohere2MoeForCausalLM", DENSE_AND_SPARSE),
     "dbrx": Family("DbrxForCausalLM", {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
@@ -136,8 +156,7 @@ FAMILIES: Mapping[str, Family] = {
         PIECES),
     "gemma3n": Family("Gemma3nForCausalLM", {"intermediate_size": [96, 96], "laurel_rank": 8, "num_kv_shared_layers": 0,
         "activation_sparsity_pattern": [0.5, 0.0]}, PIECES),
-    "gemma4": Family("Gemma4ForCausalLM", {"num_kv_shared_layers": 0, "global_head_dim": 32, "head_dim": 16,
-        "vocab_size": 128, "vocab_size_per_layer_input": 128}, FALLBACK),
+    "gemma4": Family("Gemma4ForCausalLM", GEMMA4, FALLBACK),
     "glm": Family("GlmForCausalLM"),
     "glm4": Family("Glm4ForCausalLM"),
     "glm4-moe": Family("Glm4MoeForCausalLM"),
@@ -163,8 +182,7 @@ FAMILIES: Mapping[str, Family] = {
     "hy-v3": Family("HYV3ForCausalLM"),
     "jais2": Family("Jais2ForCausalLM"),
     "jamba": Family("JambaForCausalLM", {"attn_layer_period": 2, "attn_layer_offset": 1}, PIECES),
-    "kimi-linear": Family("KimiLinearForCausalLM", {
-        **LINEAR_AND_FULL, "num_key_value_heads": 4, "mlp_layer_types": ["sparse", "sparse"]}, keys={
+    "kimi-linear": Family("KimiLinearForCausalLM", KIMI, keys={
         "linear_attn_config": {
             "full_attn_layers": [2], "kda_layers": [1], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4},
         "first_k_dense_replace": 0, "qk_nope_head_dim": 16}),
@@ -218,8 +236,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3-next": Family("Qwen3NextForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
     "qwen3-5": Family("Qwen3_5ForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
     "qwen3-5-moe": Family("Qwen3_5MoeForCausalLM", LINEAR_AND_FULL, mtp="mtp"),
-    "qwen4-exp": Family("Qwen4ExpForCausalLM", {"indexer_n_heads": 4, "indexer_head_dim": 16, "indexer_budget": 8,
-        "indexer_compress_ratio": 2, "indexer_kv_heads": 1}),
+    "qwen4-exp": Family("Qwen4ExpForCausalLM", INDEXED),
     "roberta": Family("RobertaModel", {"max_position_embeddings": 130, "pad_token_id": 1}),
     "roberta-reranker": Family("RobertaForSequenceClassification", {"max_position_embeddings": 130, "pad_token_id": 1,
                                                                     "num_labels": 1}),
@@ -234,6 +251,67 @@ FAMILIES: Mapping[str, Family] = {
     "xlm-roberta": Family("XLMRobertaModel", {"max_position_embeddings": 130, "pad_token_id": 1}, ROBERTA_PIECES),
     "yarn": Family("Qwen2ForCausalLM", {"rope_parameters": YARN}),
     "youtu": Family("YoutuForCausalLM", {"num_key_value_heads": 4}),
+    # Models that see or hear, whose language model the converter writes; and further heads of what is above.
+    "audio-flamingo3": Family("AudioFlamingo3ForConditionalGeneration"),
+    "bitnet": Family("BitNetForCausalLM", {"tie_word_embeddings": True}),
+    "bloom-model": Family("BloomModel"),
+    "chameleon": Family("ChameleonForConditionalGeneration", {
+        "vocabulary_map": {"<image>": 7}, "num_key_value_heads": 4}),
+    "deepseek-v4": Family("DeepseekV4ForCausalLM"),
+    "distilbert-masked": Family("DistilBertForMaskedLM", {"dim": 64, "hidden_dim": 96}, WORDPIECE),
+    "distilbert-classifier": Family("DistilBertForSequenceClassification",
+                                    {"dim": 64, "hidden_dim": 96, "num_labels": 1}, WORDPIECE),
+    "dots3-note": Family("Dots3NoteForCausalLM", {"num_key_value_heads": 4}, keys={
+        "topk_method": "noaux_tc", "scoring_func": "sigmoid"}),
+    "exaone4-5": Family("Exaone4_5_ForConditionalGeneration"),
+    "gemma3-vl": Family("Gemma3ForConditionalGeneration", words=PIECES),
+    "gemma3n-vl": Family("Gemma3nForConditionalGeneration", words=PIECES),
+    "gemma4-vl": Family("Gemma4ForConditionalGeneration", {"text_config": GEMMA4}, FALLBACK),
+    "gemma4-unified": Family("Gemma4UnifiedForConditionalGeneration", {"text_config": GEMMA4}, FALLBACK, {
+        "text_config": {"moe_intermediate_size": None}}),
+    "gemma4-unified-assistant": Family("Gemma4UnifiedAssistantForCausalLM", words=FALLBACK),
+    "glm4v": Family("Glm4vForConditionalGeneration"),
+    "glm4v-sections": Family("Glm4vForConditionalGeneration", {"text_config": SECTIONS}),
+    "glm4v-moe": Family("Glm4vMoeForConditionalGeneration"),
+    "glm5-next": Family("Glm5NextForConditionalGeneration", {"text_config": {
+        "num_key_value_heads": 4, "index_topk": 32, "linear_num_heads": 4}}),
+    "glm-ocr": Family("GlmOcrForConditionalGeneration"),
+    "hunyuan-vl": Family("HunYuanVLForConditionalGeneration"),
+    "hy-v4": Family("HYV4ForCausalLM"),
+    "janus": Family("JanusForConditionalGeneration", words=PIECES),
+    "kimi-linear-model": Family("KimiLinearModel", KIMI),
+    "lfm2-model": Family("Lfm2Model", {"layer_types": ["conv", "full_attention"], "block_multiple_of": 32}),
+    "llama4-vl": Family("Llama4ForConditionalGeneration",
+                        {"text_config": {"intermediate_size_mlp": 80, "interleave_moe_layer_step": 2}}),
+    "llava": Family("LlavaForConditionalGeneration", words=PIECES),
+    "minicpm-v4-6": Family("MiniCPMV4_6ForConditionalGeneration", {"text_config": LINEAR_AND_FULL}),
+    "minimax-m3": Family("MiniMaxM3SparseForConditionalGeneration"),
+    "mistral3-vl": Family("Mistral3ForConditionalGeneration"),
+    "modernbert-classifier": Family("ModernBertForSequenceClassification", {"num_labels": 1}),
+    "modernbert-masked": Family("ModernBertForMaskedLM"),
+    "muse-glimmer": Family("MuseGlimmerForConditionalGeneration", {
+        "projector_hidden_size": 64, "vision_config": {"num_attention_heads": 4}}),
+    "paddleocr-vl": Family("PaddleOCRVLForConditionalGeneration", words=PIECES),
+    "pocket-tts": Family("PocketTTSModel", {"flow_head_config": {"condition_dim": 64}}, PIECES),
+    "qwen2-audio": Family("Qwen2AudioForConditionalGeneration"),
+    "qwen2-model": Family("Qwen2Model"),
+    "qwen2-vl": Family("Qwen2VLForConditionalGeneration"),
+    "qwen2-vl-model": Family("Qwen2VLModel"),
+    "qwen2-5-vl": Family("Qwen2_5_VLForConditionalGeneration"),
+    "qwen3-asr": Family("Qwen3ASRForConditionalGeneration"),
+    "qwen3-model": Family("Qwen3Model"),
+    "qwen3-omni-moe": Family("Qwen3OmniMoeForConditionalGeneration", {
+        "enable_audio_output": False, "thinker_config": {"text_config": {"bos_token_id": None, "pad_token_id": None}}}),
+    "qwen3-vl": Family("Qwen3VLForConditionalGeneration"),
+    "qwen3-vl-moe": Family("Qwen3VLMoeForConditionalGeneration", {"text_config": {"moe_intermediate_size": 48}}),
+    "qwen3-5-vl": Family("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR_AND_FULL}, mtp="mtp"),
+    "qwen3-5-moe-vl": Family("Qwen3_5MoeForConditionalGeneration", {"text_config": LINEAR_AND_FULL}, mtp="mtp"),
+    "qwen4-exp-vl": Family("Qwen4ExpForConditionalGeneration", {"text_config": INDEXED}),
+    "step3-7": Family("Step3p7ForConditionalGeneration"),
+    "umt5-model": Family("UMT5Model", {"decoder_start_token_id": 0}, PIECES),
+    "voxtral": Family("VoxtralForConditionalGeneration", words=PIECES),
+    "xlm-roberta-reranker": Family("XLMRobertaForSequenceClassification", {
+        "max_position_embeddings": 130, "pad_token_id": 1, "num_labels": 1}, ROBERTA_PIECES),
 }  # fmt: skip
 
 
@@ -275,6 +353,18 @@ def tokenizer(kind: str, folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
+def small(cls: Any, changed: Mapping[str, Any], sizes: Mapping[str, Any] = SMALL) -> Any:
+    """Return a configuration of a class with small sizes, its parts likewise, and what is laid over them."""
+    whole = cls()
+    known, parts = whole.to_dict(), {key: getattr(whole, key, None) for key in cls.sub_configs}
+    made = {
+        key: small(type(part), changed.get(key, {}), sizes if key in SPOKEN else SMALL_SENSES).to_dict()
+        for key, part in parts.items()
+        if part is not None
+    }
+    return cls(**{**{key: value for key, value in sizes.items() if key in known}, **changed, **made})
+
+
 def build(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Make and save one model with random weights, norms and buffers included; `changed` is laid over its family's."""
     import torch
@@ -282,10 +372,8 @@ def build(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = Mapp
 
     family = FAMILIES[name]
     cls = getattr(transformers, family.kind)
-    known = cls.config_class().to_dict()
-    small = {key: value for key, value in SMALL.items() if key in known}
     torch.manual_seed(sum(name.encode()))
-    model = cls(cls.config_class(**{**small, **family.changed, **changed}))
+    model = cls(small(cls.config_class, {**family.changed, **changed}))
     with torch.no_grad():
         for values in (*model.parameters(), *(one for key, one in model.named_buffers() if "correction_bias" in key)):
             values.add_(0.1 * torch.randn_like(values))
@@ -294,8 +382,13 @@ def build(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = Mapp
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     if family.mtp:
         add_mtp(folder, family.mtp)
-    config = json.loads((folder / "config.json").read_text()) | family.keys
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(laid(config, family.keys), indent=2))
+
+
+def laid(config: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay keys over a configuration; those of a part of it over that part."""
+    return {**config, **{key: laid(config[key], value) if key in SPOKEN else value for key, value in keys.items()}}
 
 
 def add_mtp(folder: Path, prefix: str) -> None:
@@ -304,15 +397,18 @@ def add_mtp(folder: Path, prefix: str) -> None:
 
     path = folder / "model.safetensors"
     held = load_file(path)
-    last = max(int(name.split(".layers.")[1].split(".")[0]) for name in held if ".layers." in name)
-    begin = f"model.layers.{last}."
+    layers = [name.partition("layers.") for name in held if "language_model.layers." in name] or [
+        name.partition("layers.") for name in held if name.startswith("model.layers.")
+    ]
+    whole, last = layers[0][0], max(int(rest.partition(".")[0]) for _, _, rest in layers)
+    begin = f"{whole}layers.{last}."
     layer = f"{prefix}.layers.0." if prefix == "mtp" else f"model.layers.{last + 1}."
     own = prefix + "." if prefix == "mtp" else layer
-    norm = held["model.norm.weight"]
+    norm = held[whole + "norm.weight"]
     names = MTP_NAMES[prefix]
     more = {layer + name.removeprefix(begin): held[name].flip(0) for name in held if name.startswith(begin)}
     more |= {own + name: norm * (1.5 + at) for at, name in enumerate(names[1:])}
-    more[own + names[0]] = held["model.embed_tokens.weight"][: 2 * len(norm)].T.contiguous().flip(0)
+    more[own + names[0]] = held[whole + "embed_tokens.weight"][: 2 * len(norm)].T.contiguous().flip(0)
     save_file(held | more, path, {"format": "pt"})
 
 
@@ -341,6 +437,19 @@ def converted(folder: Path, outtypes: Sequence[str]) -> str:
             return f"{type(problem).__name__}: {str(problem)[:300]}"
         part.rename(out)
     return ""
+
+
+def made(name: str, dtype: str, work: Path, outtypes: Sequence[str]) -> str:
+    """Build and convert one model where that was not done yet, and tell whether it was possible."""
+    folder = work / f"{name}-{dtype}"
+    if not (folder / "config.json").exists():
+        try:
+            build(name, dtype, folder)
+        except Exception as problem:  # noqa: BLE001 (told, whatever it is)
+            shutil.rmtree(folder, ignore_errors=True)
+            return f"not built: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+    failed = converted(folder, outtypes)
+    return f"not converted: {failed}" if failed else "converted"
 
 
 def load(converter: Path) -> None:
@@ -375,10 +484,7 @@ def main() -> None:
     if given.folder:
         sys.exit(converted(given.work / given.folder, given.types.split(",")) or None)
     for dtype, name in itertools.product(given.sources.split(","), given.only or FAMILIES):
-        folder = given.work / f"{name}-{dtype}"
-        if not (folder / "config.json").exists():
-            build(name, dtype, folder)
-        print(f"{name} {dtype} {converted(folder, given.types.split(',')) or 'converted'}", flush=True)
+        print(f"{name} {dtype} {made(name, dtype, given.work, given.types.split(','))}", flush=True)
 
 
 if __name__ == "__main__":

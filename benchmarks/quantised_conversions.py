@@ -31,7 +31,9 @@ from click.testing import CliRunner
 
 from weighbridge.clauses.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.cli.compare import command as compare
-from weighbridge.model import Fields, Measurement, Rows
+from weighbridge.model import Measurement
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 
@@ -178,10 +180,10 @@ def weigh(source: Path, target: Path, ftype: str) -> Weighed:
         return Weighed(outcome="ERROR", told=done.output, errors=())
     (answer,) = json.loads(done.stdout)
     rows = _rows(source, target)
-    types = Counter(row["candidate_dtype"] for row in rows if row["candidate_dtype"])
+    types = Counter(row.candidate_dtype for row in rows if row.candidate_dtype)
     classes = Counter(answer["classes"].values())
-    errors = [(str(row["candidate_dtype"]), float(str(row["relative_rmse"]))) for row in rows
-              if row["candidate_dtype"] in TYPICAL_ERROR and row["relative_rmse"]]  # fmt: skip
+    errors = [(row.candidate_dtype, row.relative_rmse) for row in rows
+              if row.candidate_dtype in TYPICAL_ERROR and row.relative_rmse]  # fmt: skip
     said = answer["finding"]["says"] if answer["finding"]["outcome"] != "PASS" else []
     told = ", ".join(f"{count} {name}" for name, count in sorted(classes.items()))
     held = " ".join(f"{name}:{count}" for name, count in sorted(types.items()))
@@ -189,11 +191,10 @@ def weigh(source: Path, target: Path, ftype: str) -> Weighed:
     return Weighed(outcome=answer["finding"]["outcome"], told=lines, errors=errors)
 
 
-def _rows(source: Path, target: Path) -> Sequence[Fields]:
+def _rows(source: Path, target: Path) -> Sequence[TensorPair]:
     found = VERIFIER.measure((open_checkpoint(source), open_checkpoint(target)), {})
     assert isinstance(found, Measurement)
-    assert isinstance(found.value, Rows)
-    return found.value.rows
+    return rows_of(found, TensorPair)
 
 
 def sources(given: argparse.Namespace) -> Iterator[Path]:

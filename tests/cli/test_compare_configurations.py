@@ -46,6 +46,25 @@ def test_a_wrong_rope_base_alone_makes_the_import_different(cli: Cli, model: tup
     ]
 
 
+def test_what_the_converter_is_known_to_lose_can_be_accepted_by_name(cli: Cli, model: tuple[Path, Path]) -> None:
+    rewritten(model[0], rope_theta=10000, sliding_window=8)
+    ended = cli("compare", *model)
+    assert ended.code == 1
+    assert "accept it by --may-differ sliding_window, or by `may_differ` in a contract" in ended.out
+    assert cli("compare", *model, "--may-differ", "sliding_window").code == 0
+
+
+def test_a_known_fault_of_the_converter_is_told_where_it_is_what_was_found(cli: Cli, workplace: Path) -> None:
+    source = decoder()
+    folder = directory(workplace / "hf", source, CONFIG)
+    hybrid = gguf_file(workplace / "h.gguf", converted(source, "qwen2"), "granitehybrid")
+    assert "known: llama.cpp's converter permutes layers called `attention`" in cli("compare", folder, hybrid).out
+    llama = gguf_file(workplace / "l.gguf", converted(source, "qwen2"), "llama")
+    ended = cli("compare", folder, llama)
+    assert "permutation-missing" in ended.out
+    assert "known:" not in ended.out
+
+
 @pytest.mark.slow
 def test_what_is_meant_to_differ_does_not(cli: Cli, model: tuple[Path, Path]) -> None:
     rewritten(model[0], rope_theta=500000)

@@ -22,6 +22,7 @@ from weighbridge.views.checkpoint import open_checkpoint
 
 LATENT = {"num_attention_heads": 2, "qk_nope_head_dim": 3, "v_head_dim": 2}
 LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 2}
+SECTIONS = {"num_attention_heads": 2, "rope_parameters": {"mrope_section": [1, 1], "partial_rotary_factor": 0.5}}
 TWELVE, EXPERTS = {"ffn_config": {"moe_num_experts": 2}}, "model.layers.0.mlp.experts."
 
 
@@ -72,6 +73,18 @@ TOLD: tuple[tuple[Any, ...], ...] = (
     ("gpt-oss", {}, EXPERTS + "gate_up_proj_bias", (2, 6), "ffn_up_exps.bias", lambda w: w[:, 1::2]),
     ("gpt-oss", {}, EXPERTS + "down_proj_bias", (2, 4), "ffn_down_exps.bias", lambda w: w),
     ("gpt-oss", {}, "model.layers.0.self_attn.sinks", (4,), "attn_sinks.weight", lambda w: w),
+    ("qwen3vlmoe", {}, EXPERTS + "gate_up_proj", (2, 4, 6), "ffn_up_exps.weight", lambda w: w[..., 3:].swapaxes(1, 2)),
+    ("qwen3vlmoe", {}, EXPERTS + "down_proj", (2, 3, 4), "ffn_down_exps.weight", lambda w: w.swapaxes(1, 2)),
+    ("qwen3vlmoe", {}, "thinker.model.layers.0.mlp.gate.weight", (2, 3), "ffn_gate_inp.weight", lambda w: w),
+    ("muse-glimmer", {}, "model.layers.0.pre_feedforward_layernorm.weight", (4,), "ffn_norm.weight", lambda w: w + 1),
+    ("muse-glimmer", {}, "model.layers.0.post_attention_layernorm.weight", (4,), "post_attention_norm.weight",
+     lambda w: w + 1),
+    ("bert", {}, "distilbert.transformer.layer.0.ffn.lin1.weight", (3, 2), "ffn_up.weight", lambda w: w),
+    ("modern-bert", {}, "model.layers.0.mlp_norm.weight", (4,), "ffn_norm.weight", lambda w: w),
+    ("qwen4exp", {}, "model.language_model.layers.0.attn_hyper_connection.input_mix_weight_down.weight", (2, 3),
+     "hc_attn_down.weight", lambda w: w),
+    ("glm4", SECTIONS, "model.layers.0.self_attn.k_proj.weight", (16, 2), "attn_k.weight",
+     lambda w: w[[0, 2, 1, 3, 4, 5, 6, 7, 8, 10, 9, 11, 12, 13, 14, 15]]),
     ("qwen3moe", {}, EXPERTS + "gate_up_proj", (2, 6, 4), "ffn_gate_exps.weight", lambda w: w[:, :3]),
     ("qwen3moe", {}, EXPERTS + "gate_up_proj", (2, 6, 4), "ffn_up_exps.weight", lambda w: w[:, 3:]),
     ("qwen3moe", {}, EXPERTS + "gate_up_proj", (2, 6, 4), "ffn_gate_up_exps.weight", lambda w: w),
@@ -170,6 +183,33 @@ def test_every_rule_has_a_case_and_families_that_are_proven() -> None:
             re.fullmatch(rule.names, f"layers.0.{name}") and (not families or architecture in families)
             for architecture, name in tried
         ), rule
+
+
+def test_an_architecture_is_proven_where_the_page_shows_a_family_of_it_that_is_accepted() -> None:
+    page = (Path(__file__).resolve().parents[2] / "spec" / "conversions.md").read_text(encoding="utf-8")
+    rows = [
+        line.split("|")[2:6]
+        for line in page.splitlines()
+        if re.match(r"\| [a-z0-9-]+ \| \S+ \| \d+ \| \d+ \| \d+ \|", line)
+    ]
+    assert len(rows) > 100
+    accepted = {cells[0].strip() for cells in rows if int(cells[1])}
+    assert accepted == set(PROVEN.split()) - {"clip"}  # mmproj files, which are in no row: test_known_layouts.py
+
+
+@pytest.mark.parametrize(
+    ("said", "turned"), [({}, True), ({"partial_rotary_factor": "x"}, False), ({"partial_rotary_factor": 1e-9}, False)]
+)
+def test_pairs_of_a_head_are_put_apart_where_a_share_of_it_turns(said: dict[str, Any], turned: bool) -> None:
+    config = {"num_attention_heads": 2, "rope_parameters": {"mrope_section": [1], **said}}
+    name, target = "model.layers.0.self_attn.q_proj.weight", "blk.0.attn_q.weight"
+    sides = Sides(architecture="glm4", config=config, source={name: (16, 2)}, candidate={target: (16, 2)})
+    assert len(plan(sides).pairings[target].parts) == (4 if turned else 1)
+
+
+def test_norms_that_stand_for_a_scale_are_computed() -> None:
+    found = generated({"qk_scale_factor": 3.87, "num_hidden_layers": 1, "head_dim": 2})
+    assert found == {"blk.0.attn_q_norm.weight": (3.87, 3.87), "blk.0.attn_k_norm.weight": (1.0, 1.0)}
 
 
 def test_experts_of_a_layer_that_has_one_are_no_stack() -> None:

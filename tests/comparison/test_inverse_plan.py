@@ -62,3 +62,13 @@ def test_the_vision_tower_is_left_out_of_the_text_file_and_counted(cli: Cli, wor
     assert "(12 BYTES_EQUAL, 2 LEFT_OUT)" in ended.out
     source = directory(workplace / "hf", whole)
     assert "2 missing" in cli("compare", source, import_).lines[-1]
+
+
+def test_what_draws_or_speaks_is_left_out_of_either_half(cli: Cli, workplace: Path) -> None:  # noqa: F811
+    text, speaking = (
+        decoder(1),
+        {name: np.ones(2, np.float32) for name in ("model.vqmodel.a", "talker.b", "code2wav.c")},
+    )
+    source = directory(workplace / "hf", text | speaking, CONFIG)
+    ended = cli("compare", source, gguf_file(workplace / "m.gguf", converted(text, "llama"), "llama"))
+    assert "  3 left out: of what draws or speaks, which the converter leaves out" in ended.lines

@@ -236,6 +236,9 @@ def test_the_text_part_of_a_larger_model_is_read_and_the_whole_says_whether_embe
         found = rows(larger, header(tmp_path / f"{at}.gguf", rope_freq_base=1e6))
         assert (found["tied_embeddings"].source, found["embedding_length"].source) == (True, 64)
         assert found["config.json:hidden_size"].why == UNREAD
+    thinker = {"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": CONFIGURATION}}
+    omni = folder(tmp_path / "omni", thinker, tokenizer__json=tokenizer())
+    assert rows(omni, header(tmp_path / "o.gguf", rope_freq_base=1e6))["embedding_length"].source == 64
 
 
 def resaved(home: Path, version: str, **changed: Any) -> CheckpointView:
@@ -317,6 +320,21 @@ def test_what_a_converter_is_known_to_lose_stays_a_difference_and_says_where(tmp
     assert "no window is written" in found["sliding_window"].candidate_read
     other = rows(hf, header(tmp_path / "y.gguf", architecture="llama", sliding_window=8))
     assert other["sliding_window"].candidate_read == "llama.attention.sliding_window"
+
+
+def test_what_is_lost_and_stated_no_more_is_told_by_where_the_source_says_it(tmp_path: Path) -> None:
+    hf = folder(tmp_path / "hf", {**CONFIGURATION, "model_type": "cohere2_moe", "intermediate_size": 96})
+    found = rows(hf, header(tmp_path / "x.gguf", architecture="cohere2moe", feed_forward_length=None))
+    assert "prefix_dense_intermediate_size is read" in found["feed_forward_length"].source_read
+
+
+@pytest.mark.parametrize(("kind", "known"), [("full_attention", True), ("sliding_attention", False)])
+def test_a_window_is_known_to_be_made_up_where_no_layer_has_one(tmp_path: Path, kind: str, known: bool) -> None:
+    said = {"model_type": "laguna", "sliding_window": 16, "layer_types": [kind] * 2}
+    found = rows(folder(tmp_path / "hf", {**CONFIGURATION, **said}),
+                 header(tmp_path / "x.gguf", architecture="laguna", sliding_window=32))  # fmt: skip
+    assert unlike(found)["sliding_window"] == (0 if known else 16, 32)
+    assert ("laguna.py:87" in found["sliding_window"].candidate_read) is known
 
 
 def test_two_files_of_one_folder_are_not_compared(source: CheckpointView) -> None:

@@ -20,8 +20,10 @@ from weighbridge.comparison.tensor_rules import Numbers, Rule, Shape, made
 CLIP = "clip"  # the architecture of every mmproj file
 ENCODER = re.compile(
     r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
-    r"mm_projector|vision_language_adapter|patch_merger)\..*"
+    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger)\..*"
 )
+SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
+SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
 ENCODER_HALF = "of what goes before the text model, into the mmproj file"
 TEXT_HALF = "of the text model, into its own GGUF file"
 SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
@@ -50,9 +52,11 @@ def converted(sides: Sides) -> Plan:
     Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
     """
     whole, encoders = sides.source, _encoders(sides)
+    spoken = {name: SPOKEN for name in whole if SPEAKER.fullmatch(name)}
+    sides = replace(sides, source={name: shape for name, shape in whole.items() if name not in spoken})
     if encoders:
         of_clip = sides.architecture == CLIP
-        half = {name: shape for name, shape in whole.items() if bool(ENCODER.fullmatch(name)) is of_clip}
+        half = {name: shape for name, shape in sides.source.items() if bool(ENCODER.fullmatch(name)) is of_clip}
         sides = replace(sides, source=half, config={**sides.config, **encoders} if of_clip else sides.config)
     best: Plan | None = None
     for names in unwrapped(sides.source):
@@ -66,7 +70,7 @@ def converted(sides: Sides) -> Plan:
                 plan.of(names), name=f"{plan.name}, what holds or wraps the names taken away" if held else plan.name
             )
     other = TEXT_HALF if sides.architecture == CLIP else ENCODER_HALF
-    left_out = {name: other for name in whole if name not in sides.source}
+    left_out = {name: other for name in whole if name not in sides.source} | spoken
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 DEFAULTS = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+MOST_LAYERS = 1 << 10
 UNROTATED = 1e30  # a factor that leaves a dimension unrotated (gemma.py:759)
 
 
@@ -27,6 +28,11 @@ def _generated(config: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         found["rope_freqs.weight"] = llama3(config, rope)
     if kind == "proportional":
         found["rope_freqs.weight"] = proportional(config, rope)
+    scale = config.get("qk_scale_factor")
+    if isinstance(scale, (int, float)):  # muse_glimmer.py:66
+        for layer in range(min(int(config["num_hidden_layers"]), MOST_LAYERS)):
+            found[f"blk.{layer}.attn_q_norm.weight"] = (float(scale),) * _head_size(config)
+            found[f"blk.{layer}.attn_k_norm.weight"] = (1.0,) * _head_size(config)
     for length in ("long", "short"):
         factors = rope.get(f"{length}_factor")
         if isinstance(factors, (list, tuple)) and all(isinstance(one, (int, float)) for one in factors):

@@ -22,6 +22,7 @@ from weighbridge.comparison.gguf_rules import (
     LAYER,
     MTP,
     MULTIPLIED,
+    OF_SECTIONS,
     PADDED_VOCABULARY,
     PERMUTED,
     PLUS_ONE,
@@ -50,7 +51,7 @@ LEFT_OUT = {
     r".*rotary_emb\.inv_freq": "a table that the loader computes",
     r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
     r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": POOLER,
-    r"cls\.(predictions|seq_relationship)\..*": "a training head",
+    r"cls\.(predictions|seq_relationship)\..*|vocab_(layer_norm|projector|transform)\..*": "a training head",
 }
 PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
 
@@ -222,6 +223,8 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
     (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
     stem = target.rsplit(".", 1)[0]
+    if sides.is_one_of(OF_SECTIONS) and stem.endswith((".attn_q", ".attn_k")):
+        return _of_sections(sides, name, groups if stem.endswith(".attn_k") else heads, rows)
     if sides.is_one_of(PERMUTED) and stem.endswith((".attn_q", ".attn_k")):
         heads = groups if stem.endswith(".attn_k") else heads
         if heads and rows % (2 * heads) == 0:
@@ -239,6 +242,24 @@ def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], 
     view = groups, each + 2, rows // (groups * (each + 2))
     cuts = (1, 0, each), (1, each, each + 1), (1, each + 1, each + 2)
     return tuple(Part(source=name, view=view, take=cut) for cut in cuts), f"q, k and v of {groups} groups put apart"
+
+
+def _of_sections(sides: Sides, name: str, heads: int, rows: int) -> tuple[tuple[Part, ...], str] | None:
+    """Return every second row of what turns of each head, then the others, then what does not turn."""
+    rope = sides.config.get("rope_parameters") or sides.config.get("rope_scaling")
+    if not isinstance(rope, Mapping) or "mrope_section" not in rope or not heads or rows % heads:
+        return None
+    each, share = rows // heads, rope.get("partial_rotary_factor", 0.5)
+    turning = int(each * share) if isinstance(share, (int, float)) and 0 < share <= 1 else 0
+    if turning < 2 or turning % 2:
+        return None
+    parts = []
+    for begin in range(0, rows, each):
+        pairs = Part(source=name, rows=(begin, begin + turning), view=(turning // 2, 2), order=(1, 0))
+        parts += [pairs, Part(source=name, rows=(begin + turning, begin + each))]
+    return tuple(
+        part for part in parts if part.rows and part.rows[0] < part.rows[1]
+    ), f"pairs of {heads} heads put apart"
 
 
 def _cut(sides: Sides, plain: Pairing) -> Pairing | None:

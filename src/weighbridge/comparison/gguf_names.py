@@ -12,7 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from weighbridge.comparison.gguf_rules import MTP, RESPELLED
 
 SUFFIXES = (".weight", ".bias")
-PREFIXES = ("bert.", "roberta.", "model.language_model.", "language_model.", "transformer.")  # wrappers are gone before
+PREFIXES = (  # wrappers are gone before
+    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.",
+    "model.",
+)  # fmt: skip
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
 OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")

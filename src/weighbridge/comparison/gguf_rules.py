@@ -46,6 +46,8 @@ VALUE_HEADS = "qwen35 qwen35moe qwen4exp"  # _LinearAttentionVReorderBase
 RULES = (
     Rule(STACK + "gate_up_proj", GATE_AND_UP, Layout.TURNED, "llama4", "llama.py:402"),
     Rule(STACK + "down_proj", "blk.{}.ffn_down_exps.weight", Layout.TURNED, "llama4", "llama.py:412"),
+    Rule(STACK + "gate_up_proj", GATE_AND_UP, Layout.TURNED, "qwen3vlmoe", "qwen3vl.py:330"),
+    Rule(STACK + "down_proj", "blk.{}.ffn_down_exps.weight", Layout.TURNED, "qwen3vlmoe", "qwen3vl.py:324"),
     Rule(STACK + "gate_up_proj", GATE_AND_UP, Layout.INTERLEAVED, "gpt-oss", "gpt_oss.py:112"),
     Rule(STACK + "down_proj", "blk.{}.ffn_down_exps.weight", Layout.TURNED, "gpt-oss", "gpt_oss.py:95"),
     Rule(STACK + "gate_up_proj_bias", GATE_AND_UP.replace("weight", "bias"), Layout.INTERLEAVED, "gpt-oss",
@@ -82,6 +84,10 @@ RULES = (
     Rule(LAYER + r"attn\.gqkv_proj\.weight",
          "blk.{}.attn_gate.weight blk.{}.attn_q.weight blk.{}.attn_k.weight blk.{}.attn_v.weight", Layout.APART,
          "hrm_text", "hrm_text.py:63"),
+    Rule(LAYER + r"pre_feedforward_layernorm\.weight", "blk.{}.ffn_norm.weight", Layout.APART, "muse-glimmer",
+         "muse_glimmer.py:54"),
+    Rule(LAYER + r"post_attention_layernorm\.weight", "blk.{}.post_attention_norm.weight", Layout.APART, "muse-glimmer",
+         "muse_glimmer.py:54"),
     Rule(LAYER + r"mlp\.gate_up_proj\.weight", "blk.{}.ffn_gate.weight blk.{}.ffn_up.weight", Layout.APART, "hrm_text",
          "hrm_text.py:69"),
 )  # fmt: skip
@@ -113,9 +119,17 @@ RESPELLED = (
     Respelled(r"\.hc_norm\.", ".norm.", "qwen4exp.py: hyper-connections"),
     Respelled(r"\.input_mix_weight_(down|up)\.", r".\1.", "qwen4exp.py: hyper-connections"),
     Respelled(r"\.block_inject_weight\.", ".inject.", "qwen4exp.py: hyper-connections"),
-    Respelled(r"^model\.layers\.(\d+)\.attn_hyper_connection\.", r"blk.\1.hc_attn_", "qwen4exp.py: hyper-connections"),
-    Respelled(r"^model\.layers\.(\d+)\.mlp_hyper_connection\.", r"blk.\1.hc_ffn_", "qwen4exp.py: hyper-connections"),
-    Respelled(r"^model\.hyper_connection_mixer\.", "output_hc_", "qwen4exp.py: hyper-connections"),
+    Respelled(
+        r"^model\.(?:language_model\.)?layers\.(\d+)\.attn_hyper_connection\.",
+        r"blk.\1.hc_attn_",
+        "qwen4exp.py: hyper-connections",
+    ),
+    Respelled(
+        r"^model\.(?:language_model\.)?layers\.(\d+)\.mlp_hyper_connection\.",
+        r"blk.\1.hc_ffn_",
+        "qwen4exp.py: hyper-connections",
+    ),
+    Respelled(r"^model\.(?:language_model\.)?hyper_connection_mixer\.", "output_hc_", "qwen4exp.py: hyper-connections"),
 )
 
 # The layer that predicts further tokens: its own four tensors, by where the converter's table knows them.
@@ -135,8 +149,9 @@ IN_HEADER = (
 # Queries and keys whose heads' halves are interleaved (LlamaModel.undo_permute and copies of it).
 PERMUTED = (
     "llama llama-embed deci arcee smollm3 granite granitemoe granitehybrid granite_swa minicpm olmo xverse arctic "
-    "bailingmoe deepseek llada mistral3 nemotron_h nemotron_h_moe"
+    "bailingmoe deepseek llada mistral3 muse-glimmer nemotron_h nemotron_h_moe"
 )  # fmt: skip
+OF_SECTIONS = "glm4"  # where rope_parameters has an mrope_section, a head's turning half in pairs (glm.py:54)
 INTERLEAVED = ("gptneox", "bloom")  # queries, keys and values of one head after the other (gptneox.py, bloom.py:46)
 TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight")  # of gpt2 (gpt2.py:33)
 
@@ -144,6 +159,7 @@ TURNED = ("attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.we
 PLUS_ONE = (
     ("gemma gemma2 gemma3 gemma-embedding", r".*norm\.weight", "gemma.py:67, gemma.py:119, gemma.py:131"),
     ("nemotron", r".*norm\.weight", "nemotron.py:192"),
+    ("muse-glimmer", r".*layernorm\.weight", "muse_glimmer.py:33"),
     ("qwen3next qwen35 qwen35moe qwen4exp", r"(?!.*linear_attn\.norm\.weight).*norm\.weight", "qwen.py:401"),
     ("qwen4exp", r".*\.(ple\.norm_(key|query|conv)|indexer\.[qk]_layernorm)\.weight", "qwen4exp.py:134"),
 )
@@ -160,17 +176,39 @@ MULTIPLIED = (
     (r".*embed_tokens\.weight", "embedding_multiplier"),
 )
 
+
+class Fault(NamedTuple):
+    """A difference that the converter is known to make: of which tensors, by its code or mechanism, and why."""
+
+    families: str
+    names: str
+    found: str
+    why: str
+
+
+FAULTS = (
+    Fault("granitehybrid", r"blk\.\d+\.attn_[qk]\.(weight|bias)", "permutation-missing",
+          "llama.cpp's converter permutes layers called `attention`, which transformers 5 calls `full_attention` "
+          "(granite.py:443): the import is wrong; convert with `attention` in layer_types, as transformers 4 wrote"),
+    Fault("olmo", r"blk\.\d+\.attn_[qk]\.bias", "permutation-missing",
+          "llama.cpp's converter permutes weights of queries and keys, and not their biases (olmo.py:34): the import "
+          "is wrong, and no setting of the converter makes it right"),
+    Fault("bert", r"(bert\.)?pooler\.dense\.(weight|bias)", "missing",
+          "llama.cpp's converter leaves out the pooler of every BERT, also where a classifier stands on it "
+          "(bert.py:83): the import scores without it; where that is meant, `allow_missing: ['*pooler.dense.*']`"),
+)  # fmt: skip
+
 CUT_VOCABULARY = ("gemma3", "gemma4")  # gemma.py:163
 PADDED_VOCABULARY = "gemma3n"  # with zeros, for tokens of images and sound: gemma.py:574
 
 # Architectures whose conversions were accepted (spec/conversions.md): what no rule speaks of there is missing or extra.
 # Of any other one it is not compared.
 PROVEN = (
-    "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 ernie4_5 "
-    "ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n gemma4 "
-    "glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan-dense "
-    "hunyuan-moe hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum mimo2 minicpm3 "
-    "minimax-m2 mistral3 modern-bert mpt nemotron nemotron_h_moe nomic-bert olmo olmo2 olmoe phi2 phi3 phimoe qwen2 "
-    "qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 "
-    "t5encoder"
+    "afmoe apertus arcee bert bloom chatglm clip cohere2 cohere2moe command-r dbrx deepseek2 deepseek32 dots1 "
+    "ernie4_5 ernie4_5-moe eurobert exaone-moe exaone4 falcon falcon-h1 gemma gemma-embedding gemma2 gemma3 gemma3n "
+    "gemma4 glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text "
+    "hunyuan-dense hunyuan-moe hunyuan_vl hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 "
+    "mellum mimo2 minicpm3 minimax-m2 mistral3 modern-bert mpt muse-glimmer nemotron nemotron_h_moe nomic-bert olmo "
+    "olmo2 olmoe paddleocr phi2 phi3 phimoe qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl "
+    "qwen3vlmoe qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 t5encoder"
 )  # fmt: skip

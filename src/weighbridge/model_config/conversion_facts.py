@@ -14,13 +14,15 @@ from weighbridge.model import Json
 from weighbridge.model_config.model_keys import Model, head_dim
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 
+CONVERTER = "of llama.cpp's converter"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """What a converter does with fields of some architectures; `unsaid` holds where a directory does not state them.
 
     Of what is lost, `makes` is what the import then holds, as multiples of its fields (of 1 under no name; nothing
-    where it is empty), and `whose` the `model_type` of the source, where that tells it.
+    where it is empty), `whose` the `model_type` of the source and `said` its value, where these tell it.
     """
 
     of: tuple[str, ...]
@@ -30,11 +32,12 @@ class Fact:
     unsaid: bool = False
     makes: tuple[tuple[str, float], ...] = ()
     whose: str = ""
+    said: Json = None
 
     @property
     def told(self) -> str:
         """Return the reason, with the converter's line."""
-        return f"{self.why} ({self.line} of llama.cpp's converter)"
+        return f"{self.why} ({self.line} {CONVERTER})"
 
 
 NO_ATTENTION = "context_length", "feed_forward_length", "head_count", "head_count_kv", "head_dim", "rope_dimensions"
@@ -60,6 +63,8 @@ NOT_MEANT: tuple[Fact, ...] = (
          why="[GMASK] and <|endoftext|> are written where a tokenizer names no such token"),
     Fact(of=("nemotron",), fields=("pad_token_id", "unk_token_id"), unsaid=True, line="nemotron.py:162",
          why="0 and 1 are written where a tokenizer names no such token"),
+    Fact(of=("qwen3vl",), fields=("chat_template",), unsaid=True, line="qwen3vl.py:387",
+         why="ChatML is written for Qwen3-ASR"),
     Fact(of=("gemma4",), fields=("add_bos_token",), unsaid=True, line="gemma.py:669",
          why="it is written for every model"),
 )  # fmt: skip
@@ -67,8 +72,8 @@ NOT_MEANT: tuple[Fact, ...] = (
 NO_WINDOW = "no window is written, and the loader of this architecture has none"
 NOTHING = (("", 0),)
 LOST: tuple[Fact, ...] = (
-    Fact(of=("llama", "mistral3", "starcoder2"), fields=("sliding_window",), why=NO_WINDOW, line="llama.py",
-         makes=NOTHING),
+    Fact(of=("llama", "mistral3", "starcoder2", "qwen3vlmoe"), fields=("sliding_window",), why=NO_WINDOW,
+         line="llama.py", makes=NOTHING),
     Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("sliding_window",), why=NO_WINDOW, line="nemotron.py",
          makes=NOTHING),
     Fact(of=("nemotron_h", "nemotron_h_moe"), fields=("feed_forward_length",), line="nemotron.py:209", makes=NOTHING,
@@ -86,9 +91,11 @@ LOST: tuple[Fact, ...] = (
          why="layers called `attention` are counted, which transformers 5 calls `full_attention`"),
     Fact(of=("granitehybrid",), fields=("rope_dimensions",), line="granite.py:510", makes=(("head_dim", 1),),
          why="attn_rotary_emb is read, which transformers 5 writes as partial_rotary_factor"),
-    Fact(of=("glm4moe", "qwen3next", "qwen4exp"), fields=("rope_dimensions",), line="glm.py:158, qwen.py:392",
-         makes=(("head_dim", 0.5), ("head_dim", 0.25)),
+    Fact(of=("glm4", "glm4moe", "qwen3next", "qwen4exp"), fields=("rope_dimensions",),
+         line="glm.py:26, glm.py:158, qwen.py:392", makes=(("head_dim", 0.5), ("head_dim", 0.25)),
          why="a half or a quarter is taken where no partial_rotary_factor is stated, and transformers takes all"),
+    Fact(of=("laguna",), fields=("sliding_window",), line="laguna.py:87", makes=(("sliding_window", 1),), said=0,
+         why="sliding_window is written though no layer of layer_types has one"),
     Fact(of=("bert",), fields=("context_length", "tokenizer_model"), line="bert.py:17", whose="camembert",
          why="a CamemBERT is written as a BERT, whose positions begin at 0 and whose tokenizer is WordPiece"),
     Fact(of=("cohere2moe",), fields=("feed_forward_length",), line="base.py:1445",
@@ -99,7 +106,8 @@ LOST: tuple[Fact, ...] = (
 def lost(name: str, value: Json, source: Model, candidate: Model) -> str:
     """Return what is known to be lost where a GGUF file holds this value of a field, or nothing."""
     fact = LOSSES.get((candidate.architecture, name))
-    if fact is None or fact.whose not in ("", source.architecture):
+    stated = source.fields[name].value if name in source.fields else None
+    if fact is None or fact.whose not in ("", source.architecture) or fact.said not in (None, stated):
         return ""
     numbers: dict[str, Json] = {key: one.value for key, one in candidate.fields.items()}
     numbers |= {"": 1, "head_dim": head_dim(candidate.fields)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from weighbridge.clauses.block_types import TYPICAL_ERROR
 from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
 from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
+from weighbridge.model_config.conversion_facts import CONVERTER
 from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
@@ -37,6 +39,9 @@ OBJECTING = (Outcome.FAIL, Outcome.ERROR)
 EXCHANGE = "exchange the two? "
 SWAPPED = "rounding the import gives the source: the import is the wider one"
 QUANTISED_SOURCE = "the source is quantised ({dtype}) and the import is not"
+KNOWN_LOSSES = (
+    "the converter is known to lose this; accept it by {options}, or by `may_differ` in a contract, with reasons"
+)
 MEANT = "meant? every value is exactly what that conversion gives: "
 RENAMED = "names match after one rename: {matched} of the import's {of} tensors then have a source, {now} have one now"
 MAP = "echo '{line}' > map.yaml; then add --map map.yaml"
@@ -89,6 +94,7 @@ def comparison_lines(evaluation: Evaluation, display: DisplayOptions) -> Iterato
         yield from (f"  {line}" for line in (lines if display.everything else capped(lines, SHOWN)))
         yield from (click.style(f"  {hint}", dim=True) for hint in said.hints)
         yield from (click.style(f"  {doubt}", bold=True) for doubt in _doubts(finding.verdict.offences))
+        yield from (click.style(f"  known: {fault}", bold=True) for fault in known_faults(evaluation))
     rows = tensor_pairs(evaluation)
     yield from (f"  {line}" for line in mapped(evaluation))
     aside = Counter(row.left_out for row in rows if row.left_out)
@@ -138,6 +144,19 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
     yield from (f"{EXCHANGE}{why}" for why in exchanged(offences))
     if policy := policy_meant(offences):
         yield f"{MEANT}--policy {policy}"
+
+
+def known_faults(evaluation: Evaluation) -> Iterator[str]:
+    """Yield what the converter is known to do wrong, where that is what was found."""
+    from weighbridge.comparison.gguf_rules import FAULTS
+
+    plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
+    offences = evaluation.findings[0].verdict.offences
+    found = [(one.place, str(one.figures.get("mechanism") or one.code)) for one in offences]
+    for fault in FAULTS:
+        known = any(how == fault.found and re.fullmatch(fault.names, place) for place, how in found)
+        if known and any(f"gguf:auto ({family})" in plans for family in fault.families.split()):
+            yield fault.why
 
 
 def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
@@ -211,13 +230,23 @@ def _configuration(finding: Finding, evaluation: Evaluation, display: DisplayOpt
         told = ["; ".join((f"{finding.verdict.of} fields agree", *uncompared))]
     else:
         said = finding_text(finding, evaluation.measured)
-        told = [*(said.lines if display.everything else capped(said.lines, SHOWN)), *uncompared]
+        lines = said.lines if display.everything else capped(said.lines, SHOWN)
+        told = [*lines, *_known_losses(finding), *uncompared]
     yield from (f"  configuration: {line}" for line in told)
     for name, words in BESIDES.items():
         found = figures.get(name) if name != "not_compared" or display.everything else ()
         assert found is None or isinstance(found, Sequence)
         lines = [f"  configuration: {printable(words.format(what=one))}" for one in found or ()]
         yield from (lines if display.everything else capped(lines, TOLD))
+
+
+def _known_losses(finding: Finding) -> Iterator[str]:
+    """Yield how to accept what the converter is known to lose, by name."""
+    read = {one.place: f"{one.figures.get('source_read')} {one.figures.get('candidate_read')}"
+            for one in finding.verdict.offences}  # fmt: skip
+    lost = [place for place, told in read.items() if CONVERTER in told]
+    if lost:
+        yield KNOWN_LOSSES.format(options=" ".join(f"--may-differ {name}" for name in lost))
 
 
 def classes(evaluation: Evaluation) -> Json:

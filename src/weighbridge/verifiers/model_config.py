@@ -97,7 +97,11 @@ def _row(name: str, source: ModelDescription, candidate: ModelDescription) -> Co
     here, there = (_alike(name, side or NOTHING, across, loose) for side in (one, other))
     here, there = _following(here, there.value), _following(there, here.value)
     loss = lost(name, there.value, source.model, candidate.model) if across and here.value != there.value else ""
-    return _told(name, here, replace(there, read=f"{there.read}; {loss}") if loss else there, why)
+    if loss and other is None:  # what is missing is told by where the source says it
+        here = replace(here, read=f"{here.read}; {loss}")
+    elif loss:
+        there = replace(there, read=f"{there.read}; {loss}")
+    return _told(name, here, there, why)
 
 
 def _unstated(name: str, told: str, silent: ModelDescription, other: ModelDescription) -> str:

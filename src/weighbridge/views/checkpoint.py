@@ -230,6 +230,8 @@ def json_beside(view: CheckpointView, name: str, most: int) -> dict[str, Any] | 
 def config_beside(view: CheckpointView) -> Mapping[str, Any] | None:
     """Read the `config.json` beside a checkpoint's files, with a text model's own part laid over it, or None."""
     data = json_beside(view, CONFIG, MAX_CONFIG)
+    thinker = data.get("thinker_config") if data else None  # Qwen3-Omni's
+    data = {**data, **thinker} if data and isinstance(thinker, dict) else data
     inner = next((data[part] for part in TEXT_PARTS if isinstance(data.get(part), dict)), None) if data else None
     if data is None or inner is None:
         return data
