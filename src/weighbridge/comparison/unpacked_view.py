@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import decode
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
@@ -160,10 +159,16 @@ def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView) -> Held:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    name, held = aligned.new.name, Held(rule, stored)
+    import numpy as np
+
+    name, held, columns = aligned.new.name, Held(rule, stored), rule.codes.columns
     aligned.candidate.require_unchanged(name)
-    for words in aligned.predicted():
-        held.add(decode(words, aligned.dtype).astype("f4", copy=False))
+    rest = None
+    for stretch in aligned.predicted():
+        words = stretch if rest is None else np.concatenate([rest, stretch])
+        whole = words.size // columns * columns
+        held.add(words[:whole].reshape(-1, columns), aligned.dtype)
+        rest = words[whole:].copy() if whole < words.size else None
         aligned.candidate.forget(name)
     aligned.candidate.require_unchanged(name)
     return held
