@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from weighbridge.comparison.casts import decode, encode, words
 from weighbridge.formats.tensor import Tensor
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
+FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
 SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
 WORD = 32  # bits
-BITE = 1 << 16  # elements of a tile
-ADDED = 1 << 13  # products that are added up in float32
+Points: TypeAlias = tuple[float, ...] | tuple[tuple[float, float], ...]  # of each code: one number, or two
+BITE = 1 << 15  # elements of a tile
 NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
 
 
@@ -67,7 +68,11 @@ class Codes:
         data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
         return np.frombuffer(data, "<u4" if self.down else np.uint8).reshape(last - first, -1)
 
-    def values(self, held: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
+    def data(self, held: NDArray[Any], start: int, stop: int) -> Bytes:
+        """Return the bytes of some rows of what is held."""
+        return held[start:stop].reshape(-1).view("u1")
+
+    def values(self, held: NDArray[Any], start: int, stop: int, points: Points, least: int) -> Floats:
         """Return what some rows of what is held stand for: `points`, or numbers from `least` on."""
         import numpy as np
 
@@ -78,7 +83,7 @@ class Codes:
             numbers &= np.uint32((1 << self.bits) - 1)
             rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
             return np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
-        data = held[start:stop].reshape(-1).view(np.uint8)
+        data = self.data(held, start, stop)
         if self.bits == 8 and not points:
             signed = self.tensor.dtype == "I8"
             numbers = data.view(np.int8 if signed else np.uint8)
@@ -88,27 +93,28 @@ class Codes:
         return found.reshape(stop - start, -1)[:, : self.columns]
 
 
-def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
-    """Return the points of all codes of some bytes, two bytes at a time."""
+def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: Points) -> Floats:
+    """Return the points of all codes of some bytes; a look-up gives sixteen bytes of them, or eight of eight bits."""
     import numpy as np
 
-    even = data if data.size % 2 == 0 else np.append(data, np.uint8(0))
-    pairs = even.view("<u2") if bits > 2 else even
-    found: Floats = _table(bits, order, points).take(pairs, mode="clip").view(np.float32)
-    return found[: data.size * 8 // bits]
+    table = _table(bits, order, points)
+    even = data if len(table) == 256 or data.size % 2 == 0 else np.append(data, np.uint8(0))
+    found: Floats = table.take(even if len(table) == 256 else even.view("<u2"), mode="clip").view(np.float32)
+    return found if even is data else found[: -8 // bits]
 
 
 @functools.cache
-def _table(bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> NDArray[np.complex128]:
-    """Return for two bytes of codes, or one byte of two bits each, what they stand for, as one number of NumPy's."""
+def _table(bits: int, order: tuple[int, ...], points: Points) -> NDArray[np.complexfloating[Any, Any]]:
+    """Return for each byte of codes, or each two, what they stand for, as one number of NumPy's."""
     import numpy as np
 
-    held = np.arange(1 << 16, dtype="<u2").view(np.uint8) if bits > 2 else np.arange(256, dtype=np.uint8)
+    of_code = np.array(points, np.float32)
+    two = of_code[0].size * 8 // bits < 4
+    held = np.arange(1 << 16, dtype="<u2").view(np.uint8) if two else np.arange(256, dtype=np.uint8)
     codes = held[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
     if order:
         codes = codes.reshape(-1, len(order))[:, np.argsort(order)]
-    values = np.array(points, np.float32)[codes]
-    return values.reshape(-1).view(np.complex64 if bits == 8 else np.complex128)
+    return of_code[codes].reshape(-1).view(np.complex64 if bits == 8 else np.complex128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +165,6 @@ class Rule:
     chosen: bool = False
     codes_alone: bool = False
 
-    def gaps(self) -> tuple[float, ...]:
-        """Return for each of the points half the distance to the next one."""
-        return _half_gaps(self.points)
-
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
         import numpy as np
@@ -194,12 +196,13 @@ class Rule:
 
 
 class Tile(NamedTuple):
-    """Some rows: their values, by blocks where these lie in rows, and what goes with each value, or with a block."""
+    """Some rows: their points and values, by blocks where these lie in rows, and what goes with a value or a block."""
 
+    points: Floats
     values: Floats
-    gaps: Floats | None
     scales: Floats
     added: Floats | None
+    ends: Floats | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +226,8 @@ class Band:
             yield at, stop
             at = stop
 
-    def tile(self, start: int, stop: int, *, gaps: bool = False) -> Tile:
-        """Return the values of some rows; with `gaps`, half of what is between each code and the next, times scales."""
+    def tile(self, start: int, stop: int, *, ends: bool = False) -> Tile:
+        """Return the values of some rows; with `ends`, from where to where each of few points is the nearest."""
         import numpy as np
 
         rule, inside = self.rule, self.start // self.rule.codes.high * self.rule.codes.high
@@ -234,19 +237,15 @@ class Band:
             None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets)
         )
         shape = (stop - start, -1, rule.wide) if scales.ndim == 3 else (stop - start, rule.codes.columns)
-        values = rule.codes.values(*held, rule.points, rule.least).reshape(shape)
-        with np.errstate(all="ignore"):
-            if zeros is not None:
-                values -= zeros
-            values *= scales
-            if offsets is not None:
-                values += offsets
-            far = None
-            if gaps and rule.points:
-                far = rule.codes.values(*held, rule.gaps(), 0).reshape(shape)
-                far *= np.abs(scales)
-            added = offsets if zeros is None else -zeros * scales
-        return Tile(values, far, scales, added)
+        points = rule.codes.values(*held, rule.points, rule.least).reshape(shape)
+        values = np.multiply(points if zeros is None else points - zeros, scales)
+        if offsets is not None:
+            values += offsets
+        far = None
+        if ends and 0 < len(rule.points) <= FEW:
+            far = looked_up(rule.codes.data(*held), rule.codes.bits, rule.codes.order, _ends(rule.points))
+            far = far.reshape(*points.shape, 2)
+        return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
         """Return for some rows what there is one of for each block, so that it is broadcast over their elements."""
@@ -280,13 +279,15 @@ def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
 
 
 @functools.cache
-def _half_gaps(points: tuple[float, ...]) -> tuple[float, ...]:
+def _ends(points: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+    """Return for each of the points the middle between it and the one below, and the one above."""
     import numpy as np
 
     held = np.array(points, np.float32)
-    there = np.unique(held[np.isfinite(held)])
-    apart = np.abs(held[:, None] - there)
-    return tuple((np.where(apart == 0, np.inf, apart).min(axis=1) / 2).tolist())
+    there = np.unique(held)
+    middles = np.concatenate([there[:1], (there[1:] + there[:-1]) / 2, there[-1:]])
+    at = np.searchsorted(there, held)
+    return tuple(zip(middles[at].tolist(), middles[at + 1].tolist(), strict=True))
 
 
 def floats(data: memoryview, dtype: str) -> Floats:
@@ -305,8 +306,9 @@ def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats
     columns = rule.codes.columns
     first, last = start // columns, -(-stop // columns)
     found, read = np.empty((last - first, columns), np.float32), band(rule, stored, first, last)
-    for at, behind in read.cuts():
-        found[at - first : behind - first] = read.tile(at, behind).values.reshape(-1, columns)
+    with np.errstate(all="ignore"):
+        for at, behind in read.cuts():
+            found[at - first : behind - first] = read.tile(at, behind).values.reshape(-1, columns)
     return found.reshape(-1)[start - first * columns : stop - first * columns]
 
 
@@ -327,10 +329,15 @@ class Held:
 
     def add(self, rows: Words, dtype: str) -> None:
         """Hold the next rows of codes against these values, which are stored as words."""
-        read = band(self.rule, self.stored, self.at, self.at + len(rows))
-        for start, stop in read.cuts():
-            meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
-            self._add(meant.astype("f4", copy=False), read.tile(start, stop, gaps=True))
+        import numpy as np
+
+        read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
+        with np.errstate(all="ignore"):
+            for start, stop in read.cuts():
+                meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
+                doubts.append(self._add(meant.astype("f4", copy=False), read.tile(start, stop, ends=True)))
+            columns = [np.concatenate(column) for column in zip(*doubts, strict=True)]
+            self.nearest += int(np.count_nonzero(self._near(*columns))) if doubts else 0
         self.at += len(rows)
 
     @property
@@ -352,30 +359,41 @@ class Held:
         share = self.steps / max(math.prod(self.rule.shape), 1)
         return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
 
-    def _add(self, values: Floats, tile: Tile) -> None:
-        """Look closer at the codes alone that are farther off than half of what is between theirs and the next."""
+    def _add(self, values: Floats, tile: Tile) -> tuple[Floats, Floats, Floats, Floats]:
+        """Add up; return of the codes in doubt what they are meant to be, what they are, and scale and offset."""
         import numpy as np
 
-        with np.errstate(all="ignore"):
-            error = values.reshape(tile.values.shape) - tile.values
-            np.abs(error, out=error)
-            sure = error < (np.abs(tile.scales) * np.float32(0.5) if tile.gaps is None else tile.gaps)
-            near = int(np.count_nonzero(sure))
-            if near < values.size:
-                near += int(np.count_nonzero(self._near(values, tile, np.flatnonzero(~sure))))
-            self.errors += _sum_of_squares(error)
-            self.squares += _sum_of_squares(values)
-            self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
-        self.nearest += near
+        meant = values.reshape(tile.values.shape)
+        error = meant - tile.values
+        sure = self._sure(meant, error, tile)
+        at = np.unravel_index(np.flatnonzero(~sure), sure.shape)
+        doubt = meant[at], tile.values[at], _at(tile.scales, at), _at(tile.added, at)
+        self.nearest += values.size - len(doubt[0])
+        self.errors += _sum_of_squares(error)
+        self.squares += _sum_of_squares(values)
+        self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
+        return doubt
 
-    def _near(self, values: Floats, tile: Tile, doubt: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
+        """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
+        import numpy as np
+
+        if not self.rule.points:
+            return np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
+        units = meant * (1 / tile.scales)
+        if tile.ends is not None:
+            found: NDArray[np.bool_] = units > tile.ends[..., 0]
+            found &= units < tile.ends[..., 1]
+            return found
+        rest = units * np.float32(FOUR_BITS)
+        units -= rest
+        rest += units
+        return rest == tile.points
+
+    def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
         """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
         import numpy as np
 
-        at = np.unravel_index(doubt, tile.values.shape)
-        found, scales = tile.values[at], np.broadcast_to(tile.scales, tile.values.shape)[at]
-        added = np.float32(0) if tile.added is None else np.broadcast_to(tile.added, tile.values.shape)[at]
-        values = values[doubt]
         least, most = self.rule.reach
         units = (values - added) / scales
         best = np.abs(values - (self.rule.nearest(units) * scales + added))
@@ -385,13 +403,21 @@ class Held:
         return near
 
 
+def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
+    """Return what belongs to some elements of a tile."""
+    import numpy as np
+
+    if spread is None:
+        return np.zeros(len(at[0]), np.float32)
+    return spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
+
+
 def _sum_of_squares(values: Floats) -> float:
-    """Add up in float32, some at a time; in float64 where that has lost some, or is beyond its range."""
+    """Add up in float32; in float64 where that has lost some, or is beyond its range."""
     import numpy as np
 
     flat = values.reshape(-1)
-    parts = (flat[at : at + ADDED] for at in range(0, flat.size, ADDED))
-    found = sum(float(np.dot(part, part)) for part in parts)
+    found = float(np.dot(flat, flat))
     if NORMAL < found < math.inf:
         return found
     wide = flat.astype(np.float64)
