@@ -27,6 +27,7 @@ REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets va
 BEYOND_F8 = LARGEST_F8 * (1 + 2 * SLACK)
 BITS = (2, 4, 8)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
+SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
 MOST_STATE = 1 << 12  # bytes of JSON
 
 Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
@@ -69,7 +70,13 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     codes = weight.codes
     scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
     beside = {".weight_zero_point", ".weight_scale_2"} & weight.members.keys()
-    if codes.dtype not in ("F8_E4M3", "I8") or beside or len(codes.shape) < 2 or not _reads(scales):
+    if (
+        settings.get("quant_method") in SEVERAL_A_BYTE
+        or codes.dtype not in ("F8_E4M3", "I8")
+        or beside
+        or len(codes.shape) < 2
+        or not _reads(scales)
+    ):
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = rows, columns

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weighbridge.comparison.casts import decode, encode, words
 from weighbridge.formats.tensor import Tensor
@@ -31,7 +31,6 @@ LARGEST_F8 = 448.0
 FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
 SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
 WORD = 32  # bits
-Points: TypeAlias = tuple[float, ...] | tuple[tuple[float, float], ...]  # of each code: one number, or two
 BITE = 1 << 15  # elements of a tile
 NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
 
@@ -68,11 +67,7 @@ class Codes:
         data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
         return np.frombuffer(data, "<u4" if self.down else np.uint8).reshape(last - first, -1)
 
-    def data(self, held: NDArray[Any], start: int, stop: int) -> Bytes:
-        """Return the bytes of some rows of what is held."""
-        return held[start:stop].reshape(-1).view("u1")
-
-    def values(self, held: NDArray[Any], start: int, stop: int, points: Points, least: int) -> Floats:
+    def values(self, held: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
         """Return what some rows of what is held stand for: `points`, or numbers from `least` on."""
         import numpy as np
 
@@ -82,39 +77,39 @@ class Codes:
             numbers = part[:, None] >> shifts[:, None]
             numbers &= np.uint32((1 << self.bits) - 1)
             rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
-            return np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
-        data = self.data(held, start, stop)
+            counted: Floats = np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
+            return counted
+        data = held[start:stop].reshape(-1).view(np.uint8)
         if self.bits == 8 and not points:
             signed = self.tensor.dtype == "I8"
             numbers = data.view(np.int8 if signed else np.uint8)
-            found = np.add(numbers, np.float32(least + 128 * signed), dtype=np.float32)
+            found: Floats = np.add(numbers, np.float32(least + 128 * signed), dtype=np.float32)
         else:
             found = looked_up(data, self.bits, self.order, points or tuple(range(least, least + (1 << self.bits))))
         return found.reshape(stop - start, -1)[:, : self.columns]
 
 
-def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: Points) -> Floats:
-    """Return the points of all codes of some bytes; a look-up gives sixteen bytes of them, or eight of eight bits."""
+def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
+    """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""
     import numpy as np
 
-    table = _table(bits, order, points)
-    even = data if len(table) == 256 or data.size % 2 == 0 else np.append(data, np.uint8(0))
-    found: Floats = table.take(even if len(table) == 256 else even.view("<u2"), mode="clip").view(np.float32)
-    return found if even is data else found[: -8 // bits]
+    even = data if bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
+    at = even if bits < 8 else even.view("<u2")
+    found: Floats = _table(bits, order, points).take(at, mode="clip").view(np.float32)
+    return found[: data.size * 8 // bits]
 
 
 @functools.cache
-def _table(bits: int, order: tuple[int, ...], points: Points) -> NDArray[np.complexfloating[Any, Any]]:
-    """Return for each byte of codes, or each two, what they stand for, as one number of NumPy's."""
+def _table(bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> NDArray[Any]:
+    """Return for each byte of codes, or two of eight bits, what they stand for, as one number of NumPy's."""
     import numpy as np
 
-    of_code = np.array(points, np.float32)
-    two = of_code[0].size * 8 // bits < 4
-    held = np.arange(1 << 16, dtype="<u2").view(np.uint8) if two else np.arange(256, dtype=np.uint8)
+    held = np.arange(256, dtype=np.uint8) if bits < 8 else np.arange(1 << 16, dtype="<u2").view(np.uint8)
     codes = held[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
     if order:
         codes = codes.reshape(-1, len(order))[:, np.argsort(order)]
-    return of_code[codes].reshape(-1).view(np.complex64 if bits == 8 else np.complex128)
+    found: NDArray[Any] = np.array(points, np.float32)[codes].reshape(-1)
+    return found.view(np.complex128 if bits == 2 else np.complex64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +134,10 @@ class Nested:
 class Rule:
     """How one packed weight is read: `shape`, its codes, what they stand for, and the tensors of scales.
 
-    A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes stand
-    for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`. Where it
-    is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may choose other
-    codes than the nearest, `codes_alone` that its values are no source.
+    A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes
+    stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`.
+    Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may
+    choose other codes than the nearest, `codes_alone` that its values are no source.
     """
 
     shape: tuple[int, ...]
@@ -202,7 +197,7 @@ class Tile(NamedTuple):
     values: Floats
     scales: Floats
     added: Floats | None
-    ends: Floats | None
+    ends: tuple[Floats, Floats] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +228,7 @@ class Band:
         rule, inside = self.rule, self.start // self.rule.codes.high * self.rule.codes.high
         held = self.codes, start - inside, stop - inside
         scales = self._spread(self.scales, start, stop)
-        zeros, offsets = (
-            None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets)
-        )
+        zeros, offsets = (None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets))
         shape = (stop - start, -1, rule.wide) if scales.ndim == 3 else (stop - start, rule.codes.columns)
         points = rule.codes.values(*held, rule.points, rule.least).reshape(shape)
         values = np.multiply(points if zeros is None else points - zeros, scales)
@@ -243,8 +236,8 @@ class Band:
             values += offsets
         far = None
         if ends and 0 < len(rule.points) <= FEW:
-            far = looked_up(rule.codes.data(*held), rule.codes.bits, rule.codes.order, _ends(rule.points))
-            far = far.reshape(*points.shape, 2)
+            low, high = (rule.codes.values(*held, middles, 0).reshape(shape) for middles in _ends(rule.points))
+            far = low, high
         return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
 
     def _spread(self, found: Floats, start: int, stop: int) -> Floats:
@@ -279,7 +272,7 @@ def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
 
 
 @functools.cache
-def _ends(points: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+def _ends(points: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return for each of the points the middle between it and the one below, and the one above."""
     import numpy as np
 
@@ -287,7 +280,7 @@ def _ends(points: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
     there = np.unique(held)
     middles = np.concatenate([there[:1], (there[1:] + there[:-1]) / 2, there[-1:]])
     at = np.searchsorted(there, held)
-    return tuple(zip(middles[at].tolist(), middles[at + 1].tolist(), strict=True))
+    return tuple(middles[at].tolist()), tuple(middles[at + 1].tolist())
 
 
 def floats(data: memoryview, dtype: str) -> Floats:
@@ -379,16 +372,18 @@ class Held:
         import numpy as np
 
         if not self.rule.points:
-            return np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
+            less: NDArray[np.bool_] = np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
+            return less
         units = meant * (1 / tile.scales)
         if tile.ends is not None:
-            found: NDArray[np.bool_] = units > tile.ends[..., 0]
-            found &= units < tile.ends[..., 1]
+            found: NDArray[np.bool_] = units > tile.ends[0]
+            found &= units < tile.ends[1]
             return found
         rest = units * np.float32(FOUR_BITS)
         units -= rest
         rest += units
-        return rest == tile.points
+        same: NDArray[np.bool_] = rest == tile.points
+        return same
 
     def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
         """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
@@ -409,7 +404,8 @@ def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
 
     if spread is None:
         return np.zeros(len(at[0]), np.float32)
-    return spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
+    found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
+    return found
 
 
 def _sum_of_squares(values: Floats) -> float:
