@@ -37,10 +37,13 @@ ACTIVATIONS = (
     ".input_scale", ".activation_scale", ".input_zero_point", ".output_scale", ".input_scale_ub",
     ".input_activation_scale", ".output_activation_scale",
 )  # fmt: skip
+FP_QUANT = (
+    ".forward_hadamard_matrix", ".backward_hadamard_matrix", ".weight_global_scale", ".act_global_scale",
+)  # fmt: skip
 PACKINGS = (
     # AutoGPTQ, GPTQModel and AutoAWQ use the same names; the configuration says which it was.
     Packing(name="gptq or awq", mark=".qweight", codes=".qweight", weight=".weight", dtypes=WORDS,
-            needs=(".scales",), may=(".qzeros", ".g_idx")),
+            needs=(".scales",), may=(".qzeros", ".g_idx", *FP_QUANT)),
     Packing(name="compressed-tensors", mark=".weight_packed", codes=".weight_packed", weight=".weight", dtypes=WORDS,
             needs=(".weight_scale",), may=(".weight_zero_point", ".weight_shape", ".weight_g_idx",
                                            ".weight_global_scale", ".input_global_scale", *ACTIVATIONS)),
@@ -54,7 +57,8 @@ PACKINGS = (
     Packing(name="bitsandbytes", mark=".SCB", codes=".weight", weight=".weight", dtypes=("I8",),
             may=(".weight_format",)),
     Packing(name="mxfp4", mark="_blocks", codes="_blocks", weight="", dtypes=("U8",), needs=("_scales",)),
-    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",), may=(".biases", ".qbiases")),
+    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",),
+            may=(".biases", ".qbiases")),
 )  # fmt: skip
 
 
