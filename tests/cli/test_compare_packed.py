@@ -105,7 +105,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "bitnet": {"weight": of(np.uint8, 8, 64), "weight_scale": of(BF16, 1)},
     "eetq": {"weight": of(np.int8, 64, 32), "weight_scales": of(np.float16, 32)},
     "fouroversix": {"quantized_weight_values": of(np.uint8, 32, 32), "quantized_weight_scale_factors": of(F8, 32, 4)},
-    "fp_quant": {"qweight": of(np.uint8, 32, 32), "scales": of(np.uint8, 32, 2), "forward_hadamard_matrix": of(BF16, 2)},
+    "fp_quant": {"qweight": of(np.uint8, 32, 32), "scales": of(np.uint8, 32, 2), "act_global_scale": of(BF16, 1)},
     "gemma": {"weight": of(np.int8, 32, 32), "weight_scale": of(np.float32, 32, 1),
               "input_activation_scale": of(np.float32), "output_activation_scale": of(np.float32)},
     "higgs": {"weight": of(np.uint8, 32, 32), "scales": of(BF16, 32, 1), "tables": of(BF16, 16),
@@ -144,7 +144,7 @@ def test_a_method_of_transformers_without_a_rule_is_not_compared_and_never_other
 
 def test_the_page_lists_every_method_of_transformers_with_its_answer() -> None:
     page = (Path(__file__).parents[2] / "spec" / "tensor-values.md").read_text()
-    listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.M))
+    listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.MULTILINE))
     told = dict.fromkeys(METHODS, "not compared") | dict.fromkeys(READ, "compared") | {"gguf": "no packing"}
     assert listed == told
     known = pytest.importorskip("transformers.quantizers.auto").AUTO_QUANTIZER_MAPPING
