@@ -417,3 +417,34 @@ def test_a_configuration_that_makes_no_sense_is_never_a_pass(
     assert ended.lines[1].startswith("  p.weight: ")
     strange = model(tmp_path / "strange", {"bits": 4, "group_size": 0}, **mlx("p", WEIGHT))
     assert cli("compare", source, strange).code == 3
+
+
+@pytest.mark.parametrize("name", ["gptq-4", "gptq-4-desc-act", "gptq-8"])
+def test_gptq_gives_the_values_of_what_was_unpacked_from_it(cli: Cli, tmp_path: Path, name: str) -> None:
+    tensors = load_file(HERE / name / "model.safetensors")
+    words, zeros, scales, groups = (tensors[f"{STEM}.{end}"] for end in ("qweight", "qzeros", "scales", "g_idx"))
+    bits = 8 if name == "gptq-8" else 4
+    shifts, mask = np.arange(0, 32, bits), (1 << bits) - 1
+    codes = (words[:, None] >> shifts[:, None] & mask).reshape(-1, words.shape[1])
+    early = (zeros[..., None] >> shifts & mask).reshape(len(zeros), -1) + 1
+    values = (codes - early[groups]).astype(np.float32) * scales[groups].astype(np.float32)
+    norms = {one: tensors[one] for one in tensors if not one.startswith(STEM)}
+    for end, code in ((0.0, 0), (0.5, 1)):
+        values[-1, -1] += end
+        found = model(tmp_path / f"{code}", **norms, **{f"{STEM}.weight": np.ascontiguousarray(values.T)})
+        ended = cli("compare", HERE / name, found, "--policy", "lossless")
+        told = f"  {STEM}.weight: F32 -> F32, but 1 of {values.size} elements are not the source's"
+        assert any(line.startswith(told) for line in ended.lines) == bool(code), ended.lines
+        assert any("not compared" in line and STEM in line for line in ended.lines) is False
+
+
+def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path) -> None:
+    values = RNG.standard_normal((33, 65)).astype(np.float32)
+    scales = np.abs(values).max(1, keepdims=True) / np.float32(127)
+    codes = np.rint(values / scales).astype(np.int8)
+    source, settings = model(tmp_path / "source", p__weight=values), {"quant_method": "compressed-tensors"}
+    packed = model(tmp_path / "packed", settings, p__weight=codes, p__weight_scale=scales)
+    assert cli("compare", source, packed).code == 0
+    codes[32, 64] ^= 1
+    ended = cli("compare", source, model(tmp_path / "other", settings, p__weight=codes, p__weight_scale=scales))
+    assert "1 of 2145 codes are not the nearest" in ended.lines[1]
