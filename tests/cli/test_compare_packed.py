@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -95,6 +96,59 @@ def test_two_packed_alike_are_compared_as_they_are_stored(cli: Cli, tmp_path: Pa
     ended = cli("compare", one, other)
     assert ended.code == 1
     assert ended.lines[1].startswith("  p.scales: F16 -> F16, but 64 of 64 elements are not the source's")
+
+
+# What transformers' quantisers store of a weight that no rule reads, each by its `quant_method`.
+METHODS: dict[str, dict[str, Any]] = {
+    "aqlm": {"codes": of(np.int8, 32, 8, 1), "codebooks": of(np.float16, 1, 256, 8), "scales": of(np.float16, 32, 1)},
+    "auto-round": {"qweight": of(np.int32, 8, 32), "qzeros": of(np.int32, 2, 4), "scales": of(np.float16, 2, 32)},
+    "bitnet": {"weight": of(np.uint8, 8, 64), "weight_scale": of(BF16, 1)},
+    "eetq": {"weight": of(np.int8, 64, 32), "weight_scales": of(np.float16, 32)},
+    "fouroversix": {"quantized_weight_values": of(np.uint8, 32, 32), "quantized_weight_scale_factors": of(F8, 32, 4)},
+    "fp_quant": {"qweight": of(np.uint8, 32, 32), "scales": of(np.uint8, 32, 2), "act_global_scale": of(BF16, 1)},
+    "gemma": {"weight": of(np.int8, 32, 32), "weight_scale": of(np.float32, 32, 1),
+              "input_activation_scale": of(np.float32), "output_activation_scale": of(np.float32)},
+    "higgs": {"weight": of(np.uint8, 32, 32), "scales": of(BF16, 32, 1), "tables": of(BF16, 16),
+              "tables2": of(BF16, 16, 16, 2)},
+    "hqq": {"W_q": of(np.uint8, 32, 32), "scale": of(BF16, 32, 1), "zero": of(BF16, 32, 1)},
+    "metal": {"weight": of(np.uint32, 32, 8), "scales": of(BF16, 32, 1), "qbiases": of(BF16, 32, 1)},
+    "mxfp8": {"weight": of(F8, 32, 64), "weight_scale_inv": of(np.uint8, 32, 2)},
+    "nvfp4": {"weight": of(np.uint8, 32, 32), "weight_scale": of(F8, 32, 4), "weight_scale_2": of(np.float32)},
+    "quanto": {"weight._data": of(np.int8, 32, 64), "weight._scale": of(BF16, 32, 1),
+               "input_scale": of(BF16), "output_scale": of(BF16)},
+    "quark": {"weight": of(np.int32, 32, 8), "weight_scale": of(BF16, 32, 2), "weight_zero_point": of(np.int32, 2)},
+    "sinq": {"W_q": of(np.uint8, 32, 32), "scale": of(BF16, 32), "scale2": of(BF16, 64)},
+    "spqr": {"dense_weights": of(np.int64, 64), "row_offsets": of(np.int32, 33), "col_vals": of(np.int32, 1)},
+    "torchao": {"_weight_qdata": of(np.int8, 32, 64), "_weight_scale": of(BF16, 32)},
+    "vptq": {"indices": of(np.int32, 1, 32, 8), "centroids.weight": of(np.float16, 1, 64)},
+}  # fmt: skip
+READ = {  # each by its folder below, or FBGEMM's, which has the names and dtypes of another
+    "awq", "bitsandbytes_4bit", "bitsandbytes_8bit", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_of_transformers_without_a_rule_is_not_compared_and_never_other_weights(
+    cli: Cli, tmp_path: Path, method: str
+) -> None:
+    tensors = {f"p.{name}": one for name, one in METHODS[method].items()}
+    ended = cli(
+        "compare",
+        model(tmp_path / "source", p__weight=WEIGHT),
+        model(tmp_path / "packed", {"quant_method": method}, **tensors),
+    )
+    assert ended.code == 3, ended.lines
+    assert ended.lines[1] == f"  p.weight: not compared: packed by {method}: no rule"
+    assert ended.lines[-1].startswith("BLOCKED: packed: 1 ")
+
+
+def test_the_page_lists_every_method_of_transformers_with_its_answer() -> None:
+    page = (Path(__file__).parents[2] / "spec" / "tensor-values.md").read_text()
+    listed = dict(re.findall(r"^\| `([\w-]+)` \| (compared|not compared|no packing)\b", page, re.MULTILINE))
+    told = dict.fromkeys(METHODS, "not compared") | dict.fromkeys(READ, "compared") | {"gguf": "no packing"}
+    assert listed == told
+    known = pytest.importorskip("transformers.quantizers.auto").AUTO_QUANTIZER_MAPPING
+    assert set(known) <= set(told)
 
 
 # --- Packings that a rule reads ---------------------------------------------------------------------------------------
@@ -363,3 +417,34 @@ def test_a_configuration_that_makes_no_sense_is_never_a_pass(
     assert ended.lines[1].startswith("  p.weight: ")
     strange = model(tmp_path / "strange", {"bits": 4, "group_size": 0}, **mlx("p", WEIGHT))
     assert cli("compare", source, strange).code == 3
+
+
+@pytest.mark.parametrize("name", ["gptq-4", "gptq-4-desc-act", "gptq-8"])
+def test_gptq_gives_the_values_of_what_was_unpacked_from_it(cli: Cli, tmp_path: Path, name: str) -> None:
+    tensors = load_file(HERE / name / "model.safetensors")
+    words, zeros, scales, groups = (tensors[f"{STEM}.{end}"] for end in ("qweight", "qzeros", "scales", "g_idx"))
+    bits = 8 if name == "gptq-8" else 4
+    shifts, mask = np.arange(0, 32, bits), (1 << bits) - 1
+    codes = (words[:, None] >> shifts[:, None] & mask).reshape(-1, words.shape[1])
+    early = (zeros[..., None] >> shifts & mask).reshape(len(zeros), -1) + 1
+    values = (codes - early[groups]).astype(np.float32) * scales[groups].astype(np.float32)
+    norms = {one: tensors[one] for one in tensors if not one.startswith(STEM)}
+    for end, code in ((0.0, 0), (0.5, 1)):
+        values[-1, -1] += end
+        found = model(tmp_path / f"{code}", **norms, **{f"{STEM}.weight": np.ascontiguousarray(values.T)})
+        ended = cli("compare", HERE / name, found, "--policy", "lossless")
+        told = f"  {STEM}.weight: F32 -> F32, but 1 of {values.size} elements are not the source's"
+        assert any(line.startswith(told) for line in ended.lines) == bool(code), ended.lines
+        assert any("not compared" in line and STEM in line for line in ended.lines) is False
+
+
+def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path) -> None:
+    values = RNG.standard_normal((33, 65)).astype(np.float32)
+    scales = np.abs(values).max(1, keepdims=True) / np.float32(127)
+    codes = np.rint(values / scales).astype(np.int8)
+    source, settings = model(tmp_path / "source", p__weight=values), {"quant_method": "compressed-tensors"}
+    packed = model(tmp_path / "packed", settings, p__weight=codes, p__weight_scale=scales)
+    assert cli("compare", source, packed).code == 0
+    codes[32, 64] ^= 1
+    ended = cli("compare", source, model(tmp_path / "other", settings, p__weight=codes, p__weight_scale=scales))
+    assert "1 of 2145 codes are not the nearest" in ended.lines[1]

@@ -189,19 +189,22 @@ def _transposed(view: CheckpointView, tensor: Tensor, part: Part) -> Iterator[Wo
     """
     import numpy as np
 
-    stack = part.view if part.view and not part.order else (-1, tensor.shape[-2])
-    data = _words(view.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(*stack, tensor.shape[-1])
-    if part.take is not None:
-        data = data[:, part.take[1] : part.take[2]]
-    data = data[..., slice(*part.columns)] if part.columns else data
-    rows, columns = data.shape[1:]
-    wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
+    all_rows = part.view[-1] if part.view and not part.order else tensor.shape[-2]
+    size = tensor.nbytes // tensor.elements * all_rows * tensor.shape[-1] if tensor.elements else 1
+    chosen = slice(*part.take[1:]) if part.take is not None else slice(None)
+    matrices = (  # one after the other, for what is unpacked is computed as it is read
+        _words(view.read(tensor.name, at, at + size), tensor.dtype).reshape(all_rows, -1)[chosen]
+        for at in range(0, tensor.nbytes, size)
+    )
     order = _row_order(tensor, part) if part.order else None
-    for matrix in data:
+    for whole in matrices:
+        data = whole[:, slice(*part.columns)] if part.columns else whole
+        rows, columns = data.shape
+        wide, high = max(ELEMENTS // rows, 1), max(BEHIND // (columns * data.itemsize), 1)
         for left in range(0, columns, wide):
             turned = np.empty((min(wide, columns - left), rows), data.dtype)
             for top in range(0, rows, high):
                 taken = slice(top, top + high) if order is None else order[top : top + high]
-                turned[:, top : top + high] = matrix[taken, left : left + wide].T
+                turned[:, top : top + high] = data[taken, left : left + wide].T
                 view.forget(tensor.name)
             yield turned.reshape(-1)

@@ -33,11 +33,17 @@ class Packing:
     may: tuple[str, ...] = ()
 
 
-ACTIVATIONS = (".input_scale", ".activation_scale", ".input_zero_point", ".output_scale", ".input_scale_ub")
+ACTIVATIONS = (
+    ".input_scale", ".activation_scale", ".input_zero_point", ".output_scale", ".input_scale_ub",
+    ".input_activation_scale", ".output_activation_scale",
+)  # fmt: skip
+FP_QUANT = (
+    ".forward_hadamard_matrix", ".backward_hadamard_matrix", ".weight_global_scale", ".act_global_scale",
+)  # fmt: skip
 PACKINGS = (
     # AutoGPTQ, GPTQModel and AutoAWQ use the same names; the configuration says which it was.
     Packing(name="gptq or awq", mark=".qweight", codes=".qweight", weight=".weight", dtypes=WORDS,
-            needs=(".scales",), may=(".qzeros", ".g_idx")),
+            needs=(".scales",), may=(".qzeros", ".g_idx", *FP_QUANT)),
     Packing(name="compressed-tensors", mark=".weight_packed", codes=".weight_packed", weight=".weight", dtypes=WORDS,
             needs=(".weight_scale",), may=(".weight_zero_point", ".weight_shape", ".weight_g_idx",
                                            ".weight_global_scale", ".input_global_scale", *ACTIVATIONS)),
@@ -51,7 +57,8 @@ PACKINGS = (
     Packing(name="bitsandbytes", mark=".SCB", codes=".weight", weight=".weight", dtypes=("I8",),
             may=(".weight_format",)),
     Packing(name="mxfp4", mark="_blocks", codes="_blocks", weight="", dtypes=("U8",), needs=("_scales",)),
-    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",), may=(".biases",)),
+    Packing(name="mlx", mark=".scales", codes=".weight", weight=".weight", dtypes=("U32",),
+            may=(".biases", ".qbiases")),
 )  # fmt: skip
 
 
@@ -90,8 +97,9 @@ def recognised(view: CheckpointView, other: CheckpointView) -> dict[str, PackedW
 
     Alike are codes of the same name, dtype and shape: they are compared as they are stored.
     """
-    found = {weight.name: weight for weight in marked(view) if not _is_stored_alike(weight, other)}
-    return found or {weight.name: weight for weight in _left_over(view, other)}
+    known = {weight.name: weight for weight in marked(view)}
+    unknown = {weight.name: weight for weight in _left_over(view, other, known)}
+    return {name: weight for name, weight in (known | unknown).items() if not _is_stored_alike(weight, other)}
 
 
 def marked(view: CheckpointView) -> Iterator[PackedWeight]:
@@ -113,18 +121,25 @@ def _is_stored_alike(weight: PackedWeight, other: CheckpointView) -> bool:
     return there is not None and (there.dtype, there.shape) == (here.dtype, here.shape)
 
 
-def _left_over(view: CheckpointView, other: CheckpointView) -> Iterator[PackedWeight]:
-    """Yield the other side's weights that this one has under longer names alone, if it says that it is quantised."""
-    missing = [name for name in other.tensors if name not in view.tensors]
-    extra = [name for name in view.tensors if name not in other.tensors]
-    if not (missing and extra and settings_of(view)):
+def _left_over(
+    view: CheckpointView, other: CheckpointView, known: Mapping[str, PackedWeight]
+) -> Iterator[PackedWeight]:
+    """Yield the other side's weights that this one has under longer names alone, if it says that it is quantised.
+
+    So is what has codes under the weight's own name, and something else behind its stem.
+    """
+    taken = {one.name for weight in known.values() for one in weight.members.values()}
+    extra = [name for name in view.tensors if name not in other.tensors and name not in taken]
+    if not (extra and settings_of(view)):
         return
-    stems = {name.removesuffix(".weight"): name for name in missing}
+    stems = {name.removesuffix(".weight"): name for name in other.tensors if name not in known}
     members: dict[str, dict[str, Tensor]] = {}
     for name in extra:
         stem = next((one for one in _stems(name) if one in stems), "")
-        if stem:
-            members.setdefault(stems[stem], {})[name.removeprefix(stem)] = view.tensors[name]
+        codes = view.tensors.get(stems[stem]) if stem else None
+        if stem and (codes is None or codes.dtype in (*BYTES, *WORDS)):
+            found = members.setdefault(stems[stem], {} if codes is None else {".weight": codes})
+            found[name.removeprefix(stem)] = view.tensors[name]
     for weight, found in members.items():
         yield PackedWeight(name=weight, packing=None, members=found)
 

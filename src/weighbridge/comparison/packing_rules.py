@@ -27,6 +27,7 @@ REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets va
 BEYOND_F8 = LARGEST_F8 * (1 + 2 * SLACK)
 BITS = (2, 4, 8)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
+SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
 MOST_STATE = 1 << 12  # bytes of JSON
 
 Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
@@ -69,7 +70,13 @@ def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
     codes = weight.codes
     scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
     beside = {".weight_zero_point", ".weight_scale_2"} & weight.members.keys()
-    if codes.dtype not in ("F8_E4M3", "I8") or beside or len(codes.shape) < 2 or not _reads(scales):
+    if (
+        settings.get("quant_method") in SEVERAL_A_BYTE
+        or codes.dtype not in ("F8_E4M3", "I8")
+        or beside
+        or len(codes.shape) < 2
+        or not _reads(scales)
+    ):
         return None
     rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
     high, wide = rows, columns
@@ -110,7 +117,7 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         return None
     return Rule(
         shape=shape, codes=_side_by_side(codes, bits, shape[-1]), scales=scales, offsets=biases, high=1, wide=group,
-        **_whole(bits, 0),
+        codes_alone=True, **_whole(bits, 0),
     )  # fmt: skip
 
 
@@ -172,7 +179,9 @@ def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -
 
 
 def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
-    """GPTQ and AWQ's GEMM: a matrix of inputs by outputs, groups of inputs; `(code - zero) * scale`."""
+    """GPTQ and AWQ's GEMM: a matrix of inputs by outputs, read by its columns; `(code - zero) * scale`."""
+    import numpy as np
+
     bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
     codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
     numbered = weight.members.get(".g_idx")
@@ -191,11 +200,14 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
     _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
     _require(zeros, (scales.shape[0], outputs // per), f"groups of {group} in {bits} bits")
     order = AWQ_ORDER if awq else ()
-    down = Codes(tensor=codes, bits=bits, columns=outputs, row_bytes=outputs * 4, down=True)
+    words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
+    of_groups = Codes(tensor=zeros, bits=bits, columns=scales.shape[0], order=order, down=True, turned=True)
+    numbers = _numbers(numbered, inputs, scales.shape[0], read)
+    if numbers is not None and (numbers == np.arange(inputs) // group).all():
+        numbers = None
     return Rule(
-        shape=(inputs, outputs), codes=_side_by_side(codes, bits, outputs, order) if awq else down, scales=scales,
-        high=group, wide=1, zeros=_side_by_side(zeros, bits, outputs, order), early=0 if awq else early or 0,
-        turned=True, rows_of=_numbers(numbered, inputs, scales.shape[0], read), chosen=True, **_whole(bits, 0),
+        shape=(outputs, inputs), codes=words, scales=scales, high=1, wide=group, zeros=of_groups,
+        early=0 if awq else early or 0, columns_of=numbers, chosen=True, codes_alone=awq, **_whole(bits, 0),
     )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
-from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import decode
+from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
@@ -64,16 +63,22 @@ class UnpackedView(CheckpointView):
         if not self.packed[name].turned:
             return decoded(rule, self.stored, first, last).data.cast("B")[start % F32 :][: stop - start]
         size = math.prod(rule.shape[-2:])
-        whole = b"".join(self._matrix(rule, at) for at in range(first // size, -(-last // size)))
-        return memoryview(whole)[start - first // size * size * F32 :][: stop - start]
+        matrices = [self._matrix(rule, at) for at in range(first // size, -(-last // size))]
+        whole = matrices[0] if len(matrices) == 1 else memoryview(b"".join(matrices))
+        return whole[start - first // size * size * F32 :][: stop - start]
 
     def _matrix(self, rule: Rule, at: int) -> memoryview:
         """Return one matrix of a stack, with rows and columns exchanged."""
         import numpy as np
 
-        size = math.prod(rule.shape[-2:])
-        values = decoded(rule, self.stored, at * size, (at + 1) * size).reshape(rule.shape[-2:])
-        return np.ascontiguousarray(values.T).data.cast("B")
+        rows, columns = rule.shape[-2:]
+        turned, step = np.empty((columns, rows), np.float32), max(ELEMENTS // columns, 1)
+        for row in range(0, rows, step):
+            first, last = at * rows + row, at * rows + min(row + step, rows)
+            turned[:, row : row + step] = (
+                decoded(rule, self.stored, first * columns, last * columns).reshape(-1, columns).T
+            )
+        return turned.data.cast("B")
 
     def forget(self, name: str) -> None:
         """Release the memory that reading a tensor took."""
@@ -160,10 +165,16 @@ def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView) -> Held:
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
-    name, held = aligned.new.name, Held(rule, stored)
+    import numpy as np
+
+    name, held, columns = aligned.new.name, Held(rule, stored), rule.codes.columns
     aligned.candidate.require_unchanged(name)
-    for words in aligned.predicted():
-        held.add(decode(words, aligned.dtype).astype("f4", copy=False))
+    rest = None
+    for stretch in aligned.predicted():
+        words = stretch if rest is None else np.concatenate([rest, stretch])
+        whole = words.size // columns * columns
+        held.add(words[:whole].reshape(-1, columns), aligned.dtype)
+        rest = words[whole:].copy() if whole < words.size else None
         aligned.candidate.forget(name)
     aligned.candidate.require_unchanged(name)
     return held

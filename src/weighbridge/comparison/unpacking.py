@@ -1,17 +1,17 @@
 """Read packed weights back: which codes a packing stores, where their scales are, and which code is nearest to a value.
 
-A value is `code * scale + offset`, in float32, as the libraries compute it; rows are read as they are needed. Where a
-packer may choose other codes than the nearest on purpose, their distance from the values is measured, too.
+A value is `(code - zero) * scale + offset`, in float32, as the libraries compute it; rows are read as they are needed,
+and computed in tiles that stay in a cache. Where a packer may choose other codes than the nearest on purpose, their
+distance from the values is measured, too.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weighbridge.comparison.casts import decode, encode, words
 from weighbridge.formats.tensor import Tensor
@@ -21,56 +21,95 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from weighbridge.comparison.casts import Words
+
     Floats = NDArray[np.float32]
     Bytes = NDArray[np.uint8]
 
 FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
+FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
 SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
 WORD = 32  # bits
-BITE = 1 << 16  # elements whose arrays stay in a cache
+BITE = 1 << 15  # elements of a tile
+NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
     """Whole numbers that are stored `bits` each: the lowest bits of a word first, or in `order`.
 
-    The codes of a word lie side by side in a row of `columns`, or `down` a column. A row takes `row_bytes`.
+    The codes of a word lie side by side in a row of `columns`, or `down` a column. A row takes `row_bytes`; where it is
+    `turned`, a row of words is a column of the tensor.
     """
 
     tensor: Tensor
     bits: int
     columns: int
-    row_bytes: int
+    row_bytes: int = 0
     order: tuple[int, ...] = ()
     down: bool = False
+    turned: bool = False
 
-    def rows(self, stored: CheckpointView, start: int, stop: int) -> Bytes:
-        """Return some rows, `[rows, columns]`."""
+    @property
+    def high(self) -> int:
+        """Return how many rows a row of words holds."""
+        return WORD // self.bits if self.down else 1
+
+    def held(self, stored: CheckpointView, start: int, stop: int) -> NDArray[Any]:
+        """Return what is stored of some rows: bytes, or words; from the first of a word's rows on."""
         import numpy as np
 
-        high = WORD // self.bits if self.down else 1
-        first, last = start // high, -(-stop // high)
+        first, last = start // self.high, -(-stop // self.high)
+        if self.turned:
+            whole = np.frombuffer(stored.read(self.tensor.name, 0, self.tensor.nbytes), "<u4")
+            return np.ascontiguousarray(whole.reshape(self.tensor.shape)[:, first:last].T)
         data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
-        held = np.frombuffer(data, np.uint8) ^ np.uint8(0x80 if self.tensor.dtype == "I8" else 0)
-        found = self._unpacked(held) if self.bits < 8 else held
-        if not self.down:
-            return found.reshape(last - first, -1)[:, : self.columns]
-        words = found.reshape(last - first, self.columns, high)
-        return words.transpose(0, 2, 1).reshape(-1, self.columns)[start - first * high :][: stop - start]
+        return np.frombuffer(data, "<u4" if self.down else np.uint8).reshape(last - first, -1)
 
-    def _unpacked(self, held: Bytes) -> Bytes:
+    def values(self, held: NDArray[Any], start: int, stop: int, points: tuple[float, ...], least: int) -> Floats:
+        """Return what some rows of what is held stand for: `points`, or numbers from `least` on."""
         import numpy as np
 
-        per = 8 // self.bits
-        found = np.empty((len(held), per), np.uint8)
-        for at in range(per):
-            np.bitwise_and(held >> (at * self.bits), (1 << self.bits) - 1, out=found[:, at])
-        if not self.order:
-            return found
-        turned = np.empty((found.size // len(self.order), len(self.order)), np.uint8)
-        turned[:, self.order] = found.reshape(turned.shape)
-        return turned
+        if self.down:
+            part = held[start // self.high : -(-stop // self.high)]
+            shifts = np.argsort(self.order or range(self.high)).astype(np.uint32) * np.uint32(self.bits)
+            numbers = part[:, None] >> shifts[:, None]
+            numbers &= np.uint32((1 << self.bits) - 1)
+            rows = numbers.reshape(-1, self.columns)[start % self.high :][: stop - start]
+            counted: Floats = np.add(rows.view(np.int32), np.float32(least), dtype=np.float32)
+            return counted
+        data = held[start:stop].reshape(-1).view(np.uint8)
+        if self.bits == 8 and not points:
+            signed = self.tensor.dtype == "I8"
+            numbers = data.view(np.int8 if signed else np.uint8)
+            found: Floats = np.add(numbers, np.float32(least + 128 * signed), dtype=np.float32)
+        else:
+            found = looked_up(data, self.bits, self.order, points or tuple(range(least, least + (1 << self.bits))))
+        return found.reshape(stop - start, -1)[:, : self.columns]
+
+
+def looked_up(data: Bytes, bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> Floats:
+    """Return the points of all codes of some bytes; a look-up gives those of a byte, or of two bytes."""
+    import numpy as np
+
+    even = data if bits < 8 or data.size % 2 == 0 else np.append(data, np.uint8(0))
+    at = even if bits < 8 else even.view("<u2")
+    found: Floats = _table(bits, order, points).take(at, mode="clip").view(np.float32)
+    return found[: data.size * 8 // bits]
+
+
+@functools.cache
+def _table(bits: int, order: tuple[int, ...], points: tuple[float, ...]) -> NDArray[Any]:
+    """Return for each byte of codes, or two of eight bits, what they stand for, as one number of NumPy's."""
+    import numpy as np
+
+    held = np.arange(256, dtype=np.uint8) if bits < 8 else np.arange(1 << 16, dtype="<u2").view(np.uint8)
+    codes = held[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & ((1 << bits) - 1)
+    if order:
+        codes = codes.reshape(-1, len(order))[:, np.argsort(order)]
+    found: NDArray[Any] = np.array(points, np.float32)[codes].reshape(-1)
+    return found.view(np.complex128 if bits == 2 else np.complex64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +134,10 @@ class Nested:
 class Rule:
     """How one packed weight is read: `shape`, its codes, what they stand for, and the tensors of scales.
 
-    A scale is of `high` rows by `wide` columns, or of those that `rows_of` or `columns_of` number. `points` are what
-    the codes stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less
-    `early`. Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the
-    packer may choose other codes than the nearest.
+    A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes
+    stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`.
+    Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may
+    choose other codes than the nearest, `codes_alone` that its values are no source.
     """
 
     shape: tuple[int, ...]
@@ -116,43 +155,10 @@ class Rule:
     factor: float = 1.0
     nested: Nested | None = None
     slack: float = SLACK
-    rows_of: NDArray[np.int32] | None = None
     columns_of: NDArray[np.int32] | None = None
     turned: bool = False
     chosen: bool = False
-
-    @property
-    def codes_alone(self) -> bool:
-        """Return whether its values are no source: a large matrix that is turned, or computed in another dtype."""
-        return (self.turned and len(self.shape) < 3) or self.offsets is not None
-
-    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Bytes, Floats, Floats | None]:
-        """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
-        import numpy as np
-
-        codes = self.codes.rows(stored, start, stop)
-        scales = self._spread(partial(self._floats, stored, self.scales), start, stop)
-        if self.zeros is not None:
-            zeros = self._spread(partial(self.zeros.rows, stored), start, stop)
-            return codes, scales, -(zeros.astype(np.float32) + np.float32(self.early)) * scales
-        offsets = self.offsets
-        return (
-            codes,
-            scales,
-            None if offsets is None else self._spread(partial(self._floats, stored, offsets), start, stop),
-        )
-
-    def values(self, codes: Bytes, scales: Floats, offsets: Floats | None) -> Floats:
-        """Return the values of some codes."""
-        found: Floats = _values(self.points, self.least)[codes]
-        found *= scales
-        if offsets is not None:
-            found += offsets
-        return found
-
-    def gaps(self) -> Floats:
-        """Return for each code half the distance to the next one, in units of its scale."""
-        return _half_gaps(self.points)
+    codes_alone: bool = False
 
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
@@ -161,14 +167,19 @@ class Rule:
         if not self.points:
             return np.clip(np.rint(values), self.least, self.most)
         if len(self.points) > FEW:
-            return _values(self.points, 0)[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
+            found: Floats = np.array(self.points, np.float32)
+            return found[encode(np.clip(values, -LARGEST_F8, LARGEST_F8), "F8_E4M3")]
         points = np.array(sorted(self.points), np.float32)
         return points[np.searchsorted((points[1:] + points[:-1]) / 2, values)]
 
-    def _floats(self, stored: CheckpointView, tensor: Tensor, first: int, last: int) -> Floats:
-        """Return what stands in some rows of a tensor of scales or offsets."""
+    def of_blocks(self, stored: CheckpointView, tensor: Tensor, start: int, stop: int) -> Floats:
+        """Return what a tensor of scales or offsets has for the blocks of some rows, `[rows of blocks, blocks]`."""
         import numpy as np
 
+        first, last = start // self.high, -(-stop // self.high)
+        if self.codes.turned:
+            whole = words(stored.read(tensor.name, 0, tensor.nbytes), tensor.dtype).reshape(tensor.shape)
+            return decode(np.ascontiguousarray(whole[:, first:last].T), tensor.dtype).astype("f4", copy=False)
         many = tensor.elements // -(-math.prod(self.shape) // (self.codes.columns * self.high))
         size = tensor.unit[1] * many
         data = stored.read(tensor.name, first * size, last * size)
@@ -178,42 +189,98 @@ class Rule:
             found = floats(data, tensor.dtype)
         return (found * np.float32(self.factor)).reshape(-1, many)
 
-    def _spread(self, read: Callable[[int, int], Any], start: int, stop: int) -> Any:
-        """Return for each element of some rows what there is one of for each block."""
+
+class Tile(NamedTuple):
+    """Some rows: their points and values, by blocks where these lie in rows, and what goes with a value or a block."""
+
+    points: Floats
+    values: Floats
+    scales: Floats
+    added: Floats | None
+    ends: tuple[Floats, Floats] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Rows of a packed weight, from `start` to `stop`, as they are stored."""
+
+    rule: Rule
+    start: int
+    stop: int
+    codes: NDArray[Any]
+    scales: Floats
+    zeros: Floats | None
+    offsets: Floats | None
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Yield the first row of each tile and the one behind it; none reaches beyond the rows of one scale."""
+        high, at = self.rule.high, self.start
+        while at < self.stop:
+            stop = min(self.stop, at + max(BITE // self.rule.codes.columns, 1))
+            stop = stop if high == 1 else min(stop, (at // high + 1) * high)
+            yield at, stop
+            at = stop
+
+    def tile(self, start: int, stop: int, *, ends: bool = False) -> Tile:
+        """Return the values of some rows; with `ends`, from where to where each of few points is the nearest."""
         import numpy as np
 
-        if self.rows_of is not None:
-            numbers, which = np.unique(self.rows_of[start:stop], return_inverse=True)
-            rows = np.concatenate([read(number, number + 1) for number in numbers.tolist()])[which]
-        else:
-            first = start // self.high
-            found = read(first, -(-stop // self.high))
-            rows = np.repeat(found, self.high, axis=0) if self.high > 1 else found
-            rows = rows[start - first * self.high :][: stop - start]
-        if self.columns_of is not None:
-            return rows[:, self.columns_of]
-        return rows if self.wide == 1 else np.repeat(rows, self.wide, axis=1)[:, : self.codes.columns]
+        rule, inside = self.rule, self.start // self.rule.codes.high * self.rule.codes.high
+        held = self.codes, start - inside, stop - inside
+        scales = self._spread(self.scales, start, stop)
+        zeros, offsets = (None if one is None else self._spread(one, start, stop) for one in (self.zeros, self.offsets))
+        shape = (stop - start, -1, rule.wide) if scales.ndim == 3 else (stop - start, rule.codes.columns)
+        points = rule.codes.values(*held, rule.points, rule.least).reshape(shape)
+        values = np.multiply(points if zeros is None else points - zeros, scales)
+        if offsets is not None:
+            values += offsets
+        far = None
+        if ends and 0 < len(rule.points) <= FEW:
+            low, high = (rule.codes.values(*held, middles, 0).reshape(shape) for middles in _ends(rule.points))
+            far = low, high
+        return Tile(points, values, scales, offsets if zeros is None else -zeros * scales, far)
+
+    def _spread(self, found: Floats, start: int, stop: int) -> Floats:
+        """Return for some rows what there is one of for each block, so that it is broadcast over their elements."""
+        import numpy as np
+
+        rule = self.rule
+        first = self.start // rule.high
+        rows = found[start // rule.high - first : -(-stop // rule.high) - first]
+        if rule.columns_of is not None:
+            return rows[:, rule.columns_of]
+        if rule.high == 1 and rule.codes.columns % rule.wide == 0:
+            return rows[:, :, None]
+        return np.repeat(rows, rule.wide, axis=1)[:, : rule.codes.columns]
+
+
+def band(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Band:
+    """Read what is stored of some rows."""
+    import numpy as np
+
+    zeros, offsets = rule.zeros, rule.offsets
+    of_codes = None
+    if zeros is not None:
+        held = zeros.held(stored, start, stop)
+        inside = start % zeros.high
+        of_codes = zeros.values(held, inside, inside + stop - start, (), 0) + np.float32(rule.early)
+    return Band(
+        rule=rule, start=start, stop=stop, codes=rule.codes.held(stored, start, stop),
+        scales=rule.of_blocks(stored, rule.scales, start, stop), zeros=of_codes,
+        offsets=None if offsets is None else rule.of_blocks(stored, offsets, start, stop),
+    )  # fmt: skip
 
 
 @functools.cache
-def _values(points: tuple[float, ...], least: int) -> Floats:
-    """Return the value of each code: looked up, those of F8 come three times as fast as converted."""
+def _ends(points: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return for each of the points the middle between it and the one below, and the one above."""
     import numpy as np
 
-    return np.array(points, np.float32) if points else np.arange(least, least + 256, dtype=np.float32)
-
-
-@functools.cache
-def _half_gaps(points: tuple[float, ...]) -> Floats:
-    import numpy as np
-
-    if not points:
-        return np.full(256, 0.5, np.float32)
     held = np.array(points, np.float32)
-    there = np.unique(held[np.isfinite(held)])
-    apart = np.abs(held[:, None] - there)
-    found: Floats = np.where(apart == 0, np.inf, apart).min(axis=1) / 2
-    return found
+    there = np.unique(held)
+    middles = np.concatenate([there[:1], (there[1:] + there[:-1]) / 2, there[-1:]])
+    at = np.searchsorted(there, held)
+    return tuple(middles[at].tolist()), tuple(middles[at + 1].tolist())
 
 
 def floats(data: memoryview, dtype: str) -> Floats:
@@ -227,8 +294,15 @@ def floats(data: memoryview, dtype: str) -> Floats:
 
 def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats:
     """Return the values of elements `start` to `stop`, row by row."""
-    first, last, inside = _rows(rule, start, stop)
-    return rule.values(*rule.row(stored, first, last)).reshape(-1)[inside]
+    import numpy as np
+
+    columns = rule.codes.columns
+    first, last = start // columns, -(-stop // columns)
+    found, read = np.empty((last - first, columns), np.float32), band(rule, stored, first, last)
+    with np.errstate(all="ignore"):
+        for at, behind in read.cuts():
+            found[at - first : behind - first] = read.tile(at, behind).values.reshape(-1, columns)
+    return found.reshape(-1)[start - first * columns : stop - first * columns]
 
 
 @dataclass(slots=True)
@@ -246,10 +320,18 @@ class Held:
     errors: float = 0.0
     squares: float = 0.0
 
-    def add(self, values: Floats) -> None:
-        """Hold the next codes against these values."""
-        for start in range(0, len(values), BITE):
-            self._add(values[start : start + BITE])
+    def add(self, rows: Words, dtype: str) -> None:
+        """Hold the next rows of codes against these values, which are stored as words."""
+        import numpy as np
+
+        read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
+        with np.errstate(all="ignore"):
+            for start, stop in read.cuts():
+                meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
+                doubts.append(self._add(meant.astype("f4", copy=False), read.tile(start, stop, ends=True)))
+            columns = [np.concatenate(column) for column in zip(*doubts, strict=True)]
+            self.nearest += int(np.count_nonzero(self._near(*columns))) if doubts else 0
+        self.at += len(rows)
 
     @property
     def not_nearest(self) -> int:
@@ -270,32 +352,43 @@ class Held:
         share = self.steps / max(math.prod(self.rule.shape), 1)
         return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
 
-    def _add(self, values: Floats) -> None:
-        """Look closer at the codes alone that are farther off than half of what is between theirs and the next."""
+    def _add(self, values: Floats, tile: Tile) -> tuple[Floats, Floats, Floats, Floats]:
+        """Add up; return of the codes in doubt what they are meant to be, what they are, and scale and offset."""
         import numpy as np
 
-        rule = self.rule
-        first, last, inside = _rows(rule, self.at, self.at + len(values))
-        codes, scales, offsets = rule.row(self.stored, first, last)
-        codes, scales = codes.reshape(-1)[inside], scales.reshape(-1)[inside]
-        offsets = None if offsets is None else offsets.reshape(-1)[inside]
-        with np.errstate(all="ignore"):
-            found = rule.values(codes, scales, offsets)
-            error = np.abs(values - found)
-            sure = error < rule.gaps()[codes] * np.abs(scales)
-            doubt = np.flatnonzero(~sure)
-            near = self._near(values[doubt], found[doubt], scales[doubt], None if offsets is None else offsets[doubt])
-            self.errors += _sum_of_squares(error)
-            self.squares += _sum_of_squares(values)
-            self.steps += _sum_of_squares(error / scales) if rule.chosen else 0.0
-        self.at += len(values)
-        self.nearest += len(values) - len(doubt) + int(np.count_nonzero(near))
+        meant = values.reshape(tile.values.shape)
+        error = meant - tile.values
+        sure = self._sure(meant, error, tile)
+        at = np.unravel_index(np.flatnonzero(~sure), sure.shape)
+        doubt = meant[at], tile.values[at], _at(tile.scales, at), _at(tile.added, at)
+        self.nearest += values.size - len(doubt[0])
+        self.errors += _sum_of_squares(error)
+        self.squares += _sum_of_squares(values)
+        self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
+        return doubt
 
-    def _near(self, values: Floats, found: Floats, scales: Floats, offsets: Floats | None) -> NDArray[np.bool_]:
-        """Mark the codes that are as near as the nearest one, but for roundings."""
+    def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
+        """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
         import numpy as np
 
-        added = np.float32(0) if offsets is None else offsets
+        if not self.rule.points:
+            less: NDArray[np.bool_] = np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
+            return less
+        units = meant * (1 / tile.scales)
+        if tile.ends is not None:
+            found: NDArray[np.bool_] = units > tile.ends[0]
+            found &= units < tile.ends[1]
+            return found
+        rest = units * np.float32(FOUR_BITS)
+        units -= rest
+        rest += units
+        same: NDArray[np.bool_] = rest == tile.points
+        return same
+
+    def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
+        """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
+        import numpy as np
+
         least, most = self.rule.reach
         units = (values - added) / scales
         best = np.abs(values - (self.rule.nearest(units) * scales + added))
@@ -305,14 +398,23 @@ class Held:
         return near
 
 
-def _sum_of_squares(values: Floats) -> float:
+def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
+    """Return what belongs to some elements of a tile."""
     import numpy as np
 
-    wide = values.astype(np.float64)
+    if spread is None:
+        return np.zeros(len(at[0]), np.float32)
+    found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
+    return found
+
+
+def _sum_of_squares(values: Floats) -> float:
+    """Add up in float32; in float64 where that has lost some, or is beyond its range."""
+    import numpy as np
+
+    flat = values.reshape(-1)
+    found = float(np.dot(flat, flat))
+    if NORMAL < found < math.inf:
+        return found
+    wide = flat.astype(np.float64)
     return float(np.einsum("i,i->", wide, wide))
-
-
-def _rows(rule: Rule, start: int, stop: int) -> tuple[int, int, slice]:
-    columns = rule.codes.columns
-    first = start // columns
-    return first, -(-stop // columns), slice(start - first * columns, stop - first * columns)
