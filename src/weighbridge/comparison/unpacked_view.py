@@ -14,11 +14,12 @@ from weighbridge.comparison.casts import decode
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
-from weighbridge.comparison.unpacking import Held, Rule, decoded
+from weighbridge.comparison.unpacking import Held, Rule, decoded, decoded_columns
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
 F32 = 4  # bytes
+BAND = 64  # columns of a matrix that are read at a time to turn it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +60,18 @@ class UnpackedView(CheckpointView):
         rule = self._rule(name)
         if rule is None:
             return CheckpointView.read(self, name, start, stop)
-        stop = min(stop, self.tensors[name].nbytes)
-        first, last = start // F32, -(-stop // F32)
+        tensor = self.tensors[name]
+        stop, width = min(stop, tensor.nbytes), tensor.unit[1]
+        first, last = start // width, -(-stop // width)
         if not self.packed[name].turned:
-            return decoded(rule, self.stored, first, last).data.cast("B")[start % F32 :][: stop - start]
+            return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
+        if len(rule.shape) == 2:
+            row = tensor.shape[1]
+            band = decoded_columns(rule, self.stored, (first // row, -(-last // row)))
+            return band.data.cast("B")[start - first // row * row * width :][: stop - start]
         size = math.prod(rule.shape[-2:])
         whole = b"".join(self._matrix(rule, at) for at in range(first // size, -(-last // size)))
-        return memoryview(whole)[start - first // size * size * F32 :][: stop - start]
+        return memoryview(whole)[start - first // size * size * width :][: stop - start]
 
     def _matrix(self, rule: Rule, at: int) -> memoryview:
         """Return one matrix of a stack, with rows and columns exchanged."""
@@ -91,7 +97,9 @@ class UnpackedView(CheckpointView):
     def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
         rule, whole = self._rule(name), self.tensors[name].nbytes
         self.require_unchanged(name)
-        held = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
+        held = size
+        if rule is not None and self.packed[name].turned:
+            held = BAND * rule.shape[0] * F32 if len(rule.shape) == 2 else math.prod(rule.shape[-2:]) * F32
         for at in range(0, whole, held):  # a turned matrix is read once
             part = self.read(name, at, at + held)
             yield from (part[start : start + size] for start in range(0, len(part), size))
@@ -131,6 +139,16 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
             "rescaled": settings.get("quant_method") == "awq",
         }
     )
+
+
+def widened(view: CheckpointView, name: str) -> CheckpointView:
+    """Return the view with one weight computed in F32; the very view where it is."""
+    told = packed_weight(view, name)
+    if told is None or told.rule is None or told.rule.dtype == "F32" or not isinstance(view, UnpackedView):
+        return view
+    told = replace(told, rule=replace(told.rule, widened=True))
+    tensors = {**view.tensors, name: _tensor(name, told)}
+    return replace(view, packed={**view.packed, name: told}, tensors=tensors)
 
 
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
@@ -175,4 +193,5 @@ def _tensor(name: str, told: UnpackedWeight) -> Tensor:
         return tensor
     *stack, rows, columns = told.rule.shape
     shape = (*stack, columns, rows) if told.turned else told.rule.shape
-    return replace(tensor, dtype="F32", shape=shape, nbytes=math.prod(shape) * F32, strides=None, pieces=None)
+    unpacked = replace(tensor, dtype=told.rule.dtype, shape=shape, strides=None, pieces=None)
+    return replace(unpacked, nbytes=math.prod(shape) * unpacked.unit[1])

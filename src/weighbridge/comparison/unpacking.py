@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from weighbridge.comparison.casts import decode, encode, words
 from weighbridge.formats.tensor import Tensor
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
     Bytes = NDArray[np.uint8]
+    from weighbridge.comparison.casts import Words
 
 FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
 SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
 WORD = 32  # bits
 BITE = 1 << 16  # elements whose arrays stay in a cache
+
+Band: TypeAlias = tuple[int, int] | None  # the first column and the one after the last; None for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +48,24 @@ class Codes:
     order: tuple[int, ...] = ()
     down: bool = False
 
-    def rows(self, stored: CheckpointView, start: int, stop: int) -> Bytes:
-        """Return some rows, `[rows, columns]`."""
+    def rows(self, stored: CheckpointView, start: int, stop: int, band: Band = None) -> Bytes:
+        """Return some rows, `[rows, columns]`; of a band of columns alone, which begins and ends with a word."""
         import numpy as np
 
         high = WORD // self.bits if self.down else 1
         first, last = start // high, -(-stop // high)
         data = stored.read(self.tensor.name, first * self.row_bytes, last * self.row_bytes)
-        held = np.frombuffer(data, np.uint8) ^ np.uint8(0x80 if self.tensor.dtype == "I8" else 0)
+        held, columns = np.frombuffer(data, np.uint8), self.columns
+        if band is not None:
+            size = WORD if self.down else self.bits
+            held = held.reshape(last - first, -1)[:, band[0] * size // 8 : band[1] * size // 8].reshape(-1)
+            columns = band[1] - band[0]
+        held = held ^ np.uint8(0x80 if self.tensor.dtype == "I8" else 0)
         found = self._unpacked(held) if self.bits < 8 else held
         if not self.down:
-            return found.reshape(last - first, -1)[:, : self.columns]
-        words = found.reshape(last - first, self.columns, high)
-        return words.transpose(0, 2, 1).reshape(-1, self.columns)[start - first * high :][: stop - start]
+            return found.reshape(last - first, -1)[:, :columns]
+        words = found.reshape(last - first, columns, high)
+        return words.transpose(0, 2, 1).reshape(-1, columns)[start - first * high :][: stop - start]
 
     def _unpacked(self, held: Bytes) -> Bytes:
         import numpy as np
@@ -98,7 +106,7 @@ class Rule:
     A scale is of `high` rows by `wide` columns, or of those that `rows_of` or `columns_of` number. `points` are what
     the codes stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less
     `early`. Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the
-    packer may choose other codes than the nearest.
+    packer may choose other codes than the nearest, `widened` that values are computed in F32 whatever their scales are.
     """
 
     shape: tuple[int, ...]
@@ -120,20 +128,24 @@ class Rule:
     columns_of: NDArray[np.int32] | None = None
     turned: bool = False
     chosen: bool = False
+    widened: bool = False
 
     @property
-    def codes_alone(self) -> bool:
-        """Return whether its values are no source: a large matrix that is turned, or computed in another dtype."""
-        return (self.turned and len(self.shape) < 3) or self.offsets is not None
+    def dtype(self) -> str:
+        """Return the dtype that its values are computed in: MLX rounds to that of its scales after each step."""
+        return self.scales.dtype if self.offsets is not None and not self.widened else "F32"
 
-    def row(self, stored: CheckpointView, start: int, stop: int) -> tuple[Bytes, Floats, Floats | None]:
-        """Return the codes, scales and offsets of some rows, `[rows, columns]` each."""
+    def row(
+        self, stored: CheckpointView, start: int, stop: int, band: Band = None
+    ) -> tuple[Bytes, Floats, Floats | None]:
+        """Return the codes, scales and offsets of some rows, `[rows, columns]` each; `band` is of small columns."""
         import numpy as np
 
-        codes = self.codes.rows(stored, start, stop)
-        scales = self._spread(partial(self._floats, stored, self.scales), start, stop)
+        codes = self.codes.rows(stored, start, stop, band)
+        within = slice(None) if band is None else slice(*band)
+        scales = self._spread(lambda first, last: self._floats(stored, self.scales, first, last)[:, within], start, stop)
         if self.zeros is not None:
-            zeros = self._spread(partial(self.zeros.rows, stored), start, stop)
+            zeros = self._spread(partial(self.zeros.rows, stored, band=band), start, stop)
             return codes, scales, -(zeros.astype(np.float32) + np.float32(self.early)) * scales
         offsets = self.offsets
         return (
@@ -225,10 +237,28 @@ def floats(data: memoryview, dtype: str) -> Floats:
     return decode(words(data, dtype), dtype).astype(np.float32, copy=False)
 
 
-def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats:
-    """Return the values of elements `start` to `stop`, row by row."""
+def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Words:
+    """Return the values of elements `start` to `stop`, row by row, in the dtype that they are computed in."""
     first, last, inside = _rows(rule, start, stop)
-    return rule.values(*rule.row(stored, first, last)).reshape(-1)[inside]
+    return _computed(rule, *rule.row(stored, first, last)).reshape(-1)[inside]
+
+
+def decoded_columns(rule: Rule, stored: CheckpointView, band: tuple[int, int]) -> Words:
+    """Return the values of some columns of a matrix, one column after the other."""
+    per = WORD // rule.codes.bits  # of which a word may hold so many
+    first, last = band[0] // per * per, -(-band[1] // per) * per
+    values = _computed(rule, *rule.row(stored, 0, rule.shape[0], (first, last)))
+    return values[:, band[0] - first : band[1] - first].T.reshape(-1)
+
+
+def _computed(rule: Rule, codes: Bytes, scales: Floats, offsets: Floats | None) -> Words:
+    """Return the words of values, rounded after each step where they are computed in less than F32."""
+    import numpy as np
+
+    if rule.dtype == "F32" or offsets is None:
+        return rule.values(codes, scales, offsets).view(np.uint32)
+    product = encode(rule.values(codes, scales, None), rule.dtype)
+    return encode(decode(product, rule.dtype).astype(np.float32, copy=False) + offsets, rule.dtype)
 
 
 @dataclass(slots=True)

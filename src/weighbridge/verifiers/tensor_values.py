@@ -31,6 +31,7 @@ from weighbridge.comparison.unpacked_view import (
     packed_parts,
     packed_weight,
     unpacked,
+    widened,
 )
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
@@ -182,11 +183,21 @@ class _Pair:
             row = self._by_name(pairing)
             return replace(row, packed=told, compared=self.contents, not_nearest=row.elements)
         of_source = packed[:-1] if new is not None else packed
-        if any(weight.rule is None or weight.rule.codes_alone for weight in of_source) or (new and new.rule is None):
+        if any(weight.rule is None for weight in of_source) or (new and new.rule is None):
             return replace(self._by_name(pairing), packed=told)
         if new is None:
-            return replace(self._made(pairing), packed=told)
+            return replace(self._unpacked(pairing), packed=told)
         return replace(self._held(as_stored(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
+
+    def _unpacked(self, pairing: Pairing) -> TensorPair:
+        """Describe what was made of packed weights, which one library computes in 16 bits and another in F32."""
+        row, source = self._made(pairing), self.source
+        for part in pairing.parts:
+            source = widened(source, part.source)
+        if source is self.source or row.elements in row.reproduced.values():
+            return row
+        other = replace(self, source=source)._made(pairing)
+        return other if other.elements in other.reproduced.values() else row
 
     def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         """Hold each code of the candidate against the source's value."""
