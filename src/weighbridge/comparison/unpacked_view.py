@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
-from weighbridge.comparison.casts import decode
+from weighbridge.comparison.casts import BLOCKS, DECODED, decode
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
-from weighbridge.comparison.unpacking import Held, Rule, decoded, decoded_columns
+from weighbridge.comparison.unpacking import Blocks, Held, Rule, decoded, decoded_columns
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -33,7 +33,7 @@ class UnpackedWeight:
     packed: str
     codes: Tensor
     stored: tuple[str, ...]
-    rule: Rule | None = None
+    rule: Rule | Blocks | None = None
     contradicts: bool = False
     turned: bool = False
 
@@ -63,7 +63,7 @@ class UnpackedView(CheckpointView):
         tensor = self.tensors[name]
         stop, width = min(stop, tensor.nbytes), tensor.unit[1]
         first, last = start // width, -(-stop // width)
-        if not self.packed[name].turned:
+        if not self.packed[name].turned or isinstance(rule, Blocks):
             return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
         if len(rule.shape) == 2:
             row = tensor.shape[1]
@@ -91,7 +91,7 @@ class UnpackedView(CheckpointView):
         for stored in self.packed[name].stored if name in self.packed else (name,):
             self.stored.require_unchanged(stored)
 
-    def _rule(self, name: str) -> Rule | None:
+    def _rule(self, name: str) -> Rule | Blocks | None:
         return self.packed[name].rule if name in self.packed else None
 
     def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
@@ -113,10 +113,10 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
     """
     found = {} if view.format == "gguf" else recognised(view, other)
-    if not found:
+    packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
+    if not (found or packed):
         return view
-    settings = settings_of(view)
-    packed: dict[str, UnpackedWeight] = {}
+    settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
         told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
@@ -141,10 +141,19 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     )
 
 
+def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
+    """Yield ggml's blocks that the other side holds as plain values: under the same name, or in another format."""
+    for name, tensor in view.tensors.items():
+        there = other.tensors.get(name)
+        if tensor.dtype in BLOCKS and (other.format != "gguf" if there is None else there.dtype not in BLOCKS):
+            rule = Blocks(tensor=tensor) if tensor.dtype in DECODED else None
+            yield name, UnpackedWeight(packed=tensor.dtype, codes=tensor, stored=(name,), rule=rule)
+
+
 def widened(view: CheckpointView, name: str) -> CheckpointView:
     """Return the view with one weight computed in F32; the very view where it is."""
     told = packed_weight(view, name)
-    if told is None or told.rule is None or told.rule.dtype == "F32" or not isinstance(view, UnpackedView):
+    if told is None or not isinstance(told.rule, Rule) or told.rule.dtype == "F32" or not isinstance(view, UnpackedView):
         return view
     told = replace(told, rule=replace(told.rule, widened=True))
     tensors = {**view.tensors, name: _tensor(name, told)}

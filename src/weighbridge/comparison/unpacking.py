@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from weighbridge.comparison.casts import decode, encode, words
+from weighbridge.comparison.casts import decode, dequantise, encode, words
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -237,8 +237,33 @@ def floats(data: memoryview, dtype: str) -> Floats:
     return decode(words(data, dtype), dtype).astype(np.float32, copy=False)
 
 
-def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Words:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """How ggml's blocks are read: by the gguf package, whole ones."""
+
+    tensor: Tensor
+    dtype: str = "F32"
+    turned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the values."""
+        return self.tensor.shape
+
+    def decoded(self, stored: CheckpointView, start: int, stop: int) -> Words:
+        """Return the values of elements `start` to `stop`, as words."""
+        import numpy as np
+
+        per, size = self.tensor.unit
+        first, last = start // per, -(-stop // per)
+        data = np.frombuffer(stored.read(self.tensor.name, first * size, last * size), np.uint8)
+        return dequantise(data, self.tensor.dtype).view(np.uint32)[start - first * per :][: stop - start]
+
+
+def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) -> Words:
     """Return the values of elements `start` to `stop`, row by row, in the dtype that they are computed in."""
+    if isinstance(rule, Blocks):
+        return rule.decoded(stored, start, stop)
     first, last, inside = _rows(rule, start, stop)
     return _computed(rule, *rule.row(stored, first, last)).reshape(-1)[inside]
 

@@ -33,6 +33,7 @@ from weighbridge.comparison.unpacked_view import (
     unpacked,
     widened,
 )
+from weighbridge.comparison.unpacking import Rule
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -204,7 +205,7 @@ class _Pair:
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
         rule, fits = weight.rule, pairing.shape == aligned.new.shape
-        if not (self.contents and fits and rule is not None and numpy_dtype(aligned.dtype) is not None):
+        if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
         held = hold(aligned, rule, self.candidate.stored)
