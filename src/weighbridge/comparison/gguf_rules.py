@@ -171,6 +171,6 @@ PROVEN = (
     "glm-dsa glm4 glm4moe gpt-oss gpt2 gptneox granite granite_swa granitehybrid granitemoe hrm_text hunyuan-dense "
     "hunyuan-moe hy_v3 jais2 jamba kimi-linear laguna lfm2 lfm2moe llama llama4 mamba mamba2 mellum mimo2 minicpm3 "
     "minimax-m2 mistral3 modern-bert mpt nemotron nemotron_h_moe nomic-bert olmo olmo2 olmoe phi2 phi3 phimoe qwen2 "
-    "qwen2moe qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen4exp seed_oss smollm3 stablelm starcoder starcoder2 t5 "
-    "t5encoder"
+    "qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen4exp seed_oss smollm3 stablelm starcoder "
+    "starcoder2 t5 t5encoder"
 )  # fmt: skip

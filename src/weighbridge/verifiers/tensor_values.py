@@ -33,7 +33,7 @@ from weighbridge.comparison.unpacked_view import (
     unpacked,
     widened,
 )
-from weighbridge.comparison.unpacking import Rule
+from weighbridge.comparison.unpacking import Blocks, Rule
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -309,7 +309,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(
         name
         for name, pairing in plan.pairings.items()
-        if not packed_parts(source, candidate, pairing)
+        if all(isinstance(weight.rule, Blocks) for weight in packed_parts(source, candidate, pairing))
         and update_of(source, pairing) is None
         and _comparable(AlignedTensor(source, candidate, pairing))
     )
@@ -325,7 +325,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    predicted = _predicted(AlignedTensor(*cut, plan.pairings[name]))
+    predicted = _predicted(AlignedTensor(*both_unpacked(cut), plan.pairings[name]))
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
