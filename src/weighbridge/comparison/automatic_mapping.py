@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from weighbridge.comparison.gguf_mapping import Sides
@@ -59,8 +60,7 @@ def converted(sides: Sides) -> Plan:
         bare = {bare: whole[name] for bare, name in names.items()}
         plan = gguf_plan(replace(sides, source=bare))
         if sides.architecture == CLIP:
-            config = sides.config
-            plan = by_rules(plan, ENCODERS, bare, sides.candidate, lambda: numbers_of(config), first=True)
+            plan = by_rules(plan, ENCODERS, bare, sides.candidate, partial(numbers_of, sides.config), first=True)
             plan = plan if set(sides.projectors) <= {*PROJECTORS.split()} else _untried(plan, sides, bare)
         if best is None or len(plan.pairings) > len(best.pairings):
             held = any(bare != name for bare, name in names.items())

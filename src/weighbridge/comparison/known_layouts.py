@@ -103,7 +103,9 @@ ENCODERS = (
 )
 
 # Projectors of mmproj files whose conversions were accepted (spec/conversions.md); of another one nothing is said.
-PROJECTORS = "gemma3 glm4v idefics3 llama4 musicflamingo pixtral qwen2a qwen2vl_merger qwen2.5vl_merger qwen3vl_merger voxtral"
+PROJECTORS = (
+    "gemma3 glm4v idefics3 llama4 musicflamingo pixtral qwen2a qwen2vl_merger qwen2.5vl_merger qwen3vl_merger voxtral"
+)
 
 
 def _built_in() -> Iterator[Rule]:

@@ -153,7 +153,12 @@ def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, 
 def widened(view: CheckpointView, name: str) -> CheckpointView:
     """Return the view with one weight computed in F32; the very view where it is."""
     told = packed_weight(view, name)
-    if told is None or not isinstance(told.rule, Rule) or told.rule.dtype == "F32" or not isinstance(view, UnpackedView):
+    if (
+        told is None
+        or not isinstance(told.rule, Rule)
+        or told.rule.dtype == "F32"
+        or not isinstance(view, UnpackedView)
+    ):
         return view
     told = replace(told, rule=replace(told.rule, widened=True))
     tensors = {**view.tensors, name: _tensor(name, told)}

@@ -143,7 +143,9 @@ class Rule:
 
         codes = self.codes.rows(stored, start, stop, band)
         within = slice(None) if band is None else slice(*band)
-        scales = self._spread(lambda first, last: self._floats(stored, self.scales, first, last)[:, within], start, stop)
+        scales = self._spread(
+            lambda first, last: self._floats(stored, self.scales, first, last)[:, within], start, stop
+        )
         if self.zeros is not None:
             zeros = self._spread(partial(self.zeros.rows, stored, band=band), start, stop)
             return codes, scales, -(zeros.astype(np.float32) + np.float32(self.early)) * scales
@@ -270,10 +272,12 @@ def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) 
 
 def decoded_columns(rule: Rule, stored: CheckpointView, band: tuple[int, int]) -> Words:
     """Return the values of some columns of a matrix, one column after the other."""
+    import numpy as np
+
     per = WORD // rule.codes.bits  # of which a word may hold so many
     first, last = band[0] // per * per, -(-band[1] // per) * per
     values = _computed(rule, *rule.row(stored, 0, rule.shape[0], (first, last)))
-    return values[:, band[0] - first : band[1] - first].T.reshape(-1)
+    return np.ascontiguousarray(values[:, band[0] - first : band[1] - first].T).reshape(-1)
 
 
 def _computed(rule: Rule, codes: Bytes, scales: Floats, offsets: Floats | None) -> Words:

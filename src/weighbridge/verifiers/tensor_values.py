@@ -197,7 +197,7 @@ class _Pair:
             source = widened(source, part.source)
         if source is self.source or row.elements in row.reproduced.values():
             return row
-        other = replace(self, source=source)._made(pairing)
+        other = replace(self, source=source)._made(pairing)  # noqa: SLF001 -- its own kind
         return other if other.elements in other.reproduced.values() else row
 
     def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
@@ -325,7 +325,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    predicted = _predicted(AlignedTensor(*both_unpacked(cut), plan.pairings[name]))
+    decoded = both_unpacked(cut)
+    predicted = _predicted(AlignedTensor(decoded[0], decoded[1], plan.pairings[name]))
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
