@@ -102,7 +102,7 @@ ENCODERS = (
     Rule(tensor="v.position_embd.weight", of=("vision_model.positional_embedding_vlm",)),
 )
 
-# Projectors of mmproj files whose conversions were accepted (spec/conversions.md); of another one nothing is said.
+# Projectors of mmproj files whose conversions were accepted; of another one nothing is said (spec/mappings.md).
 PROJECTORS = (
     "gemma3 glm4v idefics3 llama4 musicflamingo pixtral qwen2a qwen2vl_merger qwen2.5vl_merger qwen3vl_merger voxtral"
 )
