@@ -205,7 +205,8 @@ def _tensor(name: str, told: UnpackedWeight) -> Tensor:
     tensor = replace(told.codes, name=name)
     if told.rule is None:
         return tensor
-    *stack, rows, columns = told.rule.shape
-    shape = (*stack, columns, rows) if told.turned else told.rule.shape
+    shape = told.rule.shape
+    if told.turned:
+        shape = (*shape[:-2], shape[-1], shape[-2])
     unpacked = replace(tensor, dtype=told.rule.dtype, shape=shape, strides=None, pieces=None)
     return replace(unpacked, nbytes=math.prod(shape) * unpacked.unit[1])
