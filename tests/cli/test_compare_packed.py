@@ -419,25 +419,6 @@ def test_a_configuration_that_makes_no_sense_is_never_a_pass(
     assert cli("compare", source, strange).code == 3
 
 
-@pytest.mark.parametrize("name", ["gptq-4", "gptq-4-desc-act", "gptq-8"])
-def test_gptq_gives_the_values_of_what_was_unpacked_from_it(cli: Cli, tmp_path: Path, name: str) -> None:
-    tensors = load_file(HERE / name / "model.safetensors")
-    words, zeros, scales, groups = (tensors[f"{STEM}.{end}"] for end in ("qweight", "qzeros", "scales", "g_idx"))
-    bits = 8 if name == "gptq-8" else 4
-    shifts, mask = np.arange(0, 32, bits), (1 << bits) - 1
-    codes = (words[:, None] >> shifts[:, None] & mask).reshape(-1, words.shape[1])
-    early = (zeros[..., None] >> shifts & mask).reshape(len(zeros), -1) + 1
-    values = (codes - early[groups]).astype(np.float32) * scales[groups].astype(np.float32)
-    norms = {one: tensors[one] for one in tensors if not one.startswith(STEM)}
-    for end, code in ((0.0, 0), (0.5, 1)):
-        values[-1, -1] += end
-        found = model(tmp_path / f"{code}", **norms, **{f"{STEM}.weight": np.ascontiguousarray(values.T)})
-        ended = cli("compare", HERE / name, found, "--policy", "lossless")
-        told = f"  {STEM}.weight: F32 -> F32, but 1 of {values.size} elements are not the source's"
-        assert any(line.startswith(told) for line in ended.lines) == bool(code), ended.lines
-        assert any("not compared" in line and STEM in line for line in ended.lines) is False
-
-
 def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path) -> None:
     values = RNG.standard_normal((33, 65)).astype(np.float32)
     scales = np.abs(values).max(1, keepdims=True) / np.float32(127)
@@ -448,3 +429,76 @@ def test_rows_that_end_between_two_steps_are_held_whole(cli: Cli, tmp_path: Path
     codes[32, 64] ^= 1
     ended = cli("compare", source, model(tmp_path / "other", settings, p__weight=codes, p__weight_scale=scales))
     assert "1 of 2145 codes are not the nearest" in ended.lines[1]
+
+
+# --- Packed weights as a source ---------------------------------------------------------------------------------------
+
+
+def by_gptq(tensors: dict[str, Any], bits: int) -> Any:
+    """Compute what GPTQ's and AutoGPTQ's formula gives, column by column."""
+    codes, zeros, scales, groups = (tensors[f"{STEM}.{end}"] for end in ("qweight", "qzeros", "scales", "g_idx"))
+    most, per = (1 << bits) - 1, 32 // bits
+    shifts = bits * np.arange(per)
+    code = (codes[:, None, :] >> shifts[None, :, None] & most).reshape(-1, codes.shape[1])
+    zero = (zeros[:, :, None] >> shifts & most).reshape(scales.shape) + 1
+    return ((code - zero[groups]) * scales[groups].astype(np.float32)).T.astype(np.float16)
+
+
+def by_mlx(tensors: dict[str, Any], bits: int, of: str) -> Any:
+    """Compute as mlx does: every step rounded to the dtype of the scales."""
+    codes, scales, biases = (tensors[f"{of}.{end}"] for end in ("weight", "scales", "biases"))
+    code = (codes[:, :, None] >> (bits * np.arange(32 // bits, dtype=np.uint32)) & ((1 << bits) - 1)).reshape(16, 128)
+    each = 128 // scales.shape[1]
+    product = (code.astype(BF16) * np.repeat(scales, each, axis=1)).astype(BF16)
+    return (product + np.repeat(biases, each, axis=1)).astype(BF16)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("gptq-4", 4), ("gptq-4-desc-act", 4), ("gptq-8", 8), ("mlx-q4", 4), ("mlx-q8", 8)]
+)
+def test_what_was_unpacked_holds_the_values_of_its_packed_source(
+    cli: Cli, tmp_path: Path, name: str, bits: int
+) -> None:
+    tensors = load_file(HERE / name / "model.safetensors")
+    stems = ("model.up_proj", "model.down_proj") if "mlx" in name else (STEM,)
+    made = {of: by_mlx(tensors, bits, of) if "mlx" in name else by_gptq(tensors, bits) for of in stems}
+    norm = tensors["model.norm.weight"]
+
+    def compared(**changed: Any) -> Any:
+        values = {f"{of}.weight": one for of, one in (made | changed).items()} | {"model.norm.weight": norm}
+        entries = {key: (NAMES[one.dtype], one.shape, one.tobytes()) for key, one in values.items()}
+        safetensors(tmp_path / "unpacked.safetensors", entries)
+        return cli("compare", HERE / name, tmp_path / "unpacked.safetensors")
+
+    right = compared()
+    assert right.code == 0
+    assert ("VALUE_EQUAL" if "mlx" in name else "1 ROUNDED_EXACT") in right.out
+    one_bit = made[STEM].copy()
+    one_bit.view(np.uint16)[3, 5] ^= 1
+    exchanged = made[STEM].copy()
+    exchanged[[1, 2]] = exchanged[[2, 1]]
+    for damaged in (one_bit, exchanged):
+        ended = compared(**{STEM: damaged})
+        assert (ended.code, f"DIFFERENT: 1 of {len(stems) + 1} tensors" in ended.lines[-1]) == (1, True)
+
+
+def test_blocks_are_the_source_of_what_was_decoded_from_them(cli: Cli, tmp_path: Path) -> None:
+    blocks = gguf.quantize(WEIGHT, gguf.GGMLQuantizationType.Q8_0)
+    values = gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
+
+    def written(name: str, data: Any, dtype: Any = None) -> Path:
+        writer = gguf.GGUFWriter(tmp_path / name, "llama")
+        writer.add_tensor("blk.0.ffn_up.weight", data, raw_dtype=dtype)
+        writer.add_tensor("blk.0.ffn_norm.weight", NORM)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return tmp_path / name
+
+    source = written("q8.gguf", blocks, gguf.GGMLQuantizationType.Q8_0)
+    ended = cli("compare", source, written("f32.gguf", values))
+    assert (ended.code, "1 VALUE_EQUAL" in ended.out) == (0, True)
+    damaged = values.copy()
+    damaged.view(np.uint32)[3, 5] ^= 1
+    assert cli("compare", source, written("f32.gguf", damaged)).code == 1

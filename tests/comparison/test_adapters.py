@@ -57,10 +57,45 @@ def test_one_element_beyond_its_rounding_is_refused(cli: Cli, files: Path) -> No
     assert (ended.code, ended.lines[-1]) == (1, "DIFFERENT: 1 of 8 tensors: 1 not as merged (different content)")
 
 
+def changed(folder: Path, config: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+    """Write the adapter again, with more in its configuration and more tensors."""
+    path, told = folder / "adapter/adapter_model.safetensors", folder / "adapter/adapter_config.json"
+    save_file({**load_file(path), **tensors}, path)
+    told.write_text(json.dumps(json.loads(told.read_text()) | config))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_rows_of_a_dora_merge_have_their_magnitudes(cli: Cli, files: Path, *, lost: bool) -> None:  # noqa: F811
+    merged(files, 1)
+    found, magnitudes = load_file(files / "made.safetensors"), {}
+    for module in SCALES:
+        values = found[f"{module}.weight"].astype(np.float32)
+        lengths = np.linalg.norm(values, axis=1) * np.linspace(0.5, 2, len(values), dtype=np.float32)
+        magnitudes[f"base_model.model.{module}.lora_magnitude_vector"] = lengths
+        made = values * (lengths / np.linalg.norm(values, axis=1))[:, None]
+        found[f"{module}.weight"] = found[f"{module}.weight"] if lost else made.astype(bfloat16)
+    save_file(found, files / "made.safetensors")
+    changed(files, {"use_dora": True}, magnitudes)
+    ended = cli("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
+    assert (ended.code, "4 MERGED" in ended.out) == ((1, False) if lost else (0, True))
+
+
+def test_a_tensor_that_the_adapter_saved_whole_stands_for_the_bases(cli: Cli, files: Path) -> None:  # noqa: F811
+    name = next(
+        name for name in sorted(load_file(files / "base.safetensors")) if "q_proj" not in name and "v_proj" not in name
+    )
+    values = load_file(files / "base.safetensors")[name] + bfloat16(1)
+    changed(files, {"modules_to_save": ["any"]}, {f"base_model.model.{name}": values})
+    asked = ("compare", files / "base.safetensors", files / "made.safetensors", "--adapter", files / "adapter")
+    merged(files, 1)
+    assert cli(*asked).code == 1  # it has the base's
+    save_file(load_file(files / "made.safetensors") | {name: values}, files / "made.safetensors")
+    assert cli(*asked).code == 0
+
+
 CHANGED = {
     "use_dora": (True, "no rule for use_dora"), "peft_type": ("LOHA", "no rule for LOHA"),
-    "bias": ("all", "no rule for LORA"), "lora_alpha": (None, "has no number lora_alpha"),
-    "modules_to_save": (["head"], "no rule for modules_to_save"),
+    "lora_bias": (True, "no rule for lora_bias"), "lora_alpha": (None, "has no number lora_alpha"),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 from tests.cli.conftest import Cli, cli  # noqa: F401 -- a fixture
 from tests.comparison.conversions import CONFIG, EXPERTS, HEADS, KV, Arrays, decoder, directory
+
+from weighbridge.comparison.automatic_mapping import converted
+from weighbridge.comparison.gguf_mapping import Sides
 
 META = {
     "embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
@@ -115,3 +119,13 @@ def test_q_k_and_v_in_one_tensor_are_known(cli: Cli, workplace: Path) -> None:  
     directory(workplace / "a", source)
     directory(workplace / "b", fused)
     assert cli("compare", "a", "b").lines[-1].startswith("SAME: 10 of 10")
+
+
+def test_of_a_projector_that_was_never_tried_nothing_is_called_missing() -> None:
+    source, there = {"vision_tower.novel.weight": (4, 4)}, {"v.novel.weight": (4, 4)}
+    sides = Sides(
+        architecture="clip", config={"vision_config": {"num_hidden_layers": 1}}, source=source, candidate=there
+    )
+    tried, untried = (converted(replace(sides, projectors=(name,))) for name in ("pixtral", "novel"))
+    assert (tried.untried, tried.without_rule) == ("", frozenset())
+    assert (untried.untried, untried.without_rule) == ("projector 'novel'", frozenset({*source, *there}))

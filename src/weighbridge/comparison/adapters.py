@@ -1,6 +1,7 @@
 """Hold weights against a base and a LoRA adapter that was merged into it: W + s·BA, within what rounding makes of it.
 
-s, A and B are read as PEFT writes them. What has another algebra (DoRA, embeddings, tensors saved whole) has no rule.
+s, A and B are read as PEFT writes them, those of embeddings and DoRA's magnitudes, too. A tensor that the adapter saved
+whole stands in the place of the base's. What has another algebra has no rule.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NoReturn
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS
@@ -19,23 +20,28 @@ from weighbridge.views.checkpoint import CheckpointView, json_beside
 
 CONFIG, MAX_CONFIG = "adapter_config.json", 4 << 20
 OUTER = "base_model.model."
-LOW, HIGH = ".lora_A.weight", ".lora_B.weight"
-NO_RULE = ("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters",
-           "trainable_token_indices", "modules_to_save")  # fmt: skip
+LINEAR, EMBEDDED = (".lora_A.weight", ".lora_B.weight"), (".lora_embedding_A", ".lora_embedding_B")
+MAGNITUDE, WRAPPED = ".lora_magnitude_vector", ".base_layer."
+NO_RULE = ("use_qalora", "use_bdlora", "lora_bias", "layer_replication", "target_parameters", "trainable_token_indices")
 UNITS = {"F64": 2.0**-53, "F32": 2.0**-24, "F16": 2.0**-11, "BF16": 2.0**-8}  # the most that rounding moves, relative
 LEAST = {"F64": 0.0, "F32": 2.0**-150, "F16": 2.0**-25, "BF16": 2.0**-134}  # and the most for subnormal numbers
 ROUNDINGS = 3  # of the update before it is added: the product, the scale, the cast
+NORM_ROUNDINGS = 4  # of DoRA's weight: the sum, its norm, the quotient of magnitude and norm, the product
 MERGED, UNMERGED, TWICE, SCALED = "adapter-merged", "adapter-not-merged", "adapter-merged-twice", "adapter-scaled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not."""
+    """What an adapter adds to one weight: scale × high @ low, by the names of its tensors, transposed or not.
+
+    The rows of the sum are then brought to the lengths that `magnitude` holds, where there is one.
+    """
 
     low: str
     high: str
     scale: float
     transposed: bool
+    magnitude: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +58,45 @@ def adapted(base: CheckpointView, adapter: CheckpointView) -> AdaptedView:
     if config is None:
         _refuse(adapter, f"there is no {CONFIG} beside it, which says its scale")
     kind, other = config.get("peft_type"), next((key for key in NO_RULE if config.get(key)), "")
-    if kind != "LORA" or other or config.get("bias", "none") != "none":
+    if kind != "LORA" or other:
         _refuse(adapter, f"not compared: no rule for {other or kind if kind == 'LORA' else kind} of an adapter")
-    updates = dict(_update(name, base, adapter, config) for name in adapter.names() if name.endswith(LOW))
-    known = {one for update in updates.values() for one in (update.low, update.high)}
-    if unknown := [name for name in adapter.names() if name not in known]:
+    ends = {name: end for name in adapter.names() for end in (LINEAR, EMBEDDED) if name.endswith(end[0])}
+    updates = dict(_update(name, end, base, adapter, config) for name, end in ends.items())
+    known = {one for update in updates.values() for one in (update.low, update.high, update.magnitude)}
+    whole = {_of_base(name): name for name in adapter.names() if name not in known}
+    if unknown := [
+        name
+        for at, name in whole.items()
+        if at not in base.tensors or base.tensor(at).shape != adapter.tensor(name).shape
+    ]:
         _refuse(adapter, f"not compared: no rule for {len(unknown)} of its tensors, such as {unknown[0]}")
+    saved = {at: replace(adapter.tensor(name), name=at) for at, name in whole.items()}
     as_it_is = {field.name: getattr(base, field.name) for field in fields(CheckpointView)}
+    as_it_is |= {"tensors": {**base.tensors, **saved}, "files": {**base.files, **(adapter.files if saved else {})}}
     return AdaptedView(**as_it_is, adapter=adapter, updates=updates)
 
 
-def _update(low: str, base: CheckpointView, adapter: CheckpointView, config: Mapping[str, Any]) -> tuple[str, Update]:
+def _of_base(name: str) -> str:
+    """Return the base's name for a tensor that an adapter saved whole."""
+    return name.removeprefix(OUTER).replace(WRAPPED, ".")
+
+
+def _update(
+    low: str, ends: tuple[str, str], base: CheckpointView, adapter: CheckpointView, config: Mapping[str, Any]
+) -> tuple[str, Update]:
     """Return the weight that a pair of the adapter's tensors is added to, and what is added."""
-    stem = low.removesuffix(LOW)
-    high, module = stem + HIGH, stem.removeprefix(OUTER)
-    weight = f"{module}.weight"
+    stem = low.removesuffix(ends[0])
+    high, module = stem + ends[1], stem.removeprefix(OUTER)
+    weight, magnitude = f"{module}.weight", stem + MAGNITUDE if stem + MAGNITUDE in adapter.tensors else ""
     if high not in adapter.tensors:
         _refuse(adapter, f"{low} has no {high} beside it")
     if weight not in base.tensors:
         _refuse(adapter, f"it changes {weight}, which the base does not have: another model's adapter, or other names")
-    rank, turned = adapter.tensor(low).shape[0], bool(config.get("fan_in_fan_out"))
+    rank, turned = adapter.tensor(low).shape[0], ends is EMBEDDED or bool(config.get("fan_in_fan_out"))
+    if bool(config.get("use_dora")) is not bool(magnitude) or (magnitude and turned):
+        _refuse(
+            adapter, f"not compared: no rule for use_dora of {module}: its rows are no outputs, or have no magnitude"
+        )
     shape = adapter.tensor(high).shape[:1] + adapter.tensor(low).shape[1:]
     if adapter.tensor(high).shape[1:] != (rank,) or base.tensor(weight).shape != (shape[::-1] if turned else shape):
         _refuse(
@@ -81,7 +106,7 @@ def _update(low: str, base: CheckpointView, adapter: CheckpointView, config: Map
     if not isinstance(alpha, (int, float)):
         _refuse(adapter, f"{CONFIG} has no number lora_alpha")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    return weight, Update(low=low, high=high, scale=scale, transposed=turned)
+    return weight, Update(low=low, high=high, scale=scale, transposed=turned, magnitude=magnitude)
 
 
 def _of(patterns: object, module: str, otherwise: object) -> object:
@@ -137,11 +162,7 @@ class _Sides:
         import numpy as np
 
         counts = [0] * len(shares)
-        dtypes = (
-            self.source.tensor(self.pairing.parts[0].source).dtype,
-            self.candidate.tensor(self.pairing.candidate).dtype,
-        )
-        unit, least = max(map(UNITS.__getitem__, dtypes)), max(map(LEAST.__getitem__, dtypes))
+        unit, least = self._unit(), max(LEAST[dtype] for dtype in self._dtypes())
         for base, new, added, size in self._steps():
             for at, share in enumerate(shares):
                 meant = base + share * added
@@ -150,6 +171,13 @@ class _Sides:
                 )
                 counts[at] += int((np.abs(new - meant) <= bound * max(1.0, share)).sum())
         return counts
+
+    def _dtypes(self) -> tuple[str, str]:
+        pairing = self.pairing
+        return self.source.tensor(pairing.parts[0].source).dtype, self.candidate.tensor(pairing.candidate).dtype
+
+    def _unit(self) -> float:
+        return max(UNITS[dtype] for dtype in self._dtypes())
 
     def _steps(self) -> Any:
         """Yield base, candidate, update, and the error of a product in float32, some rows at a time, in float64."""
@@ -165,7 +193,14 @@ class _Sides:
             stop = min(at + step, rows)
             base, new = (_rows(view, one, at, stop) for view, one in ((self.source, weight), (self.candidate, name)))
             part = first[at:stop]
-            yield base, new, self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
+            added, size = self.update.scale * (part @ second), error * (np.abs(part) @ np.abs(second))
+            if self.update.magnitude:
+                meant = base + added
+                lengths = _rows(self.source.adapter, self.update.magnitude, at, stop)
+                factor = lengths / np.linalg.norm(meant, axis=1, keepdims=True)
+                added = meant * factor - base
+                size = size * np.abs(factor) + NORM_ROUNDINGS * self._unit() * np.abs(meant * factor)
+            yield base, new, added, size
         self.source.forget(weight)
         self.candidate.require_unchanged(name)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from weighbridge.comparison.gguf_mapping import Sides
 from weighbridge.comparison.gguf_mapping import plan as gguf_plan
-from weighbridge.comparison.known_layouts import BUILT_IN, ENCODERS
+from weighbridge.comparison.known_layouts import BUILT_IN, ENCODERS, PROJECTORS
 from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, identity
 from weighbridge.comparison.renaming import WRAPPED, renamings, unwrapped
 from weighbridge.comparison.tensor_rules import Numbers, Rule, Shape, made
@@ -20,7 +21,8 @@ from weighbridge.comparison.tensor_rules import Numbers, Rule, Shape, made
 CLIP = "clip"  # the architecture of every mmproj file
 ENCODER = re.compile(
     r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
-    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger)\..*"
+    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger|"
+    r"connector)\..*"
 )
 SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
 SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
@@ -63,7 +65,8 @@ def converted(sides: Sides) -> Plan:
         bare = {bare: whole[name] for bare, name in names.items()}
         plan = gguf_plan(replace(sides, source=bare))
         if sides.architecture == CLIP:
-            plan = by_rules(plan, ENCODERS, bare, sides.candidate, dict, first=True)
+            plan = by_rules(plan, ENCODERS, bare, sides.candidate, partial(numbers_of, sides.config), first=True)
+            plan = plan if set(sides.projectors) <= {*PROJECTORS.split()} else _untried(plan, sides, bare)
         if best is None or len(plan.pairings) > len(best.pairings):
             held = any(bare != name for bare, name in names.items())
             best = replace(
@@ -74,6 +77,12 @@ def converted(sides: Sides) -> Plan:
     left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
     assert best is not None  # a name without a wrapper is its own
     return replace(best, left_out=left_out)
+
+
+def _untried(plan: Plan, sides: Sides, source: Mapping[str, Shape]) -> Plan:
+    """Return the plan for a projector that was never tried: no rule speaks of what it leaves unpaired."""
+    unpaired = (source.keys() - plan.used()) | (sides.candidate.keys() - plan.pairings.keys())
+    return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
 
 
 def _encoders(sides: Sides) -> Mapping[str, Any]:

@@ -75,8 +75,10 @@ def _sides(
     """Return both sides of a conversion; numbers that the rules need are read from the GGUF file's header."""
     from weighbridge.formats.gguf_file import LongValues
 
+    named = (file.metadata.get(f"clip.{one}projector_type") for one in ("", "vision.", "audio."))
     return gguf_mapping.Sides(
         architecture=architecture, config=config, source=source, candidate=candidate,
+        projectors=tuple(str(one) for one in named if one),
         numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def _masks(shape: tuple[int, ...]) -> bool:
 class Sides:
     """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides.
 
-    `numbers` reads an array of numbers from the file's header, by its key.
+    `numbers` reads an array of numbers from the file's header, by its key; `projectors` are those that it names.
     """
 
     architecture: str
@@ -100,6 +100,7 @@ class Sides:
     source: Mapping[str, Shape]
     candidate: Mapping[str, Shape]
     numbers: Callable[[str], Any] = lambda _key: None
+    projectors: tuple[str, ...] = ()
 
     def number(self, what: str) -> int:
         """Find a number in the configuration under any of its names, or 0."""

@@ -76,6 +76,35 @@ ENCODERS = (
     # conversion/gemma.py:308
     Rule(tensor="mm.soft_emb_norm.weight", of=("multi_modal_projector.mm_soft_emb_norm.weight",), add=1),
     Rule(tensor="mm.input_projection.weight", of=("multi_modal_projector.mm_input_projection_weight",)),
+    *(  # the rope permutation of Pixtral's queries and keys: conversion/llava.py:115
+        Rule(
+            tensor=f"v.blk.<layer>.attn_{one}.weight",
+            of=(f"vision_tower.transformer.layers.<layer>.attention.{one}_proj.weight",),
+            view=("heads", 2, -1),
+            permute=(0, 2, 1),
+        )
+        for one in "qk"
+    ),
+    *(
+        Rule(tensor=f"{mine}.{ending}", of=(f"{other}.{ending}",))
+        for ending in ("weight", "bias")
+        for mine, other in (
+            ("mm.<at>", "multi_modal_projector.linear_<at>"),  # conversion/llava.py
+            ("mm.a.mlp.<at>", "multi_modal_projector.linear_<at>"),  # conversion/ultravox.py: Voxtral, Audio Flamingo
+            ("mm.a.fc", "multi_modal_projector.linear"),  # conversion/ultravox.py: Qwen2-Audio
+            ("a.conv1d.<at>", "audio_tower.conv<at>"),  # conversion/ultravox.py:120
+            ("mm.model.fc", "model.connector.modality_projection.proj"),  # conversion/smolvlm.py
+            ("mm.model.fc", "connector.modality_projection.proj"),
+            ("mm.model.fc", "multi_modal_projector.linear_1"),  # conversion/llama4.py:45
+            ("mm.model.mlp.<at>", "vision_model.vision_adapter.mlp.fc<at>"),
+        )
+    ),
+    Rule(tensor="v.position_embd.weight", of=("vision_model.positional_embedding_vlm",)),
+)
+
+# Projectors of mmproj files whose conversions were accepted; of another one nothing is said (spec/mappings.md).
+PROJECTORS = (
+    "gemma3 glm4v idefics3 llama4 musicflamingo pixtral qwen2a qwen2vl_merger qwen2.5vl_merger qwen3vl_merger voxtral"
 )
 
 

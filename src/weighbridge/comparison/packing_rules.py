@@ -117,7 +117,7 @@ def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> R
         return None
     return Rule(
         shape=shape, codes=_side_by_side(codes, bits, shape[-1]), scales=scales, offsets=biases, high=1, wide=group,
-        codes_alone=True, **_whole(bits, 0),
+        **_whole(bits, 0),
     )  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) 
         numbers = None
     return Rule(
         shape=(outputs, inputs), codes=words, scales=scales, high=1, wide=group, zeros=of_groups,
-        early=0 if awq else early or 0, columns_of=numbers, chosen=True, codes_alone=awq, **_whole(bits, 0),
+        early=0 if awq else early or 0, columns_of=numbers, chosen=True, **_whole(bits, 0),
     )  # fmt: skip
 
 

@@ -226,5 +226,7 @@ def _range(word: str, size: int) -> tuple[int, int]:
 
 def _in_its_shape(one: Pairing, there: Shape) -> Pairing:
     """Return a pairing in the candidate's own shape where that holds as many elements in rows of the same length."""
-    alike = math.prod(one.shape) == math.prod(there) and (len(there) < 2 or one.shape[-1:] == there[-1:])
+    rows_alike = len(there) < 2 or one.shape[-1:] == there[-1:]
+    rows_alike |= [size for size in one.shape if size != 1] == [size for size in there if size != 1]
+    alike = math.prod(one.shape) == math.prod(there) and rows_alike
     return replace(one, shape=there) if alike else one

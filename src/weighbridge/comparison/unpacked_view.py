@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
+from weighbridge.comparison.casts import BLOCKS, DECODED
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
-from weighbridge.comparison.unpacking import Held, Rule, decoded
+from weighbridge.comparison.unpacking import Blocks, Held, Rule, decoded
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -31,7 +32,7 @@ class UnpackedWeight:
     packed: str
     codes: Tensor
     stored: tuple[str, ...]
-    rule: Rule | None = None
+    rule: Rule | Blocks | None = None
     contradicts: bool = False
     turned: bool = False
 
@@ -58,21 +59,22 @@ class UnpackedView(CheckpointView):
         rule = self._rule(name)
         if rule is None:
             return CheckpointView.read(self, name, start, stop)
-        stop = min(stop, self.tensors[name].nbytes)
-        first, last = start // F32, -(-stop // F32)
-        if not self.packed[name].turned:
-            return decoded(rule, self.stored, first, last).data.cast("B")[start % F32 :][: stop - start]
+        tensor = self.tensors[name]
+        stop, width = min(stop, tensor.nbytes), tensor.unit[1]
+        first, last = start // width, -(-stop // width)
+        if not self.packed[name].turned or isinstance(rule, Blocks):
+            return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
         size = math.prod(rule.shape[-2:])
         matrices = [self._matrix(rule, at) for at in range(first // size, -(-last // size))]
         whole = matrices[0] if len(matrices) == 1 else memoryview(b"".join(matrices))
-        return whole[start - first // size * size * F32 :][: stop - start]
+        return whole[start - first // size * size * width :][: stop - start]
 
     def _matrix(self, rule: Rule, at: int) -> memoryview:
         """Return one matrix of a stack, with rows and columns exchanged."""
         import numpy as np
 
         rows, columns = rule.shape[-2:]
-        turned, step = np.empty((columns, rows), np.float32), max(ELEMENTS // columns, 1)
+        turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
         for row in range(0, rows, step):
             first, last = at * rows + row, at * rows + min(row + step, rows)
             turned[:, row : row + step] = (
@@ -90,7 +92,7 @@ class UnpackedView(CheckpointView):
         for stored in self.packed[name].stored if name in self.packed else (name,):
             self.stored.require_unchanged(stored)
 
-    def _rule(self, name: str) -> Rule | None:
+    def _rule(self, name: str) -> Rule | Blocks | None:
         return self.packed[name].rule if name in self.packed else None
 
     def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
@@ -110,10 +112,10 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
     A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
     """
     found = {} if view.format == "gguf" else recognised(view, other)
-    if not found:
+    packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
+    if not (found or packed):
         return view
-    settings = settings_of(view)
-    packed: dict[str, UnpackedWeight] = {}
+    settings = settings_of(view) if found else {}
     for name, weight in found.items():
         stored = tuple(one.name for one in weight.members.values())
         told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
@@ -136,6 +138,30 @@ def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> Ch
             "rescaled": settings.get("quant_method") == "awq",
         }
     )
+
+
+def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
+    """Yield ggml's blocks that the other side holds as plain values: under the same name, or in another format."""
+    for name, tensor in view.tensors.items():
+        there = other.tensors.get(name)
+        if tensor.dtype in BLOCKS and (other.format != "gguf" if there is None else there.dtype not in BLOCKS):
+            rule = Blocks(tensor=tensor) if tensor.dtype in DECODED else None
+            yield name, UnpackedWeight(packed=tensor.dtype, codes=tensor, stored=(name,), rule=rule)
+
+
+def widened(view: CheckpointView, name: str) -> CheckpointView:
+    """Return the view with one weight computed in F32; the very view where it is."""
+    told = packed_weight(view, name)
+    if (
+        not isinstance(view, UnpackedView)
+        or told is None
+        or not isinstance(told.rule, Rule)
+        or told.rule.dtype == "F32"
+    ):
+        return view
+    told = replace(told, rule=replace(told.rule, widened=True))
+    tensors = {**view.tensors, name: _tensor(name, told)}
+    return replace(view, packed={**view.packed, name: told}, tensors=tensors)
 
 
 def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
@@ -184,6 +210,8 @@ def _tensor(name: str, told: UnpackedWeight) -> Tensor:
     tensor = replace(told.codes, name=name)
     if told.rule is None:
         return tensor
-    *stack, rows, columns = told.rule.shape
-    shape = (*stack, columns, rows) if told.turned else told.rule.shape
-    return replace(tensor, dtype="F32", shape=shape, nbytes=math.prod(shape) * F32, strides=None, pieces=None)
+    shape = told.rule.shape
+    if told.turned:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    unpacked = replace(tensor, dtype=told.rule.dtype, shape=shape, strides=None, pieces=None)
+    return replace(unpacked, nbytes=math.prod(shape) * unpacked.unit[1])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weighbridge.comparison.casts import decode, encode, words
+from weighbridge.comparison.casts import decode, dequantise, encode, words
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
@@ -137,7 +137,7 @@ class Rule:
     A scale is of `high` rows by `wide` columns, or of those that `columns_of` numbers. `points` are what the codes
     stand for; without them they are numbers from `least` to `most`. `zeros` are codes whose value is 0, less `early`.
     Where it is `turned`, the unpacked weight has the last two dimensions exchanged. `chosen` says that the packer may
-    choose other codes than the nearest, `codes_alone` that its values are no source.
+    choose other codes than the nearest, `widened` that values are computed in F32 whatever their scales are.
     """
 
     shape: tuple[int, ...]
@@ -158,7 +158,12 @@ class Rule:
     columns_of: NDArray[np.int32] | None = None
     turned: bool = False
     chosen: bool = False
-    codes_alone: bool = False
+    widened: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype that its values are computed in: MLX rounds to that of its scales after each step."""
+        return self.scales.dtype if self.offsets is not None and not self.widened else "F32"
 
     def nearest(self, values: Floats) -> Floats:
         """Return the code that is nearest to each value, in units of its scale."""
@@ -292,17 +297,53 @@ def floats(data: memoryview, dtype: str) -> Floats:
     return decode(words(data, dtype), dtype).astype(np.float32, copy=False)
 
 
-def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats:
-    """Return the values of elements `start` to `stop`, row by row."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """How ggml's blocks are read: by the gguf package, whole ones."""
+
+    tensor: Tensor
+    dtype: str = "F32"
+    turned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the values."""
+        return self.tensor.shape
+
+    def decoded(self, stored: CheckpointView, start: int, stop: int) -> Words:
+        """Return the values of elements `start` to `stop`, as words."""
+        import numpy as np
+
+        per, size = self.tensor.unit
+        first, last = start // per, -(-stop // per)
+        data = np.frombuffer(stored.read(self.tensor.name, first * size, last * size), np.uint8)
+        return dequantise(data, self.tensor.dtype).view(np.uint32)[start - first * per :][: stop - start]
+
+
+def decoded(rule: Rule | Blocks, stored: CheckpointView, start: int, stop: int) -> Words:
+    """Return the values of elements `start` to `stop`, row by row, as words of the dtype that they are computed in."""
     import numpy as np
 
+    if isinstance(rule, Blocks):
+        return rule.decoded(stored, start, stop)
     columns = rule.codes.columns
     first, last = start // columns, -(-stop // columns)
-    found, read = np.empty((last - first, columns), np.float32), band(rule, stored, first, last)
+    kind = np.uint32 if rule.dtype == "F32" else np.uint16
+    found, read = np.empty((last - first, columns), kind), band(rule, stored, first, last)
     with np.errstate(all="ignore"):
         for at, behind in read.cuts():
-            found[at - first : behind - first] = read.tile(at, behind).values.reshape(-1, columns)
+            found[at - first : behind - first] = _computed(rule.dtype, read.tile(at, behind)).reshape(-1, columns)
     return found.reshape(-1)[start - first * columns : stop - first * columns]
+
+
+def _computed(dtype: str, tile: Tile) -> Words:
+    """Return the words of values, rounded after each step where they are computed in less than F32."""
+    import numpy as np
+
+    if dtype == "F32" or tile.added is None:
+        return tile.values.view(np.uint32)
+    product = decode(encode(tile.points * tile.scales, dtype), dtype)
+    return encode(product.astype(np.float32, copy=False) + tile.added, dtype)
 
 
 @dataclass(slots=True)

@@ -31,7 +31,9 @@ from weighbridge.comparison.unpacked_view import (
     packed_parts,
     packed_weight,
     unpacked,
+    widened,
 )
+from weighbridge.comparison.unpacking import Blocks, Rule
 from weighbridge.errors import SubjectError
 from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.tensors import TensorPair
@@ -182,18 +184,28 @@ class _Pair:
             row = self._by_name(pairing)
             return replace(row, packed=told, compared=self.contents, not_nearest=row.elements)
         of_source = packed[:-1] if new is not None else packed
-        if any(weight.rule is None or weight.rule.codes_alone for weight in of_source) or (new and new.rule is None):
+        if any(weight.rule is None for weight in of_source) or (new and new.rule is None):
             return replace(self._by_name(pairing), packed=told)
         if new is None:
-            return replace(self._made(pairing), packed=told)
+            return replace(self._unpacked(pairing), packed=told)
         return replace(self._held(as_stored(pairing, new), new), packed=told, candidate_dtype=new.codes.dtype)
+
+    def _unpacked(self, pairing: Pairing) -> TensorPair:
+        """Describe what was made of packed weights, which one library computes in 16 bits and another in F32."""
+        row, source = self._made(pairing), self.source
+        for part in pairing.parts:
+            source = widened(source, part.source)
+        if source is self.source or row.elements in row.reproduced.values():
+            return row
+        other = replace(self, source=source)._made(pairing)  # noqa: SLF001 -- its own kind
+        return other if other.elements in other.reproduced.values() else row
 
     def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         """Hold each code of the candidate against the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
         row = replace(row, source_shape=pairing.shape, candidate_shape=aligned.new.shape)
         rule, fits = weight.rule, pairing.shape == aligned.new.shape
-        if not (self.contents and fits and rule is not None and numpy_dtype(aligned.dtype) is not None):
+        if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
         held = hold(aligned, rule, self.candidate.stored)
@@ -297,7 +309,7 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     comparable = sorted(
         name
         for name, pairing in plan.pairings.items()
-        if not packed_parts(source, candidate, pairing)
+        if all(isinstance(weight.rule, Blocks) for weight in packed_parts(source, candidate, pairing))
         and update_of(source, pairing) is None
         and _comparable(AlignedTensor(source, candidate, pairing))
     )
@@ -313,7 +325,8 @@ def canary(views: Views, options: Fields, _measurement: Measurement) -> Canary |
     tensor: Tensor = cut[1].tensor(name)
     at = tensor.nbytes - tensor.unit[1]
     last = bytes(cut[1].read(name, at, tensor.nbytes))
-    predicted = _predicted(AlignedTensor(*cut, plan.pairings[name]))
+    decoded = both_unpacked(cut)
+    predicted = _predicted(AlignedTensor(decoded[0], decoded[1], plan.pairings[name]))
     # Where the last unit is right, damage it; where it is wrong already, put it right: either moves what is told.
     right = predicted in (last, None)
     other = _other(last, tensor) if right else predicted
