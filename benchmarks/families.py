@@ -66,7 +66,8 @@ class Family(NamedTuple):
     """A class of transformers, what is laid over its small configuration, and its tokenizer.
 
     `keys` stand in a published config.json and this transformers no longer writes them; `mtp` names the layer, or the
-    prefix, under which a published checkpoint holds tensors to predict further tokens, which transformers leaves out.
+    prefix, under which a published checkpoint holds tensors to predict further tokens, which transformers leaves out;
+    `turned` says that it holds stacks of experts with rows and columns exchanged.
     """
 
     kind: str
@@ -74,6 +75,7 @@ class Family(NamedTuple):
     words: str = "bpe"
     keys: Mapping[str, Any] = MappingProxyType({})
     mtp: str = ""
+    turned: bool = False
 
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -304,6 +306,8 @@ FAMILIES: Mapping[str, Family] = {
         "enable_audio_output": False, "thinker_config": {"text_config": {"bos_token_id": None, "pad_token_id": None}}}),
     "qwen3-vl": Family("Qwen3VLForConditionalGeneration"),
     "qwen3-vl-moe": Family("Qwen3VLMoeForConditionalGeneration", {"text_config": {"moe_intermediate_size": 48}}),
+    "qwen3-vl-moe-published": Family("Qwen3VLMoeForConditionalGeneration", turned=True, changed={
+        "text_config": {"moe_intermediate_size": 48}}),
     "qwen3-5-vl": Family("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR_AND_FULL}, mtp="mtp"),
     "qwen3-5-moe-vl": Family("Qwen3_5MoeForConditionalGeneration", {"text_config": LINEAR_AND_FULL}, mtp="mtp"),
     "qwen4-exp-vl": Family("Qwen4ExpForConditionalGeneration", {"text_config": INDEXED}),
@@ -382,6 +386,8 @@ def build(name: str, dtype: str, folder: Path, changed: Mapping[str, Any] = Mapp
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     if family.mtp:
         add_mtp(folder, family.mtp)
+    if family.turned:
+        turn_experts(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(laid(config, family.keys), indent=2))
 
@@ -410,6 +416,15 @@ def add_mtp(folder: Path, prefix: str) -> None:
     more |= {own + name: norm * (1.5 + at) for at, name in enumerate(names[1:])}
     more[own + names[0]] = held[whole + "embed_tokens.weight"][: 2 * len(norm)].T.contiguous().flip(0)
     save_file(held | more, path, {"format": "pt"})
+
+
+def turn_experts(folder: Path) -> None:
+    """Exchange rows and columns of each stack of experts."""
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(folder / "model.safetensors")
+    turned = {name: one.transpose(1, 2).contiguous() if ".experts." in name else one for name, one in held.items()}
+    save_file(turned, folder / "model.safetensors", {"format": "pt"})
 
 
 def convert(converter: Path, folder: Path, outtypes: Sequence[str]) -> str:

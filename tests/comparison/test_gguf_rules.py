@@ -207,6 +207,15 @@ def test_pairs_of_a_head_are_put_apart_where_a_share_of_it_turns(said: dict[str,
     assert len(plan(sides).pairings[target].parts) == (4 if turned else 1)
 
 
+@pytest.mark.parametrize("stored", [(2, 4, 6), (2, 6, 4)])
+def test_experts_are_turned_as_published_ones_are_and_not_where_they_are_stored_turned(stored: tuple[int, ...]) -> None:
+    name, target = "model.layers.0.mlp.experts.gate_up_proj", "blk.0.ffn_up_exps.weight"
+    config = {"hidden_size": 4}
+    sides = Sides(architecture="qwen3vlmoe", config=config, source={name: stored}, candidate={target: (2, 3, 4)})
+    pairing = plan(sides).pairings[target]
+    assert (pairing.shape, pairing.parts[0].transposed) == ((2, 3, 4), stored == (2, 4, 6))
+
+
 def test_norms_that_stand_for_a_scale_are_computed() -> None:
     found = generated({"qk_scale_factor": 3.87, "num_hidden_layers": 1, "head_dim": 2})
     assert found == {"blk.0.attn_q_norm.weight": (3.87, 3.87), "blk.0.attn_k_norm.weight": (1.0, 1.0)}

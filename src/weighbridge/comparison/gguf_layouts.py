@@ -43,9 +43,11 @@ def _apart(name: str, shape: Shape, count: int, _sizes: Sizes) -> Iterator[Makin
         yield (Part(source=name, view=view, take=(1, at, at + 1)),), (*stack, rows // count, *width), _share(at, count)
 
 
-def _turned(name: str, shape: Shape, count: int, _sizes: Sizes) -> Iterator[Making]:
+def _turned(name: str, shape: Shape, count: int, sizes: Sizes) -> Iterator[Making]:
     *stack, rows, columns = shape
-    each = columns // count
+    each, width = columns // count, sizes("hidden_size")
+    if width and (rows if count > 1 else columns) != width:  # stored turned already
+        return
     for at in range(count if columns % count == 0 else 0):
         part = Part(source=name, transposed=True, columns=(at * each, (at + 1) * each, 1) if count > 1 else None)
         yield (part,), (*stack, each, rows), "transposed" if count == 1 else f"{_share(at, count)}, transposed"

@@ -152,9 +152,9 @@ def known_faults(evaluation: Evaluation) -> Iterator[str]:
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
     offences = evaluation.findings[0].verdict.offences
-    found = [(one.place, str(one.figures.get("mechanism") or one.code)) for one in offences]
+    found = [(one.place, {one.code, one.figures.get("mechanism")}) for one in offences]
     for fault in FAULTS:
-        known = any(how == fault.found and re.fullmatch(fault.names, place) for place, how in found)
+        known = any(fault.found in how and re.fullmatch(fault.names, place) for place, how in found)
         if known and any(f"gguf:auto ({family})" in plans for family in fault.families.split()):
             yield fault.why
 
