@@ -194,9 +194,9 @@ FAULTS = (
           "llama.cpp's converter permutes weights of queries and keys, and not their biases (olmo.py:34): the import "
           "is wrong, and no setting of the converter makes it right"),
     Fault("qwen3vlmoe", r"blk\.\d+\.ffn_(gate|up|down)_exps\.weight", "shape",
-          "llama.cpp's converter turns experts as the published checkpoints hold them (qwen3vl.py:330), and transformers "
-          "5 may save them turned already: the import is wrong; convert a directory whose gate_up_proj is [experts, "
-          "hidden, 2 x width]"),
+          "llama.cpp's converter turns experts as the published checkpoints hold them (qwen3vl.py:330), and "
+          "transformers 5 may save them turned already: the import is wrong; convert a directory whose gate_up_proj is "
+          "[experts, hidden, 2 x width]"),
     Fault("bert", r"(bert\.)?pooler\.dense\.(weight|bias)", "missing",
           "llama.cpp's converter leaves out the pooler of every BERT, also where a classifier stands on it "
           "(bert.py:83): the import scores without it; where that is meant, `allow_missing: ['*pooler.dense.*']`"),
