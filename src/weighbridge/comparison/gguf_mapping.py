@@ -256,11 +256,10 @@ def _of_sections(sides: Sides, name: str, heads: int, rows: int) -> tuple[tuple[
         return None
     parts = []
     for begin in range(0, rows, each):
-        pairs = Part(source=name, rows=(begin, begin + turning), view=(turning // 2, 2), order=(1, 0))
-        parts += [pairs, Part(source=name, rows=(begin + turning, begin + each))]
-    return tuple(
-        part for part in parts if part.rows and part.rows[0] < part.rows[1]
-    ), f"pairs of {heads} heads put apart"
+        parts.append(Part(source=name, rows=(begin, begin + turning), view=(turning // 2, 2), order=(1, 0)))
+        if turning < each:
+            parts.append(Part(source=name, rows=(begin + turning, begin + each)))
+    return tuple(parts), f"pairs of {heads} heads put apart"
 
 
 def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
