@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import transformers
 from torch import nn
 
 from weighbridge.clauses.local_errors import Limits
+from weighbridge.errors import SubjectError
 from weighbridge.forward import stacks
 from weighbridge.gates.forward_parity import judge
 from weighbridge.model import Measurement, Outcome, Verdict
@@ -110,6 +112,24 @@ def try_families(_seeds: int, dtypes: tuple[str, ...]) -> None:
                 print(f"  {family:12}{dtype:10}{len(verdict.looked):4} points, {verdict.code} at {share:.0%} of the "
                       f"limit; {sum(exact)} of {len(exact)} swaps exact", flush=True)  # fmt: skip
     print(f"Families: {sums['pass']} of {sums['of']} pass, {sums['exact']} of {sums['swaps']} swaps exact", flush=True)
+
+
+@torch.no_grad()
+def try_saved(work: Path, dtypes: tuple[str, ...]) -> None:
+    """Judge every model that `families.py` saved, as `hf:DIR` without a file of the user's, by another attention."""
+    counts = Counter[str]()
+    for folder in sorted(work.glob("*-float32")):
+        for dtype in dtypes:
+            try:
+                verdict = judged(folder, open_model(f"hf:{folder}?dtype={dtype}"))
+                share = float(str(verdict.figures.get("budget_used") or 0))
+                told = f"{len(verdict.looked)} points, at {share:.0%} of the limit: {verdict.code}"
+                counts[verdict.outcome.name] += 1
+            except SubjectError as problem:
+                told = f"{problem.code}: {problem}".replace("\n", " ")[:200]
+                counts[problem.code] += 1
+            print(f"  {folder.name.removesuffix('-float32'):28}{dtype:10}{told}", flush=True)
+    print(f"Saved: {dict(counts)}", flush=True)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """How often `forward-parity` is right: bugs, harmless kernels and captures of another state on small models.
 
     python benchmarks/forward_parity.py [--seeds 2] [--dtypes bfloat16 float16 float32]
-        [--only bugs harmless states outliers families decode costs]
+        [--only bugs harmless states outliers families saved decode costs] [--saved DIR]
 
 Every run is measured and judged by the gate's own verifier and judge; the canary, the trials and the seal are left out.
 """
@@ -27,7 +27,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.forward_damages import Taken, bugs, states
-from benchmarks.forward_families import try_decode, try_families
+from benchmarks.forward_families import try_decode, try_families, try_saved
 from benchmarks.forward_models import FAMILIES, KERNELS, LAYERS, TOKENS, Site, kernels, model
 
 from weighbridge.clauses.local_errors import Limits
@@ -203,13 +203,14 @@ def costs(dtype: str, attends: str) -> None:
 if __name__ == "__main__":
     runs: dict[str, Callable[[int, tuple[str, ...]], None]] = {
         "bugs": try_bugs, "harmless": try_harmless, "states": try_states, "families": try_families,
-        "decode": try_decode, "costs": try_costs,
+        "decode": try_decode, "costs": try_costs, "saved": lambda _seeds, dtypes: try_saved(asked.saved, dtypes),
         "outliers": lambda seeds, dtypes: try_harmless(seeds, dtypes, "outlier"),
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--dtypes", nargs="*", choices=DTYPES, default=DTYPES)
-    parser.add_argument("--only", nargs="*", choices=list(runs), default=list(runs))
+    parser.add_argument("--only", nargs="*", choices=list(runs), default=[name for name in runs if name != "saved"])
+    parser.add_argument("--saved", type=Path, help="where families.py saved its models, for `saved`")
     parser.add_argument("--costs-of", nargs=2, metavar=("DTYPE", "ATTENTION"))
     asked = parser.parse_args()
     transformers.logging.set_verbosity_error()
