@@ -182,7 +182,7 @@ class Taken(Torch):
 
     instead: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]
 
-    def forward(self, tokens: Any, visit: Any, wanted: Any = None) -> None:
+    def forward(self, tokens: Any, visit: Any, wanted: Any = None, casts: Any = frozenset()) -> None:
         """Run it forward as it is, and show other values."""
         held: dict[str, Any] = {}
 

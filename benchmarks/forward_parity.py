@@ -1,7 +1,7 @@
 """How often `forward-parity` is right: bugs, harmless kernels and captures of another state on small models.
 
     python benchmarks/forward_parity.py [--seeds 2] [--dtypes bfloat16 float16 float32]
-        [--only bugs harmless states outliers families saved decode costs] [--saved DIR]
+        [--only bugs harmless states outliers families decode costs] [--saved DIR]
 
 Every run is measured and judged by the gate's own verifier and judge; the canary, the trials and the seal are left out.
 """
@@ -203,20 +203,23 @@ def costs(dtype: str, attends: str) -> None:
 if __name__ == "__main__":
     runs: dict[str, Callable[[int, tuple[str, ...]], None]] = {
         "bugs": try_bugs, "harmless": try_harmless, "states": try_states, "families": try_families,
-        "decode": try_decode, "costs": try_costs, "saved": lambda _seeds, dtypes: try_saved(asked.saved, dtypes),
+        "decode": try_decode, "costs": try_costs,
         "outliers": lambda seeds, dtypes: try_harmless(seeds, dtypes, "outlier"),
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--dtypes", nargs="*", choices=DTYPES, default=DTYPES)
-    parser.add_argument("--only", nargs="*", choices=list(runs), default=[name for name in runs if name != "saved"])
-    parser.add_argument("--saved", type=Path, help="where families.py saved its models, for `saved`")
+    parser.add_argument("--only", nargs="*", choices=list(runs), default=list(runs))
+    parser.add_argument("--saved", type=Path, help="a folder with models of families.py, to be judged instead")
     parser.add_argument("--costs-of", nargs=2, metavar=("DTYPE", "ATTENTION"))
     asked = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if asked.costs_of:
         costs(*asked.costs_of)
+    elif asked.saved:
+        torch.set_num_threads(1)
+        try_saved(asked.saved, tuple(asked.dtypes))
     else:
         torch.set_num_threads(1)
         for name in asked.only:

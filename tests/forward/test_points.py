@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,6 +207,21 @@ def test_a_module_that_is_given_no_token_ids_is_refused() -> None:
     with pytest.raises(SubjectError) as caught:
         seen(nn.Linear(3, 3), call=lambda module, ids: module(ids.float()))
     assert caught.value.code == "no-token-ids"
+
+
+def test_tokens_are_drawn_for_the_table_that_they_are_looked_up_in() -> None:
+    class Sees(nn.Module):
+        config = SimpleNamespace(vocab_size=1000)  # of another part, or of none
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.words = nn.Embedding(16, 2), nn.Embedding(40, 2)
+
+        def get_input_embeddings(self) -> nn.Module:
+            return self.words
+
+    most = max(token for row in Torch(module=Sees()).drawn() for token in row)
+    assert 16 < most < 40
 
 
 def test_tokens_are_drawn_by_a_fixed_rule_below_the_vocabulary() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from weighbridge.errors import SubjectError
 from weighbridge.forward.constants import Constants, rebuilt
 from weighbridge.forward.relations import Neighbours, Relation
+from weighbridge.forward.stacks import held_by
 from weighbridge.forward.widened import Audit, unwatched, widened
 
 if TYPE_CHECKING:
@@ -153,16 +154,6 @@ def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor
     if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
         return compare(wide, held)
     return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, held)))
-
-
-def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
-    """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
-    import torch
-
-    values = trace.stored(point, 0, like.shape[0])
-    if values.dtype.name == "bfloat16":
-        return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
-    return torch.from_numpy(values).to(like.device)
 
 
 def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:

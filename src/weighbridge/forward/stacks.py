@@ -167,8 +167,6 @@ class Torch:
 
         Each step goes on from the values that were `given` for a point, or from its own.
         """
-        from weighbridge.forward.local_test import held_by
-
         devices: set[str] = set()
         held: list[tuple[str, torch.Tensor]] = []
         compiled = self.module is not self.plain
@@ -222,9 +220,12 @@ class Torch:
         """Return token ids by a fixed rule, below the size of the vocabulary."""
         import torch
 
-        config = getattr(self.plain, "config", None)
-        first = next((m.num_embeddings for m in self.plain.modules() if isinstance(m, torch.nn.Embedding)), 0)
-        size = int(getattr(config, "vocab_size", 0) or first)
+        # A model that sees states no vocabulary, or another part's.
+        of_text = getattr(self.plain, "get_input_embeddings", lambda: None)()
+        tables = (of_text, *self.plain.modules())
+        first = next((m.num_embeddings for m in tables if isinstance(m, torch.nn.Embedding)), 0)
+        stated = int(getattr(getattr(self.plain, "config", None), "vocab_size", 0) or first)
+        size = min(stated, first or stated)
         if size < 3:
             raise SubjectError("no-inputs", "the model says no vocabulary to draw tokens from", remedy="give `tokens`")
         rows, length = DRAWN
@@ -319,6 +320,16 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     words = len(ours) // 8 * 8  # compared eight bytes at a time, which is faster
     mine, others = ((side[:words].view(np.uint64), side[words:]) for side in (ours, theirs))
     return all(np.array_equal(part, its) for part, its in zip(mine, others, strict=True))
+
+
+def held_by(trace: Trace, point: str, like: torch.Tensor) -> torch.Tensor:
+    """Return a point's values of as many sequences as another tensor has, as they are stored, on its device."""
+    import torch
+
+    values = trace.stored(point, 0, like.shape[0])
+    if values.dtype.name == "bfloat16":
+        return torch.from_numpy(values.view("int16")).view(torch.bfloat16).to(like.device)
+    return torch.from_numpy(values).to(like.device)
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
