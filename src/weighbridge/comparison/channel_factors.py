@@ -74,23 +74,27 @@ class Channels:
     source: CheckpointView
     candidate: UnpackedView
     plan: Plan
-    fitted: dict[str, tuple[Factors, Factors] | None] = field(default_factory=dict)
+    fits: dict[str, tuple[Factors, Factors]] = field(default_factory=dict)
 
-    def of_weight(self, name: str) -> tuple[Factors, Factors] | None:
-        """Return the factors of a weight's rows and columns; None where rows and columns cannot be told apart."""
-        if name not in self.fitted:
-            self.fitted[name] = self._parted(name, *self._fit(name))
-        return self.fitted[name]
+    def fitted(self, name: str) -> tuple[Factors, Factors]:
+        """Return the factors of a weight's rows and columns that fit best; one number may be in either of them."""
+        if name not in self.fits:
+            rows, columns = map(_ones, self.candidate.tensor(name).shape)
+            for _ in range(ROUNDS):
+                columns = _fitted(self._sums(name, 0, rows, columns))
+                rows = _fitted(self._sums(name, 1, rows, columns))
+            self.fits[name] = rows, columns
+        return self.fits[name]
 
     def off(self, name: str) -> float | None:
         """Return by how much a tensor's factors are off those that undo them; None where nothing like them is found."""
         if packed_weight(self.candidate, name) is None:
             return self._off_of_vector(name)
-        found = self.of_weight(name)
+        found = self._parted(name)
         if found is None:
             return None
         rows, columns = found
-        beside = [one for one in map(self.of_weight, self._weights(name.split(".")[:-2], name)) if one is not None]
+        beside = [one for one in map(self._parted, self._weights(name.split(".")[:-2], name)) if one is not None]
         before = [_inverse(_last(other, len(columns.values))) for other, _ in beside]
         behind = [_padded(_inverse(other), len(rows.values)) for _, other in beside]
         told = _least_off(columns, (*self._norms(name), *before)), _least_off(rows, behind)
@@ -102,15 +106,16 @@ class Channels:
         if changed is None:
             return None
         own = name.rpartition(".")[0] + ".weight"
-        rows = [found[0] for found in [self.of_weight(own)] if found] if packed_weight(self.candidate, own) else []
-        fitted = [one for one in map(self.of_weight, self._weights(_layer(name), name)) if one is not None]
+        rows = [found[0] for found in [self._parted(own)] if found] if packed_weight(self.candidate, own) else []
+        fitted = [one for one in map(self._parted, self._weights(_layer(name), name)) if one is not None]
         undo = [_inverse(columns) for _, columns in fitted]
         shifted = self._ratio(name, 1)
         told = (_least_off(one, (*rows, *undo)) for one in (changed, shifted) if one is not None)
         return min((one for one in told if one is not None), default=None)
 
-    def _parted(self, name: str, rows: Factors, columns: Factors) -> tuple[Factors, Factors] | None:
-        """Return rows and columns with the factor that both share where it belongs: to whichever scales nothing else."""
+    def _parted(self, name: str) -> tuple[Factors, Factors] | None:
+        """Return them with the shared number where it belongs; None where neither rows nor columns are like others."""
+        rows, columns = self.fitted(name)
         alone = rows.common()
         if alone is not None:
             return rows.times(1 / alone), columns.times(alone)
@@ -151,13 +156,6 @@ class Channels:
         aligned = AlignedTensor(self.source, self.candidate, as_stored(pairing, weight))
         fits = aligned.pairing.shape == aligned.new.shape and len(aligned.new.shape) == 2
         return aligned if fits and numpy_dtype(aligned.dtype) is not None else None
-
-    def _fit(self, name: str) -> tuple[Factors, Factors]:
-        rows, columns = map(_ones, self.candidate.tensor(name).shape)
-        for _ in range(ROUNDS):
-            columns = _fitted(self._sums(name, 0, rows, columns))
-            rows = _fitted(self._sums(name, 1, rows, columns))
-        return rows, columns
 
     def _sums(self, name: str, axis: int, rows: Factors, columns: Factors) -> Doubles:
         """Add up along rows or columns what least squares of the other's factors need."""

@@ -206,7 +206,7 @@ class _Pair:
         if not (self.contents and fits and rule is not None and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
-        factors = None if self.channels is None else self.channels.of_weight(row.name)
+        factors = None if self.channels is None else self.channels.fitted(row.name)
         held = hold(aligned, rule, self.candidate.stored, factors and (factors[0].values, factors[1].values))
         return replace(
             row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse,
