@@ -90,7 +90,7 @@ class Channels:
         """Return by how much a tensor's factors are off those that undo them; None where nothing like them is found."""
         if packed_weight(self.candidate, name) is None:
             return self._off_of_vector(name)
-        found = self._parted(name)
+        found = None if self._aligned(name) is None else self._parted(name)
         if found is None:
             return None
         rows, columns = found
@@ -106,9 +106,9 @@ class Channels:
         if changed is None:
             return None
         own = name.rpartition(".")[0] + ".weight"
-        rows = [found[0] for found in [self._parted(own)] if found] if packed_weight(self.candidate, own) else []
-        fitted = [one for one in map(self._parted, self._weights(_layer(name), name)) if one is not None]
-        undo = [_inverse(columns) for _, columns in fitted]
+        rows = [found[0] for found in [self._parted(own)] if found] if self._aligned(own) is not None else []
+        fed = map(self._parted, self._weights(_layer(name), name))
+        undo = [_inverse(found[1]) for found in fed if found is not None]
         shifted = self._ratio(name, 1)
         told = (_least_off(one, (*rows, *undo)) for one in (changed, shifted) if one is not None)
         return min((one for one in told if one is not None), default=None)
@@ -132,9 +132,8 @@ class Channels:
 
     def _weights(self, under: list[str], name: str) -> Iterator[str]:
         """Return the packed weights under a name's beginning that are read, but one."""
-        for other, weight in self.candidate.packed.items():
-            inside = other.split(".")[: len(under)] == under and other != name and other in self.plan.pairings
-            if inside and weight.rule is not None and self._aligned(other) is not None:
+        for other in self.candidate.packed:
+            if other.split(".")[: len(under)] == under and other != name and self._aligned(other) is not None:
                 yield other
 
     def _ratio(self, name: str, more: int) -> Factors | None:
@@ -151,8 +150,10 @@ class Channels:
         return Factors(found, np.where((old == 0) & (now == 0), np.inf, 0.0))
 
     def _aligned(self, name: str) -> AlignedTensor | None:
-        """Return a weight beside what it is made of, where both have one matrix."""
-        weight, pairing = self.candidate.packed[name], self.plan.pairings[name]
+        """Return a packed weight beside what it is made of, where both are matrices that can be read."""
+        weight, pairing = self.candidate.packed.get(name), self.plan.pairings.get(name)
+        if weight is None or weight.rule is None or pairing is None:
+            return None
         aligned = AlignedTensor(self.source, self.candidate, as_stored(pairing, weight))
         fits = aligned.pairing.shape == aligned.new.shape and len(aligned.new.shape) == 2
         return aligned if fits and numpy_dtype(aligned.dtype) is not None else None
@@ -178,7 +179,7 @@ class Channels:
 
 
 def _products(meant: Doubles, tile: Tile, least: int, most: int, axis: int) -> Doubles:
-    """Return the sums of products of what codes are meant to be and are, but for those at an end, which may be clipped."""
+    """Return sums of products of what codes are meant to be and are, but of those at an end: they may be clipped."""
     import numpy as np
 
     inside = ((tile.points > least) & (tile.points < most)).reshape(meant.shape)

@@ -309,8 +309,8 @@ def decoded(rule: Rule, stored: CheckpointView, start: int, stop: int) -> Floats
 class Held:
     """What adds up over codes held against values: those that are nearest, squares of errors, in steps too, and values.
 
-    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. Values are
-    multiplied by `factors` of rows and of columns, where there are some.
+    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. `factors`
+    of rows and of columns multiply the values.
     """
 
     rule: Rule

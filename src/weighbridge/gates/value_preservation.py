@@ -65,7 +65,7 @@ SYNONYMS = {
     "f32": "lossless", "fp32": "lossless", "float32": "lossless",
 }  # fmt: skip
 STEPS = 0.75  # root mean square distance of codes that GPTQ chose: 0.36 to 0.52; rounding to nearest makes 0.29
-NOT_NEAREST_RESCALED = 0.1  # of codes, under fitted factors of channels: 0.021 and less of AWQ's, 0.29 and more of others
+NOT_NEAREST_RESCALED = 0.1  # of codes, under fitted factors of channels: 0.021 of AWQ's at most, 0.29 of damaged ones
 CHANNELS_OFF = 0.05  # of a factor, beyond five standard errors, which leave nothing in what AWQ makes
 MERGED_SHARE = 0.5  # of an update; what rounding moves is not along it, so that a share is far nearer to what it is
 COARSEST = 0.5  # relative RMSE: codes of two bits err by 0.35 of normally distributed values, and less where they fit
@@ -203,7 +203,9 @@ def class_of(pair: TensorPair) -> Class | None:
         Class.REQUANT_EXACT: "requantised" in made,
         Class.NEAREST_CODES: within and dtype in NOT_NEAREST and dtype not in SIGNED,
         Class.MERGED: tensor_pairs.ADAPTED in made and _is_whole(pair.adapter_share),
-        Class.WITHIN_BOUND: within or made & ROUNDED_FIRST or (pair.rescaled and _channels_code(pair) == ""),
+        Class.WITHIN_BOUND: within
+        or made & ROUNDED_FIRST
+        or (pair.rescaled and pair.compared and not _channels_code(pair)),
         Class.LAYOUT_ONLY: pair.same_values,
         Class.DIFFERENT: pair.compared,
     }
@@ -284,7 +286,13 @@ def _figures(pair: TensorPair, code: str, together: str) -> Fields:
     # What explains all offenders of one change of dtype says most; where nothing does, each has its own.
     name = tensor_pairs.mechanism([pair]) if together == tensor_pairs.UNEXPLAINED else together
     told = tensor_pairs.explained(pair, name) or 0
-    if code == "dtype" and name == tensor_pairs.UNEXPLAINED and found in (Class.NEAREST_CODES, Class.WITHIN_BOUND):
+    blocks = pair.packed or pair.candidate_dtype in BOUND
+    if (
+        code == "dtype"
+        and blocks
+        and name == tensor_pairs.UNEXPLAINED
+        and found in (Class.NEAREST_CODES, Class.WITHIN_BOUND)
+    ):
         name, told = tensor_pairs.QUANTISED, pair.elements
     return {
         **tensor_pairs.columns_of(pair, FIGURES),
@@ -438,7 +446,7 @@ KIND = tensor_pairs.kind_of_pairs(
         breaks("codes that are too coarse", "codes", _coarse, "no packed weight is meant"),
         breaks("codes that are too far", "distance", _far, "no packed weight is meant"),
         breaks("rescaled", "rescaled", _scaled(0, None), "no packed weight is meant", Outcome.BLOCKED),
-        breaks("channels scaled otherwise", "channels", _scaled(0, math.nextafter(0.05, 1)), "no packed weight is meant"),
+        breaks("channels off", "channels", _scaled(0, math.nextafter(0.05, 1)), "no packed weight is meant"),
         breaks("scaled codes that are not the nearest", "codes", _scaled(0.1, 0.0), "no packed weight is meant"),
         breaks("packed unasked", "packing", _packed_unasked, "packed weights are meant"),
         *(_in_blocks(dtype) for dtype in (*REQUANTISED, "Q5_K", "Q3_K", "IQ1_S")),

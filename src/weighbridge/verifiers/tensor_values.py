@@ -48,7 +48,8 @@ ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not 
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None, "error_in_steps": None, "rescaled": False, "channels_off": None, "left_out": "", "adapter_share": None,
+    "not_nearest": None, "error_in_steps": None, "rescaled": False, "channels_off": None, "left_out": "",
+    "adapter_share": None,
 }  # fmt: skip
 
 
