@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from tests.cli.conftest import Cli
 from tests.formats.files import safetensors
 
@@ -18,22 +17,27 @@ HERE = Path(__file__).parent / "scaled_by_awq"  # see its README.md
 LAYER = "model.layers.0"
 WEIGHT, NORM = f"{LAYER}.self_attn.{{}}_proj", f"{LAYER}.input_layernorm.weight"
 Damage: TypeAlias = Callable[[dict[str, Any], str], None]
-DTYPES = {"int32": "I32", "float16": "F16", "uint16": "BF16"}  # BF16 by its bits
+KINDS = {"I32": "<i4", "F16": "<f2", "BF16": "<u2"}
+
+
+def read(side: str) -> dict[str, Any]:
+    """Return what a file holds, BF16 as its bits."""
+    raw = (HERE / side / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:begin])
+    header.pop("__metadata__", None)
+    parts = {name: raw[begin:][slice(*one["data_offsets"])] for name, one in header.items()}
+    kinds = {name: KINDS[one["dtype"]] for name, one in header.items()}
+    return {name: np.frombuffer(parts[name], kinds[name]).reshape(header[name]["shape"]).copy() for name in header}
 
 
 def written(folder: Path, damage: Damage, stem: str) -> Path:
     """Write what AutoAWQ packed again, with a damage."""
     shutil.copytree(HERE / "packed", folder)
-    tensors: dict[str, Any] = {}
-    with safe_open(HERE / "packed" / "model.safetensors", "np") as held:
-        raw = (HERE / "packed" / "model.safetensors").read_bytes()
-        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-        for name in held.keys():  # noqa: SIM118
-            kind = {"I32": "<i4", "F16": "<f2", "BF16": "<u2"}[header[name]["dtype"]]
-            start, stop = (8 + int.from_bytes(raw[:8], "little") + at for at in header[name]["data_offsets"])
-            tensors[name] = np.frombuffer(raw[start:stop], kind).reshape(header[name]["shape"]).copy()
+    tensors = read("packed")
     damage(tensors, stem)
-    entries = {name: (DTYPES[one.dtype.name], one.shape, one.tobytes()) for name, one in tensors.items()}
+    names = {np.dtype(kind): name for name, kind in KINDS.items()}
+    entries = {name: (names[one.dtype], one.shape, one.tobytes()) for name, one in tensors.items()}
     safetensors(folder / "model.safetensors", entries)
     return folder
 
@@ -70,10 +74,7 @@ def norm_off(tensors: dict[str, Any], _stem: str) -> None:
 
 
 def norm_of_the_source(tensors: dict[str, Any], _stem: str) -> None:
-    raw = (HERE / "source" / "model.safetensors").read_bytes()
-    size = 8 + int.from_bytes(raw[:8], "little")
-    start, stop = json.loads(raw[8:size])[NORM]["data_offsets"]
-    tensors[NORM] = np.frombuffer(raw[size + start : size + stop], "<u2")
+    tensors[NORM] = read("source")[NORM]
 
 
 def test_channels_that_a_norm_and_the_weight_before_undo_are_as_meant(cli: Cli) -> None:

@@ -6,6 +6,7 @@ before. Quantising to few bits leaves such factors to be fitted by least squares
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
 
+HELD = 64  # fits of weights that are kept, of which those of one layer use one another's
 ROUNDS = 2  # of fitting columns and rows in turn; the second changes little
 ROUNDING = 0.01  # of a factor, that norms in BF16 and clipped weights make
 SURE, ALIKE, MOST = 5, 3, 0.9  # standard errors: of a factor that is off, and within which most of like factors lie
@@ -78,13 +80,16 @@ class Channels:
 
     def fitted(self, name: str) -> tuple[Factors, Factors]:
         """Return the factors of a weight's rows and columns that fit best; one number may be in either of them."""
-        if name not in self.fits:
+        found = self.fits.get(name)
+        if found is None:
             rows, columns = map(_ones, self.candidate.tensor(name).shape)
             for _ in range(ROUNDS):
                 columns = _fitted(self._sums(name, 0, rows, columns))
                 rows = _fitted(self._sums(name, 1, rows, columns))
-            self.fits[name] = rows, columns
-        return self.fits[name]
+            if len(self.fits) >= HELD:
+                self.fits.clear()
+            found = self.fits[name] = rows, columns
+        return found
 
     def off(self, name: str) -> float | None:
         """Return by how much a tensor's factors are off those that undo them; None where nothing like them is found."""
@@ -94,11 +99,12 @@ class Channels:
         if found is None:
             return None
         rows, columns = found
-        beside = [one for one in map(self._parted, self._weights(name.split(".")[:-2], name)) if one is not None]
-        before = [_inverse(_last(other, len(columns.values))) for other, _ in beside]
-        behind = [_padded(_inverse(other), len(rows.values)) for _, other in beside]
-        told = _least_off(columns, (*self._norms(name), *before)), _least_off(rows, behind)
-        return None if None in told else max(one for one in told if one is not None)
+        beside = [*self._weights(name.split(".")[:-2], name)]
+        before = (_inverse(_last(other, len(columns.values))) for other, _ in self._parts(beside))
+        behind = (_padded(_inverse(other), len(rows.values)) for _, other in self._parts(beside))
+        off = _least_off(columns, itertools.chain(self._norms(name), before))
+        other = _least_off(rows, behind)
+        return None if off is None or other is None else max(off, other)
 
     def _off_of_vector(self, name: str) -> float | None:
         """Return the same of a norm or bias, which what it feeds undoes, or which is scaled as the rows beside it."""
@@ -106,12 +112,16 @@ class Channels:
         if changed is None:
             return None
         own = name.rpartition(".")[0] + ".weight"
-        rows = [found[0] for found in [self._parted(own)] if found] if self._aligned(own) is not None else []
-        fed = map(self._parted, self._weights(_layer(name), name))
-        undo = [_inverse(found[1]) for found in fed if found is not None]
-        shifted = self._ratio(name, 1)
-        told = (_least_off(one, (*rows, *undo)) for one in (changed, shifted) if one is not None)
+        beside = [own] if self._aligned(own) is not None else []
+        told = []
+        for one in (changed, self._ratio(name, 1)):
+            rows = (rows for rows, _ in self._parts(beside))
+            fed = (_inverse(columns) for _, columns in self._parts(self._weights(_layer(name), name)))
+            told.append(None if one is None else _least_off(one, itertools.chain(rows, fed)))
         return min((one for one in told if one is not None), default=None)
+
+    def _parts(self, names: Iterable[str]) -> Iterator[tuple[Factors, Factors]]:
+        return (found for found in map(self._parted, names) if found is not None)
 
     def _parted(self, name: str) -> tuple[Factors, Factors] | None:
         """Return them with the shared number where it belongs; None where neither rows nor columns are like others."""
@@ -169,8 +179,8 @@ class Channels:
         for stretch in row_stretches(aligned, rule):
             read = band(rule, self.candidate.stored, at, at + len(stretch))
             for start, stop in read.cuts():
-                meant = decode(stretch[start - at : stop - at].reshape(-1), aligned.dtype).reshape(stop - start, -1)
-                scaled = meant * (columns.values if axis else rows.values[start:stop, None])
+                meant = decode(stretch[start - at : stop - at], aligned.dtype).astype("f4", copy=False)
+                scaled = meant * (columns.values if axis else rows.values[start:stop, None]).astype("f4")
                 tile = read.tile(start, stop)
                 part = found[:, start:stop] if axis else found
                 part += _products(scaled, tile, rule.least, rule.most, axis)
@@ -227,6 +237,11 @@ def _padded(factors: Factors, many: int) -> Factors:
 
 def _least_off(factors: Factors, others: Iterable[Factors]) -> float | None:
     """Return by how much factors are off those that they resemble most, of which all being one is always a choice."""
-    many = len(factors.values)
-    ratios = [factors.over(one) for one in (_ones(many), *others) if len(one.values) == many]
-    return min((one.off() for one in ratios if one.common() is not None), default=None)
+    least, many = None, len(factors.values)
+    for other in itertools.chain([_ones(many)], others):
+        ratio = factors.over(other) if len(other.values) == many else None
+        if ratio is not None and ratio.common() is not None:
+            least = ratio.off() if least is None else min(least, ratio.off())
+        if least == 0:
+            break
+    return least
