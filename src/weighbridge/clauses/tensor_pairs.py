@@ -221,7 +221,7 @@ def columns_of(pair: TensorPair, columns: Sequence[str]) -> dict[str, Json]:
     return {name: plain(getattr(pair, name)) for name in columns}
 
 
-PACKED = ("packed", "packing", "codes", "distance", "rescaled")
+PACKED = ("packed", "packing", "codes", "distance", "channels", "rescaled")
 
 
 def explanation(pair: TensorPair, code: str, name: str, told: int) -> Fields:
@@ -423,7 +423,8 @@ def _packed(pair: TensorPair, _limits: Meant) -> TensorPair:
 
 
 def _emptied(pair: TensorPair) -> TensorPair:
-    empty = dataclasses.replace(pair, elements=0, reproduced=dict.fromkeys(pair.reproduced, 0))
+    none = None if pair.not_nearest is None else 0
+    empty = dataclasses.replace(pair, elements=0, reproduced=dict.fromkeys(pair.reproduced, 0), not_nearest=none)
     return empty if pair.packed else follows(empty)
 
 

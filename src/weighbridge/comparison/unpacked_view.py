@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
@@ -17,6 +18,9 @@ from weighbridge.comparison.packing_rules import ContradictionError, rule_of
 from weighbridge.comparison.unpacking import Blocks, Held, Rule, decoded
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    from weighbridge.comparison.casts import Words
 
 F32 = 4  # bytes
 
@@ -185,25 +189,37 @@ def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
     return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
 
 
-def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView) -> Held:
+def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None) -> Held:
     """Hold each code of the candidate's weight against the value that it is meant to have, in constant memory.
+
+    With `factors`, of rows and of columns, it is meant to have the value times these.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    held = Held(rule, stored, factors)
+    for rows in row_stretches(aligned, rule):
+        held.add(rows, aligned.dtype)
+    return held
+
+
+def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
+    """Walk over the words of what a weight is meant to be, whole rows at a time.
 
     Raises:
         SubjectError: `subject-changed`, when a file was written to meanwhile.
     """
     import numpy as np
 
-    name, held, columns = aligned.new.name, Held(rule, stored), rule.codes.columns
+    name, columns, rest = aligned.new.name, rule.codes.columns, None
     aligned.candidate.require_unchanged(name)
-    rest = None
     for stretch in aligned.predicted():
         words = stretch if rest is None else np.concatenate([rest, stretch])
         whole = words.size // columns * columns
-        held.add(words[:whole].reshape(-1, columns), aligned.dtype)
+        yield words[:whole].reshape(-1, columns)
         rest = words[whole:].copy() if whole < words.size else None
         aligned.candidate.forget(name)
     aligned.candidate.require_unchanged(name)
-    return held
 
 
 def _tensor(name: str, told: UnpackedWeight) -> Tensor:

@@ -350,11 +350,13 @@ def _computed(dtype: str, tile: Tile) -> Words:
 class Held:
     """What adds up over codes held against values: those that are nearest, squares of errors, in steps too, and values.
 
-    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite.
+    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. `factors`
+    of rows and of columns multiply the values.
     """
 
     rule: Rule
     stored: CheckpointView
+    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     at: int = 0
     nearest: int = 0
     steps: float = 0.0
@@ -369,6 +371,8 @@ class Held:
         with np.errstate(all="ignore"):
             for start, stop in read.cuts():
                 meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
+                if self.factors is not None:
+                    meant = meant.reshape(stop - start, -1) * self.factors[0][start:stop, None] * self.factors[1]
                 doubts.append(self._add(meant.astype("f4", copy=False), read.tile(start, stop, ends=True)))
             columns = [np.concatenate(column) for column in zip(*doubts, strict=True)]
             self.nearest += int(np.count_nonzero(self._near(*columns))) if doubts else 0

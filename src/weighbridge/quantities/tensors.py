@@ -211,6 +211,11 @@ class TensorPair:
         bool,
         Doc("whether its packer scales channels, and undoes it in other tensors that then change, too", typical=False),
     ] = False
+    channels_off: Annotated[
+        float | None,
+        Doc("by how much a factor of its channels is off the one that undoes it, beyond what the codes' steps leave; "
+            "None where none is scaled, or nothing like it was found", typical=None),
+    ] = None  # fmt: skip
     no_rule: Annotated[str, Doc("what no rule speaks of, where none does; empty where it was held", typical="")] = ""
 
 

@@ -125,7 +125,7 @@ def dropped_by_rule(rows: Iterable[TensorPair]) -> Iterator[str]:
 
 def losses(rows: Sequence[TensorPair]) -> str:
     """Return how many tensors are of a type that holds less than the source's, by their types; "" without any."""
-    lossy = [row for row in rows if class_of(row) in LOSSY]
+    lossy = [row for row in rows if class_of(row) in LOSSY and row.candidate_dtype != row.source_dtype]
     kinds = Counter(f"{row.source_dtype} -> {row.candidate_dtype}" for row in lossy)
     worst = max((row.relative_rmse for row in lossy if row.relative_rmse), default=None)
     error = f"; relative error up to {worst:.2g}" if worst else ""

@@ -21,6 +21,7 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
+from weighbridge.comparison.channel_factors import Channels
 from weighbridge.comparison.chosen_mapping import planned
 from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan
 from weighbridge.comparison.unpacked_view import (
@@ -49,7 +50,8 @@ ABSENT: Mapping[str, Any] = {  # what is told of a tensor whose content was not 
     "compared": False, "differing_bytes": None, "reproduced": {}, "first_difference": None, "relative_rmse": None,
     "max_error": None, "max_ulps": None, "lost_share": None, "same_values": None, "identical_to": None,
     "generated_error": None, "other": None, "errors_otherwise": {}, "overflowed": None, "packed": "",
-    "not_nearest": None, "error_in_steps": None, "rescaled": False, "left_out": "", "adapter_share": None,
+    "not_nearest": None, "error_in_steps": None, "rescaled": False, "channels_off": None, "left_out": "",
+    "adapter_share": None,
 }  # fmt: skip
 
 
@@ -89,7 +91,10 @@ def pair(views: Views, options: Fields) -> _Pair:
     plan = planned(source, candidate, options)
     plan = replace(plan, heads=tuple(dict.fromkeys((*plan.heads, *head_counts(source), *head_counts(candidate)))))
     alike = bytewise.LookAlikes(source)
-    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"))
+    channels = None
+    if isinstance(candidate, UnpackedView) and candidate.rescaled:
+        channels = Channels(source, candidate, plan)
+    return _Pair(views, source, candidate, plan, alike, contents=not options.get("headers"), channels=channels)
 
 
 def both_unpacked(views: Views) -> Views:
@@ -106,6 +111,7 @@ class _Pair:
     plan: Plan
     alike: bytewise.LookAlikes
     contents: bool
+    channels: Channels | None
 
     def sizes(self) -> dict[Place, int]:
         """Return the bytes of what there is to describe: the candidate's tensors, then the source's that make none."""
@@ -136,7 +142,7 @@ class _Pair:
                 return self._adapted(pairing)
             packed = packed_parts(self.source, self.candidate, pairing)
             row = self._packed(pairing, packed) if packed else self._made(pairing)
-            return replace(row, rescaled=isinstance(self.candidate, UnpackedView) and self.candidate.rescaled)
+            return row if self.channels is None else self._rescaled(row, self.channels)
         return self._alone(f"{name} (source)" if name in self.candidate.tensors else name, self.source, name)
 
     def _alone(self, place: str, view: CheckpointView, name: str) -> TensorPair:
@@ -200,6 +206,11 @@ class _Pair:
         other = replace(self, source=source)._made(pairing)  # noqa: SLF001 -- its own kind
         return other if other.elements in other.reproduced.values() else row
 
+    def _rescaled(self, row: TensorPair, channels: Channels) -> TensorPair:
+        """Describe how far the factors of a tensor's channels are off what undoes them, where it was changed."""
+        same = row.elements in row.reproduced.values() or not row.compared
+        return replace(row, rescaled=True, channels_off=None if same else channels.off(row.name))
+
     def _held(self, pairing: Pairing, weight: UnpackedWeight) -> TensorPair:
         """Hold each code of the candidate against the source's value."""
         row, aligned = self._by_name(pairing), AlignedTensor(self.source, self.candidate, pairing)
@@ -208,7 +219,8 @@ class _Pair:
         if not (self.contents and fits and isinstance(rule, Rule) and numpy_dtype(aligned.dtype) is not None):
             return row
         assert isinstance(self.candidate, UnpackedView)
-        held = hold(aligned, rule, self.candidate.stored)
+        factors = None if self.channels is None else self.channels.fitted(row.name)
+        held = hold(aligned, rule, self.candidate.stored, factors and (factors[0].values, factors[1].values))
         return replace(
             row, compared=True, not_nearest=held.not_nearest, relative_rmse=held.relative_rmse,
             error_in_steps=held.error_in_steps,
