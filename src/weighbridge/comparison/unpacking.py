@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FEW = 16  # points; of more, the nearest is found by their encoding
 LARGEST_F8 = 448.0
 FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
+SUBNORMAL = 1.5 * 2.0**14  # added and taken away, it leaves a float32 in steps of 2⁻⁹, as F8_E4M3's least numbers are
+MANY = 1 / 64  # of a tile's codes: of so many in doubt, subnormal ones are looked for
 SLACK, NESTED_SLACK = 2.0**-7, 2.0**-5  # of a value: packers divide in BF16, and round the scale that they store
 WORD = 32  # bits
 BITE = 1 << 15  # elements of a tile
@@ -425,9 +427,12 @@ class Held:
             found &= units < tile.ends[1]
             return found
         rest = units * np.float32(FOUR_BITS)
-        units -= rest
-        rest += units
+        rest += units - rest
         same: NDArray[np.bool_] = rest == tile.points
+        if np.count_nonzero(same) < (1 - MANY) * same.size:
+            units += np.float32(SUBNORMAL)
+            units -= np.float32(SUBNORMAL)
+            same |= units == tile.points
         return same
 
     def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
