@@ -72,8 +72,8 @@ REFUSED = {
     "chameleon": "of the norms of queries and keys the converter keeps the first head's for all (chameleon.py:56).",
     "bert-reranker": "the converter leaves out the pooler that the classifier stands on (bert.py:83).",
     "pocket-tts": "the converter knows the names of the published checkpoint alone, and writes no tensor of this one.",
-    "qwen3-vl-moe": "transformers saves what it made itself with experts that are turned already, and the converter turns "
-    "them again, as it must those of the published checkpoint (qwen3vl.py:330), which is accepted "
+    "qwen3-vl-moe": "transformers saves what it made itself with experts that are turned already, and the converter "
+    "turns them again, as it must those of the published checkpoint (qwen3vl.py:330), which is accepted "
     "(`qwen3-vl-moe-published`).",
     "granitemoe-hybrid": "transformers 5 writes `full_attention` into `layer_types`, the converter looks for "
     "`attention` (granite.py:443): it permutes no queries and keys, and states no key heads for that layer. What "

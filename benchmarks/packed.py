@@ -110,7 +110,10 @@ def by_outputs(method: str) -> Callable[[Floats], Packed]:
 
         def along(numbers: NDArray[np.uint32]) -> NDArray[np.int32]:
             words = numbers.reshape(len(numbers), -1, 8)
-            return np.bitwise_or.reduce([words[..., at] << (4 * i) for i, at in enumerate(order)]).view("<i4")
+            found: NDArray[np.int32] = np.bitwise_or.reduce(
+                [words[..., at] << (4 * i) for i, at in enumerate(order)]
+            ).view("<i4")
+            return found
 
         down = np.bitwise_or.reduce([codes[at::8] << (4 * at) for at in range(8)]).view("<i4")
         held = zeros.astype(np.uint32) - (method == "gptq")
@@ -173,10 +176,12 @@ def unpacked(name: str, values: Floats, tensors: Mapping[str, Any]) -> Floats:
     if name == "bnb-nf4":
         halves = np.concatenate([tensors["weight"] >> 4, tensors["weight"] & 15], 1).reshape(-1, 64)
         found = np.array(NF4, np.float32)[halves] * tensors["weight.absmax"][:, None]
-        return found.reshape(values.shape)
+        flat: Floats = found.reshape(values.shape)
+        return flat
     scales = tensors.get("weight_scale", tensors.get("weight_scale_inv"))
     high, wide = (size // many for size, many in zip(values.shape, scales.shape, strict=True))
-    return tensors["weight"].astype("f4") * np.repeat(np.repeat(scales, high, 0), wide, 1)
+    whole: Floats = tensors["weight"].astype("f4") * np.repeat(np.repeat(scales, high, 0), wide, 1)
+    return whole
 
 
 def written(folder: Path, tensors: Mapping[str, Any], settings: dict[str, Any] | None, matrices: int) -> Path:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
 from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.comparison.held_codes import Held
 from weighbridge.comparison.mapping_plan import Pairing
 from weighbridge.comparison.packed_weights import recognised, settings_of
 from weighbridge.comparison.packing_rules import ContradictionError, rule_of
-from weighbridge.comparison.unpacking import Blocks, Held, Rule, decoded
+from weighbridge.comparison.unpacking import Blocks, Rule, decoded
 from weighbridge.formats.tensor import Tensor
 from weighbridge.views.checkpoint import CheckpointView
 
