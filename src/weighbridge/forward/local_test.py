@@ -59,7 +59,7 @@ class Step:
     distance: Distance
     shape: tuple[int, ...]
     made_from: tuple[str, ...]
-    relation: Relation | None
+    relation: Relation | None = None
     beside: Step | None = None
 
 
@@ -87,9 +87,7 @@ def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
     with rebuilt(reference.plain) as constants, widened() as audit:
 
         def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
-            found = Step(
-                distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made), relation=None
-            )
+            found = Step(distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made))
             if of.shape(point) != tuple(made.shape):
                 return found, None
             values = held_by(of, point, made)

@@ -146,6 +146,15 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
 
 
+def _tokens(given: Sequence[Any], sequences: int) -> int:
+    """Return how many tokens a sequence has, from the first whole numbers that a module is given."""
+    ids = next((one for one in given if _is_tensor(one) and not one.is_floating_point()), None)
+    if ids is None:
+        remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
+        raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
+    return int(ids.shape[-1] if ids.ndim > 1 else ids.numel() // sequences)
+
+
 @contextmanager
 def visited(
     module: torch.nn.Module,
@@ -157,23 +166,16 @@ def visited(
 ) -> Iterator[None]:
     """Call `visit` at every point of the forward passes inside the block, or only at those wanted.
 
-    A tensor is visited once. Where a pass in float64 casts nothing, a point of `casts` is the very tensor of an earlier
-    one: it is visited as well, and goes on as it is.
-
-    Each call of the whole module is a pass of its own, so that the steps of a generation visit each point once a step.
+    Each call of the whole module is a pass, in which a tensor is visited once. Where float64 casts nothing, a point of
+    `casts` is the very tensor of an earlier one: it is visited as well, and goes on as it is.
     """
     inner: Any = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     now: list[Pass] = []
     weights = frozenset(t.untyped_storage().data_ptr() for t in (*inner.parameters(), *inner.buffers()))
 
     def begin(_module: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        tensors = (one for one in (*args, *kwargs.values()) if _is_tensor(one))
-        given = next((one for one in tensors if not one.is_floating_point()), None)
-        if given is None:
-            remedy = "give the token ids as a tensor argument, or wrap the module in one that does"
-            raise SubjectError("no-token-ids", "the module was called without token ids", remedy=remedy)
-        tokens = given.shape[-1] if given.ndim > 1 else given.numel() // sequences
-        now[:] = [Pass(visit, (sequences, tokens), wanted, casts, weights)]
+        shape = sequences, _tokens((*args, *kwargs.values()), sequences)
+        now[:] = [Pass(visit, shape, wanted, casts, weights)]
 
     def leaving(path: str) -> Callable[..., Any]:
         def hook(_module: object, _given: object, result: Any) -> Any:
@@ -202,8 +204,7 @@ def visited(
             if path and (not list(part.children()) or f"{path}.in" in (wanted or ())):
                 hooks.callback(part.register_forward_pre_hook(entering(path), with_kwargs=True).remove)
             hooks.callback(part.register_forward_hook(leaving(path)).remove)
-        paths = {part: path for path, part in inner.named_modules()}
-        hooks.enter_context(_attention(paths, now))
+        hooks.enter_context(_attention({part: path for path, part in inner.named_modules()}, now))
         yield
 
 

@@ -72,10 +72,7 @@ def widened() -> Iterator[Audit]:
             result = wide(func(*args, **(kwargs or {})))
         elif func in products and args[-1].dtype in low and max(args[-1].shape) <= AT_ONCE:
             *bias, rows = (wide(one) for one in args[:-1])
-            result = _product(rows, args[-1], scratch)
-            alpha, beta = ((kwargs or {}).get(name, 1) for name in ("alpha", "beta"))
-            result = result if alpha == 1 else result.mul_(alpha)
-            result = result.add_(bias[0], alpha=beta) if bias else result
+            result = _with_bias(_product(rows, args[-1], scratch), bias, **(kwargs or {}))
         else:
             if not in_place and not func.is_view:
                 args, kwargs = _pytree.tree_map(wide, (args, kwargs))
@@ -98,6 +95,12 @@ def widened() -> Iterator[Audit]:
             yield audit
     finally:
         torch.set_default_dtype(before)
+
+
+def _with_bias(product: torch.Tensor, bias: list[torch.Tensor], *, alpha: float = 1, beta: float = 1) -> torch.Tensor:
+    """Return alpha × a product, and beta × a bias where there is one, as `addmm` does."""
+    scaled = product if alpha == 1 else product.mul_(alpha)
+    return scaled.add_(bias[0], alpha=beta) if bias else scaled
 
 
 def _product(rows: torch.Tensor, weight: torch.Tensor, scratch: dict[torch.device, torch.Tensor]) -> torch.Tensor:
