@@ -253,8 +253,11 @@ def test_the_wider_side_as_the_import_asks_whether_the_sides_are_exchanged(cli: 
     assert "  exchange the two? rounding the import gives the source: the import is the wider one" in ended.lines
 
 
-def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli) -> None:
-    ended = cli("compare", specimen("blocks.gguf"), specimen("blocks.safetensors"), "--policy", "lossless")
+def test_a_quantised_source_of_an_import_that_is_not_asks_the_same(cli: Cli, tmp_path: Path) -> None:
+    decoded = specimen("blocks.safetensors").read_bytes()
+    assert cli("compare", specimen("blocks.gguf"), specimen("blocks.safetensors"), "--policy", "lossless").code == 0
+    (tmp_path / "other.safetensors").write_bytes(decoded[:-1] + bytes([decoded[-1] ^ 1]))
+    ended = cli("compare", specimen("blocks.gguf"), tmp_path / "other.safetensors", "--policy", "lossless")
     assert "  exchange the two? the source is quantised (IQ4_NL) and the import is not" in ended.lines
     assert "exchange" not in cli("compare", specimen("blocks.safetensors"), specimen("blocks-lost.gguf")).out
 

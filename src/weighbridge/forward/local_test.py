@@ -141,7 +141,7 @@ def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[st
     except (SubjectError, KeyboardInterrupt):
         raise
     except BaseException as problem:
-        what = f"the reference, widened to float64, raised {type(problem).__name__}: {problem}"[:400]
+        what = f"the reference, widened to float64, raised {type(problem).__name__}"
         remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
         raise SubjectError("forward-raised", what, remedy=remedy) from problem
 

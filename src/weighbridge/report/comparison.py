@@ -163,7 +163,7 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
     """Yield what makes it likely that source and import were named in the wrong order; a hint, never a verdict."""
     if any(offence.figures.get("mechanism") == "swapped" for offence in offences):
         yield SWAPPED
-    lost = {str(one.figures.get("source_dtype")) for one in offences if one.code == "dtype" and _gains(one)}
+    lost = {str(one.figures.get("packed") or one.figures.get("source_dtype")) for one in offences if _gains(one)}
     yield from (QUANTISED_SOURCE.format(dtype=dtype) for dtype in sorted(lost)[:1])
 
 
@@ -185,9 +185,10 @@ def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
 
 
 def _gains(offence: Offence) -> bool:
-    """Return whether a tensor of blocks became one of plain numbers."""
-    source, candidate = (offence.figures.get(f"{side}_dtype") for side in ("source", "candidate"))
-    return source in TYPICAL_ERROR and candidate not in TYPICAL_ERROR
+    """Return whether plain numbers stand where blocks were, and are not those that the blocks decode to."""
+    figures = offence.figures
+    source = figures.get("source_dtype") if offence.code == "dtype" else figures.get("packed")
+    return source in TYPICAL_ERROR and figures.get("candidate_dtype") not in TYPICAL_ERROR
 
 
 def policy_meant(offences: Sequence[Offence]) -> str:

@@ -174,7 +174,7 @@ class ModelView:
             except (SubjectError, KeyboardInterrupt):
                 raise
             except BaseException as problem:
-                what = f"the forward pass in {dtype} raised {type(problem).__name__}: {problem}"[:400]
+                what = f"the forward pass in {dtype} raised {type(problem).__name__}"
                 remedy = "run the model alone in that dtype; --debug shows the traceback"
                 raise SubjectError("forward-raised", what, where=self.spec, remedy=remedy) from problem
         return self.runs.traces[key]
