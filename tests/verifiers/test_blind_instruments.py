@@ -157,6 +157,7 @@ ONE_PAIR = {
     "_by_name: for tensor in old #2": "every tensor is made of one here",
     "_packed: for weight in of_source": "nothing is packed here",
     "_packed: for weight in packed": "nothing is packed here",
+    "_unpacked: for part in pairing.parts:": "nothing is packed here",
 }
 HARMLESS: dict[str, dict[str, str]] = {
     "tensor_values, byte for byte": {
