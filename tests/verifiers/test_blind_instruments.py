@@ -235,7 +235,11 @@ HARMLESS: dict[str, dict[str, str]] = {
     "forward_errors": {
         "_passes: for one in theirs[point].made_from": NOT_LAID,
         "_passes: for point in odd": NOT_LAID,
-        "_passes: for point, step in theirs.items()": NARROWER,
+        "_larger: for error in errors if error is not None": NARROWER,
+        "_larger: for side in (one, other)": NARROWER,
+        "_rougher: for point, error in rough.items()": NARROWER,
+        "_rougher: for point, step in local_test(stack, tokens, run, as_made=last)[0].items()": NARROWER,
+        "_rougher: for point, step in theirs.items()": NARROWER,
         "_worse: for error, least, floor in pairs": NARROWER,
         "_passes: for point, step in ours.items()": UNUSED,
         "_passes: for point, step in theirs.items() if suspicious(step.distance, ours[point].distance)": NOT_LAID,
