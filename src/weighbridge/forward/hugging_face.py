@@ -65,6 +65,7 @@ class Directory:
                 self.path,
                 dtype=self.options.get("dtype", "auto"),
                 local_files_only=True,
+                trust_remote_code=False,
                 output_loading_info=True,
                 **named,
             )
