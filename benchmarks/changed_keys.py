@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weighbridge.clauses.harmless_keys import harmless
+from weighbridge.core.model import Measurement
 from weighbridge.formats.gguf_file import ARRAY, SCALARS, STRING, LongValues
 from weighbridge.gates.config_agreement import KIND, Limits, is_key
-from weighbridge.model import Measurement
+from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import ConfigField
 from weighbridge.verifiers.model_config import VERIFIER

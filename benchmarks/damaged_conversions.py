@@ -29,8 +29,8 @@ from benchmarks.stored_tensors import read, write
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from weighbridge.clauses.tensor_pairs import UNEXPLAINED
 from weighbridge.cli.compare import command as compare
+from weighbridge.gates.families.tensor_pairs import UNEXPLAINED
 
 REFUSED, UNREADABLE = 1, 4
 

@@ -26,13 +26,13 @@ import numpy as np
 from benchmarks import damages
 from benchmarks.stored_tensors import Stored, Tensors, read, write
 
-from weighbridge.clauses.tensor_pairs import UNEXPLAINED
-from weighbridge.comparison.chosen_mapping import planned
-from weighbridge.comparison.mapping_plan import Plan
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.limits import read as read_limits
+from weighbridge.core.model import Measurement, Outcome
+from weighbridge.gates.families.tensor_pairs import UNEXPLAINED
 from weighbridge.gates.value_preservation import KIND
-from weighbridge.limits import read as read_limits
-from weighbridge.model import Measurement, Outcome
+from weighbridge.mapping.chosen_mapping import planned
+from weighbridge.mapping.mapping_plan import Plan
 from weighbridge.verifiers.tensor_values import VERIFIER
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 

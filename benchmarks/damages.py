@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from benchmarks.stored_tensors import KINDS, Stored, Tensors
 
-from weighbridge.clauses.tensor_pairs import UNEXPLAINED
+from weighbridge.gates.families.tensor_pairs import UNEXPLAINED
 
 HEADS, KV = 4, 2  # of every model that is damaged here
 Change = Callable[[Tensors], None]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from weighbridge import verification
+from weighbridge.evaluation import verification
 from weighbridge.evidence.bundle import Bundle, Draft, seal, unseal
 from weighbridge.evidence.redact import Redactor
 from weighbridge.evidence.review import Against, verify

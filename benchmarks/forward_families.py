@@ -14,11 +14,11 @@ import torch
 import transformers
 from torch import nn
 
-from weighbridge.clauses.local_errors import Limits
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement, Outcome, Verdict
 from weighbridge.forward import stacks
+from weighbridge.gates.families.local_errors import Limits
 from weighbridge.gates.forward_parity import judge
-from weighbridge.model import Measurement, Outcome, Verdict
 from weighbridge.verifiers.forward_errors import VERIFIER
 from weighbridge.views.model_view import ModelView, open_model
 

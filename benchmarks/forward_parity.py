@@ -30,10 +30,10 @@ from benchmarks.forward_damages import Taken, bugs, states
 from benchmarks.forward_families import try_decode, try_families, try_saved
 from benchmarks.forward_models import FAMILIES, KERNELS, LAYERS, TOKENS, Site, kernels, model
 
-from weighbridge.clauses.local_errors import Limits
+from weighbridge.core.model import Measurement, Outcome, Verdict
 from weighbridge.forward.stacks import Torch
+from weighbridge.gates.families.local_errors import Limits
 from weighbridge.gates.forward_parity import judge
-from weighbridge.model import Measurement, Outcome, Verdict
 from weighbridge.verifiers.forward_errors import VERIFIER
 from weighbridge.views.model_view import ModelView
 

@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.evidence.drafts import NOON
 from tests.ledgers import CONTRACT, DIGEST, NOW, PLACE, recorded, sealed
 
-from weighbridge.canonical import dumps
+from weighbridge.core.canonical import dumps
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Outcome
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check
 from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
 from weighbridge.ledger.overview import overview
 from weighbridge.ledger.store import Ledger, digest_of
-from weighbridge.limits import plain
-from weighbridge.model import Outcome
 
 SECONDS = 1.0
 

@@ -24,10 +24,10 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from weighbridge.clauses.block_types import BLOCK, NOT_NEAREST, TYPICAL_ERROR
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement
+from weighbridge.gates.families.block_types import BLOCK, NOT_NEAREST, TYPICAL_ERROR
 from weighbridge.gates.value_preservation import KIND, code_of
-from weighbridge.limits import read
-from weighbridge.model import Measurement
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers.tensor_values import VERIFIER

@@ -29,9 +29,9 @@ import numpy as np
 from benchmarks import families
 from click.testing import CliRunner
 
-from weighbridge.clauses.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.cli.compare import command as compare
-from weighbridge.model import Measurement
+from weighbridge.core.model import Measurement
+from weighbridge.gates.families.block_types import BOUND, TYPICAL_ERROR
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers.tensor_values import VERIFIER

@@ -15,9 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from weighbridge.core.model import CanaryResult, GateDecl, Json, Measured, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.judging import judge_gate, request_for
-from weighbridge.model import CanaryResult, GateDecl, Json, Measured, SubjectKind
+from weighbridge.judging.judging import judge_gate
+from weighbridge.judging.requests import request_for
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary
 from weighbridge.views.run import RunView, open_run

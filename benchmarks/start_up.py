@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 
 ROUNDS = 15
 ROOT = Path(__file__).resolve().parents[1]

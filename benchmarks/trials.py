@@ -19,9 +19,10 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from weighbridge import judging, runner
-from weighbridge.binding import Bound
-from weighbridge.model import Contract, Fields, GateDecl, SubjectDecl, SubjectKind
+from weighbridge.core.model import Contract, Fields, GateDecl, SubjectDecl, SubjectKind
+from weighbridge.evaluation import runner
+from weighbridge.evaluation.binding import Bound
+from weighbridge.judging import judging, requests, trials
 
 BUDGET = 0.10  # of what reading and measuring cost
 GATES: dict[str, dict[str, Fields]] = {
@@ -62,7 +63,7 @@ def main() -> None:
     gib, dtype = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0, sys.argv[2] if len(sys.argv) > 2 else "F32"
     spent = {"trials": 0.0, "canaries": 0.0}
     runner.lay_canary = timed(spent, "canaries", runner.lay_canary)
-    judging.falsify = timed(spent, "trials", judging.falsify)
+    vars(judging)["falsify"] = timed(spent, "trials", trials.falsify)
     kind = SubjectKind.CHECKPOINT
     gates = tuple(
         GateDecl(id=name, kind=name, title="", subjects={role: role for role in ROLES}, limits=limits)
@@ -70,13 +71,13 @@ def main() -> None:
     )
     subjects = dict.fromkeys(ROLES, SubjectDecl(kind=kind))
     contract = Contract(id="trials", version="0.0.0", title="", owner="", subjects=subjects, gates=gates)
-    on = {gate.id: (judging.DEFAULT,) for gate in gates}
+    on = {gate.id: (requests.DEFAULT,) for gate in gates}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, gib, dtype)
         paths = {role: str(folder / f"{role}.safetensors") for role in ROLES}
         bound = [
-            Bound(subject=one, instance=judging.DEFAULT, kind=kind, target=path, by_hand=True)
+            Bound(subject=one, instance=requests.DEFAULT, kind=kind, target=path, by_hand=True)
             for one, path in paths.items()
         ]
         before = time.process_time()

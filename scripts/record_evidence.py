@@ -17,14 +17,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weighbridge import demo, git
+from weighbridge import demo
 from weighbridge.contract.load import contracts_here
+from weighbridge.core import git
+from weighbridge.core.model import Outcome
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.statement import PREDICATE_TYPE
 from weighbridge.ledger.fold import DISCHARGED, DRAFT
 from weighbridge.ledger.overview import overview
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Outcome
 from weighbridge.spec.drafting import EXPERIMENT, HYPOTHESES
 
 EVIDENCE, SPEC, BUILD = Path("evidence"), Path("spec"), Path("build/evidence")

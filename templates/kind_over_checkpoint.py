@@ -12,8 +12,8 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need
-from weighbridge.limits import Doc
-from weighbridge.model import Outcome, SubjectKind
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Outcome, SubjectKind
 from weighbridge.quantities.tensors import TensorMoments
 
 BEYOND = RowFault(

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.clauses import run_columns
 from weighbridge.clauses.clause import Clause, Whole
 from weighbridge.clauses.kind import Evidence, series_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome
+from weighbridge.gates.families import run_columns
 
 HIGHEST = run_columns.SamplesFault(
     code="too-high",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import NewQuantity
 from weighbridge.verifiers import tensor_walk

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import NewQuantity
 from weighbridge.verifiers.step_series import spread, stranger

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
+
+import pytest
 
 # Each worker has a core: the threads that torch starts beside it only spin, for most of the time that a test takes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -48,4 +49,4 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def only_our_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the pytest of a test without the plugins of other packages, which cost it more than its tests do."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,weighbridge.pytest_plugin")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin,weighbridge.pytest.plugin")

@@ -10,11 +10,11 @@ from typing import Any
 from tests.evidence import drafts
 
 from weighbridge.contract.resolved import digests
+from weighbridge.core.model import Origin
 from weighbridge.evidence.bundle import Bundle, seal
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import Move, record
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Origin
 
 CONTRACT = drafts.contract(drafts.gate())
 DIGEST = digests(CONTRACT).whole

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weighbridge.canonical import build
-from weighbridge.limits import plain
+from weighbridge.core.canonical import build
+from weighbridge.core.limits import plain
 from weighbridge.quantities import QUANTITIES
 
 

@@ -3,95 +3,122 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 
+import pytest
 import weighbridge
 
 SOURCE = Path(weighbridge.__file__).parent
 IMPURE = {
-    "torch",
-    "numpy",
-    "random",
-    "time",
-    "datetime",
-    "os",
-    "io",
-    "pathlib",
-    "subprocess",
-    "socket",
-    "safetensors",
-    "gguf",
+    *("torch", "numpy", "random", "time", "datetime", "os", "io", "pathlib", "subprocess", "socket"),
+    *("safetensors", "gguf"),
 }
-HEAVY = {"torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safetensors", "fsspec", "aiohttp", "onnx",
-         "securesystemslib", "cryptography"}  # fmt: skip
+HEAVY = {
+    *("torch", "numpy", "gguf", "ml_dtypes", "jsonschema", "filelock", "safetensors", "fsspec", "aiohttp", "onnx"),
+    *("securesystemslib", "cryptography"),
+}
 
-MEASURING = {
-    *("views", "verifiers", "run_logs", "comparison", "scheduling", "formats", "model_config"),
-    *("storage", "runner", "recorder", "forward"),
+# What measures, and the rooms of ours that each may import from; `core` and `quantities` are free to all of them.
+MEASURING: Mapping[str, set[str]] = {
+    "storage": set(),
+    "formats": {"storage"},
+    "run_logs": {"storage", "views"},
+    "model_config": {"storage", "formats", "views"},
+    "comparison": {"formats", "storage", "model_config", "views", "mapping", "packing"},
+    "mapping": {"formats", "model_config", "views"},
+    "packing": {"formats", "comparison", "mapping", "views"},
+    "scheduling": {"formats", "storage", "views"},
+    "forward": {"storage", "formats", "comparison"},
+    "views": {"storage", "formats", "run_logs", "forward"},
+    "verifiers": {
+        *("storage", "formats", "run_logs", "model_config", "comparison", "mapping", "packing", "scheduling"),
+        *("forward", "views"),
+    },
+    "recorder": set(),
+    "demo": {"forward", "recorder"},
 }
-LOCAL_FILES = "storage/local_files"  # the one module of its room that judging again may read with
 
 # What judging again rests on, from the floor up: each floor may import itself and the floors before it.
 FLOORS = (
-    {"model", "limits", "canonical", "errors", "printable"},
+    {"core"},
     {"quantities", "clauses", "gates"},
-    {"contract", "data", LOCAL_FILES},
+    {"contract"},
     {"judging"},
-    {"evidence", "pseudonym", "project"},
+    {"evidence"},
     {"ledger", "spec"},
 )
 
+# What knows only names, keys and shapes, and looks at no file.
+PLAIN = (
+    *("model_config.model_keys", "model_config.header_keys", "model_config.model_defaults"),
+    "model_config.conversion_facts",
+    *("mapping.gguf_mapping", "mapping.mapping_plan", "mapping.gguf_rules", "mapping.gguf_names"),
+    *("mapping.gguf_layouts", "mapping.generated_tables"),
+)
 
-def modules(*rooms: str) -> list[Path]:
-    paths = [SOURCE / f"{room}.py" for room in rooms] + [p for room in rooms for p in (SOURCE / room).rglob("*.py")]
-    return sorted(path for path in paths if path.exists())
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One module of ours: what it imports anywhere, and what as it is imported itself."""
+
+    name: str
+    room: str
+    imports: frozenset[str]
+    at_once: frozenset[str]
+
+    @property
+    def rooms(self) -> set[str]:
+        return {name.split(".")[1] for name in self.imports if name.startswith("weighbridge.")} - {self.room}
+
+    @property
+    def libraries(self) -> set[str]:
+        return {name.split(".")[0] for name in self.imports}
 
 
-def imported(path: Path, *, top_only: bool = False) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = tree.body if top_only else list(ast.walk(tree))
-    names: set[str] = set()
+def imported(nodes: list[ast.AST]) -> frozenset[str]:
+    """Return what these nodes import, a module of a package rather than the package where only such are named."""
+    found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+            within = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= within if within <= set(names()) else {node.module} | within
+    return frozenset(found)
 
 
-def rooms_of(names: set[str]) -> set[str]:
-    own = {name.removeprefix("weighbridge.").replace(".", "/") for name in names if name.startswith("weighbridge.")}
-    return {LOCAL_FILES if name.startswith(LOCAL_FILES) else name.split("/")[0] for name in own - {"storage"}}
+@functools.cache
+def names() -> Mapping[str, Path]:
+    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in paths.items()}
+
+
+@functools.cache
+def modules() -> tuple[Module, ...]:
+    found = []
+    for name, path in sorted(names().items()):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        found.append(Module(name, room, imported(list(ast.walk(tree))), imported(list(tree.body))))
+    return tuple(found)
+
+
+def of(*rooms: str) -> Iterator[Module]:
+    return (module for module in modules() if module.room in rooms)
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Return what each module imports anywhere, also inside functions.
-
-    Importing a module of a package counts for that module alone, importing another name for the package's `__init__`.
-    """
-    paths = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
-    named = {name.removesuffix(".__init__"): path for name, path in paths.items()}
-    graph: dict[str, set[str]] = {}
-    for name, path in named.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found = {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                within = {f"{node.module}.{alias.name}" for alias in node.names}
-                found = within if within <= set(named) else {node.module} | within
-            else:
-                continue
-            graph.setdefault(name, set()).update((found & set(named)) - {name})
-    return graph
+    return {module.name: (set(module.imports) & set(names())) - {module.name} for module in modules()}
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:
@@ -104,108 +131,79 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.slow
 def test_no_module_imports_itself_by_way_of_others_even_inside_functions() -> None:
     assert circle(import_graph()) == []
 
 
-@pytest.mark.slow
 def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
-    assert circle(import_graph() | {"weighbridge.errors": {"weighbridge.cli.verify"}})
+    assert circle(import_graph() | {"weighbridge.core.errors": {"weighbridge.cli.verify"}})
 
 
 def test_no_two_modules_share_a_file_name() -> None:
-    names = Counter(path.name for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
-    assert [name for name, count in names.items() if count > 1] == []
+    count = Counter(path.name for path in names().values() if path.name != "__init__.py")
+    assert [name for name, times in count.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("path", modules("gates", "clauses", "quantities"), ids=lambda path: path.stem)
-def test_a_judge_imports_nothing_that_measures(path: Path) -> None:
-    names = imported(path)
-    assert not {name.split(".")[0] for name in names} & IMPURE
-    assert not rooms_of(names) & MEASURING
+def test_only_three_modules_lie_outside_the_rooms() -> None:
+    assert sorted(path.name for path in SOURCE.glob("*.py")) == ["__init__.py", "__main__.py", "api.py"]
 
 
-# What knows only names, keys and shapes, and looks at no file.
-PLAIN = (
-    *("model_config/model_keys", "model_config/header_keys", "model_config/model_defaults"),
-    "model_config/conversion_facts",
-    *("comparison/gguf_mapping", "comparison/mapping_plan", "comparison/gguf_rules", "comparison/gguf_names"),
-    *("comparison/gguf_layouts", "comparison/generated_tables"),
-)
+def test_a_room_has_at_most_thirteen_files_where_it_is_not_one_file_a_thing() -> None:
+    rooms = Counter(path.parent for path in names().values() if path.name != "__init__.py")
+    full = {room.name for room, files in rooms.items() if files > 13}
+    assert full <= {"gates", "verifiers", "cli", "formats"}
 
 
-@pytest.mark.parametrize("path", modules(*PLAIN), ids=lambda path: path.stem)
-def test_a_mapping_looks_at_no_file(path: Path) -> None:
-    names = imported(path)
-    assert not {name.split(".")[0] for name in names} & (IMPURE - {"gguf"})
-    own = {name for name in names if name.startswith("weighbridge.")}
-    assert own <= {name for name in own if name.split(".")[1] in ("model", "quantities") or in_plain(name)}
+def test_the_floor_imports_nothing_of_ours() -> None:
+    assert {(module.name, room) for module in of("core") for room in module.rooms} == set()
 
 
-def in_plain(name: str) -> bool:
-    return any(name.startswith(f"weighbridge.{plain.replace('/', '.')}") for plain in PLAIN)
+def test_a_judge_imports_nothing_that_measures() -> None:
+    judges = list(of("gates", "clauses", "quantities"))
+    assert len(judges) > 30
+    assert [(one.name, found) for one in judges if (found := one.libraries & IMPURE)] == []
+    assert [(one.name, found) for one in judges if (found := one.rooms & {*MEASURING, "evaluation"})] == []
 
 
-def test_every_mapping_is_there() -> None:
-    assert len(modules(*PLAIN)) == len(PLAIN)
+def test_what_measures_never_imports_a_judge() -> None:
+    judges = {"gates", "clauses", "judging", "evaluation", "evidence"}
+    assert [(one.name, found) for one in of(*MEASURING) if (found := one.rooms & judges)] == []
 
 
-@pytest.mark.parametrize("path", modules(*MEASURING - {"runner"}), ids=lambda path: path.stem)
-def test_what_measures_never_imports_a_judge(path: Path) -> None:
-    assert not rooms_of(imported(path)) & {"gates", "judging", "runner", "evidence"}
+def test_a_room_that_measures_imports_only_the_rooms_it_rests_on() -> None:
+    loose = [
+        (one.name, found)
+        for one in of(*MEASURING)
+        if (found := one.rooms - MEASURING[one.room] - {"core", "quantities"})
+    ]
+    assert loose == []
 
 
-# What measuring rests on: each room, and the rooms it may import from; single modules like `errors` are free to all.
-ALLOWED = {
-    "quantities": set(),
-    "storage": set(),
-    "formats": {"storage"},
-    "run_logs": {"storage", "views", "quantities"},
-    "model_config": {"storage", "formats", "views", "quantities"},
-    "comparison": {"formats", "storage", "model_config", "views", "quantities"},
-    "scheduling": {"formats", "storage", "views"},
-    "forward": {"storage", "formats", "comparison"},
-    "views": {"storage", "formats", "run_logs", "forward"},
-    "verifiers": {
-        *("storage", "formats", "run_logs", "model_config", "comparison", "scheduling", "forward", "views"),
-        "quantities",
-    },
-    "recorder": set(),
-    "demo": {"forward", "recorder"},
-}
+def test_a_mapping_looks_at_no_file() -> None:
+    plain = {f"weighbridge.{name}" for name in PLAIN}
+    found = [module for module in modules() if module.name in plain]
+    assert len(found) == len(PLAIN)
+    assert [one.name for one in found if one.libraries & (IMPURE - {"gguf"})] == []
+    for one in found:
+        own = {name for name in one.imports & set(names()) if name.split(".")[1:2] not in (["core"], ["quantities"])}
+        assert own <= plain, one.name
 
 
-@pytest.mark.parametrize("room", ALLOWED)
-def test_a_room_that_measures_imports_only_the_rooms_it_rests_on(room: str) -> None:
-    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    found = {(path.name, other) for path in modules(room) for other in rooms_of(imported(path)) & folders}
-    assert {(name, other) for name, other in found if other not in ALLOWED[room] | {room}} == set()
+def test_imports_go_downwards() -> None:
+    above = {*MEASURING, "cli", "report", "evaluation"}
+    for floor, rooms in enumerate(FLOORS):
+        higher = set().union(*FLOORS[floor + 1 :]) | above
+        assert [(one.name, found) for one in of(*rooms) if (found := one.rooms & higher)] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("floor", range(len(FLOORS)))
-def test_imports_go_downwards(floor: int) -> None:
-    below = set().union(*FLOORS[: floor + 1])
-    upward = {
-        (path.name, room)
-        for path in modules(*FLOORS[floor])
-        for room in rooms_of(imported(path))
-        if room in set().union(*FLOORS) - below or room in MEASURING | {"cli", "report", "binding"}
-    }
-    assert not upward
-
-
-@pytest.mark.parametrize(
-    "path", modules(*MEASURING - {"recorder", "runner"}, *set().union(*FLOORS), "cli", "report"), ids=str
-)
-def test_heavy_libraries_are_imported_where_they_are_needed(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported(path, top_only=True)} & HEAVY
+def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
+    light = (*(set(MEASURING) - {"recorder", "demo"}), *set().union(*FLOORS), "cli", "report")
+    assert [one.name for one in of(*light) if {name.split(".")[0] for name in one.at_once} & HEAVY] == []
 
 
 def test_starting_up_imports_no_heavy_library() -> None:
-    code = "import sys, weighbridge.cli, weighbridge.cli.lint, weighbridge.judging; print(*sys.modules)"
+    code = "import sys, weighbridge.cli, weighbridge.cli.lint, weighbridge.judging.judging; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {name.split(".")[0] for name in done.stdout.split()} & HEAVY
 
@@ -219,8 +217,10 @@ def test_comparing_two_safetensors_files_imports_no_other_reader_and_no_yaml(tmp
     done = subprocess.run([sys.executable, "-c", code, "compare", *paths], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert loaded >= {"0", "numpy", "weighbridge.formats.safetensors_file"}
-    readers = {path.stem for path in modules("formats") if path.stem.endswith("_file")} - {"safetensors_file"}
-    others = {f"weighbridge.formats.{stem}" for stem in readers} | {"weighbridge.quantities.runs", "weighbridge.cards"}
+    readers = {one.name for one in of("formats") if one.name.endswith("_file")} - {
+        "weighbridge.formats.safetensors_file"
+    }
+    others = readers | {"weighbridge.quantities.runs", "weighbridge.cards.words"}
     assert not loaded & (others | HEAVY - {"numpy", "ml_dtypes"} | {"yaml", "weighbridge.contract.strict_yaml"})
 
 

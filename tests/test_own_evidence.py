@@ -15,16 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cli.conftest import Cli, Ended, cli
 from tests.ledgers import git
 
+import pytest
+from weighbridge.core.model import Outcome, Record, Rows, Series
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.review import Against, Held, other_versions, verify
 from weighbridge.evidence.statement import PREDICATE_TYPE
 from weighbridge.gates import KINDS
-from weighbridge.model import Outcome, Record, Rows, Series
 from weighbridge.spec.amendments import landed
 
 __all__ = ["cli"]
@@ -168,7 +168,7 @@ def test_a_gate_whose_kind_has_a_new_version_is_stale_by_name_and_nothing_is_red
     copy: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = {name: dataclasses.replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
-    for module in ("evidence.review", "ledger.overview", "judging"):
+    for module in ("evidence.review", "ledger.overview", "judging.requests", "judging.judging"):
         monkeypatch.setattr(f"weighbridge.{module}.KINDS", newer)
     assert all(copy("evidence", "verify", bundle).code == 3 for bundle in Path("evidence/bundles").iterdir())
     assert {verb: ended.code for verb, ended in checked(copy).items()} == {"ledger": 3, "amend": 0}

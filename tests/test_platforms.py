@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"
 SOURCE, IMPORT = (SPECIMENS / "checkpoints" / name for name in ("source.safetensors", "import.gguf"))

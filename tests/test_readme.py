@@ -11,17 +11,17 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, cli
 from tests.verifiers.logs_of_others import trainer_state
 
+import pytest
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
+from weighbridge.core.exit_code import ExitCode
 from weighbridge.demo import mislabel, to_gguf
 from weighbridge.evidence import signatures
-from weighbridge.exit_code import ExitCode
 
 __all__ = ["cli"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from tests.test_wheel import place, wheel
 
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.data import data_path
 
 __all__ = ["place", "wheel"]
 pytestmark = pytest.mark.slow

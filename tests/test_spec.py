@@ -7,23 +7,23 @@ import re
 from pathlib import Path
 
 import pytest
-
-from weighbridge.clauses.local_errors import Limits
-from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.cli.evidence import FORMS
 from weighbridge.contract.document import ContractDocument, GateDocument, ParamDocument, SubjectDocument
 from weighbridge.contract.resolved import ContractRef
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.limits import fields, read
+from weighbridge.core.model import STATUS_ORDER, SubjectKind
 from weighbridge.evidence import archive, codec, disk, manifest, signatures, statement
 from weighbridge.evidence.bundle import LOG_TAIL
-from weighbridge.exit_code import ExitCode
 from weighbridge.forward import trace_file
 from weighbridge.forward.stacks import Stack, Torch
 from weighbridge.gates import config_agreement
-from weighbridge.lane_evidence import Unfit
-from weighbridge.lanes import Lane
+from weighbridge.gates.families.local_errors import Limits
+from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.lanes.lane_evidence import Unfit
+from weighbridge.lanes.lanes import Lane
+from weighbridge.lanes.waivers import Waiver
 from weighbridge.ledger.fold import EDGES, SCHEMA, Entry, Step
-from weighbridge.limits import fields, read
-from weighbridge.model import STATUS_ORDER, SubjectKind
 from weighbridge.model_config import header_keys, model_defaults, model_keys
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form
@@ -33,7 +33,6 @@ from weighbridge.report import attestations
 from weighbridge.run_logs import json_log
 from weighbridge.spec.amendments import KINDS, PREMISES, Amendment, Landing
 from weighbridge.spec.hypotheses import STATES
-from weighbridge.waivers import Waiver
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "weighbridge"
@@ -323,7 +322,7 @@ def test_the_keys_and_codes_of_waivers_and_lanes_are_those_of_the_code() -> None
     listed = first_column(page("waivers"))
     keys = [word for word in listed if not word.startswith("waive")]
     assert sorted(keys) == sorted(item.key for item in fields(Waiver))
-    coded = (SOURCE / "waivers.py").read_text(encoding="utf-8")
+    coded = (SOURCE / "lanes" / "waivers.py").read_text(encoding="utf-8")
     assert {word for word in listed if word not in keys} == set(re.findall(r'"(waive[a-z]*-[a-z-]+)"', coded))
     listed = first_column(page("lanes"))
     assert sorted(listed) == sorted([*(item.key for item in fields(Lane)), *map(str, Unfit)])

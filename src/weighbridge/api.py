@@ -14,14 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from weighbridge.exit_code import ExitCode
-from weighbridge.model import Finding, Outcome
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.model import Finding, Outcome
 
 if TYPE_CHECKING:
+    from weighbridge.evaluation.inspection import Inspection
+    from weighbridge.evaluation.verification import Result
     from weighbridge.evidence.review import Answers
-    from weighbridge.inspection import Inspection
     from weighbridge.quantities.tensors import TensorPair
-    from weighbridge.verification import Result
 
 PathLike = str | os.PathLike[str]
 
@@ -63,8 +63,8 @@ def compare(
     headers: bool = False, may_differ: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Compare a checkpoint with its source, as `weighbridge compare` does; it needs no contract and writes nothing."""
-    from weighbridge.import_comparison import compare, mapping_of, policy_of
-    from weighbridge.model import Json
+    from weighbridge.core.model import Json
+    from weighbridge.evaluation.import_comparison import compare, mapping_of, policy_of
     from weighbridge.report import comparison
 
     look: dict[str, Json] = {"headers": True} if headers else {}
@@ -83,7 +83,7 @@ def compare(
 
 def inspect(target: PathLike, *, headers: bool = False) -> Inspection:
     """Look at a checkpoint or a run log by itself, as `weighbridge inspect` does; this is no verdict."""
-    from weighbridge import inspection
+    from weighbridge.evaluation import inspection
 
     return inspection.inspect(os.fspath(target), headers=headers)
 
@@ -98,8 +98,8 @@ def verify(
     `subjects` is by NAME or NAME@INSTANCE. Without `evidence`, bundles go into the project's `.weighbridge`, or with
     `record` into `evidence`, which holds the ledger, too.
     """
-    from weighbridge.project import local
-    from weighbridge.verification import Asked, code_of, verify
+    from weighbridge.core.project import local
+    from weighbridge.evaluation.verification import Asked, code_of, verify
 
     names = tuple(os.fspath(one) for one in (contract, *more))
     bound = tuple(f"{name}={os.fspath(target)}" for name, target in subjects.items())

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-
-from weighbridge.cards import gate_card
+from weighbridge.cards.examples import Example, examples
+from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Each, Whole
 from weighbridge.clauses.kind import Kind
-from weighbridge.examples import Example, examples
+from weighbridge.core.model import Outcome, TrialResult
 from weighbridge.gates import KINDS
-from weighbridge.judging import falsify
-from weighbridge.model import Outcome, TrialResult
+from weighbridge.judging.trials import falsify
 
 DECLARED = [name for name, kind in KINDS.items() if isinstance(kind.judge, ClauseJudge)]
 TURNED = {"at most": "below", "below": "at most", "at least": "above", "above": "at least"}

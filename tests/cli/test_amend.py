@@ -19,14 +19,14 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, Ended
 from tests.disks import failing
 from tests.ledgers import git
 
-from weighbridge.data import data_path
-from weighbridge.errors import AmendmentError, BundleError
+import pytest
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import AmendmentError, BundleError
 from weighbridge.evidence import review
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Answer
@@ -87,7 +87,7 @@ class Kept:
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def use(*, dirty: bool = False) -> None:
-        monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0", dirty=dirty))
+        monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0", dirty=dirty))
 
     return use
 
@@ -591,7 +591,7 @@ def test_a_new_version_of_a_kind_breaks_no_landed_section_and_lands_no_new_one(
     landed = kept.land(kept.draft())
     draft = kept.draft("b")
     newer = {name: replace(kind, version=kind.version + 1) for name, kind in KINDS.items()}
-    for module in ("evidence.review", "ledger.overview", "judging"):
+    for module in ("evidence.review", "ledger.overview", "judging.requests", "judging.judging"):
         monkeypatch.setattr(f"weighbridge.{module}.KINDS", newer)
     checked = kept.cli("amend", "check")
     assert (checked.code, set(codes(checked))) == (0, {"not-rederivable"})

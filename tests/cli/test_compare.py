@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tests.cli.conftest import Cli
 from tests.comparison.conversions import CONFIG, directory, gguf_file
 from tests.formats.files import safetensors, safetensors_bytes
 
-from weighbridge.cards import gate_words
-from weighbridge.data import data_path
+import pytest
+from weighbridge.cards.words import gate_words
+from weighbridge.core.data import data_path
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.report.comparison import AS_MEANT
 from weighbridge.verifiers import tensor_values

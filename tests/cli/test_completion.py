@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
 
-from weighbridge.clauses.block_types import MIXTURES, REQUANTISED
+import pytest
 from weighbridge.contract.load import builtin_names
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
+from weighbridge.gates.families.block_types import MIXTURES, REQUANTISED
 
 RUN = data_path("verifiers") / "specimens" / "runs" / "wrapped"
 BUILTIN = [f"builtin:{name}" for name in builtin_names()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
+
+import pytest
 
 
 def told(cli: Cli, start: str) -> str:

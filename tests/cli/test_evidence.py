@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 from tests.evidence.test_review import resealed
 
-from weighbridge import runner, verification
-from weighbridge.canonical import loads, sha256
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.canonical import loads, sha256
+from weighbridge.core.data import data_path
+from weighbridge.evaluation import runner, verification
 from weighbridge.evidence.statement import Tool
 from weighbridge.gates import KINDS
 
@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_no_half_of_an_archive(cli: Cli, monkeypatch: pytest.
 @pytest.fixture
 def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Record a live PASS, and give the folder of its evidence."""
-    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0"))
     for name in ("a", "b"):
         save_file({"w": np.arange(6, dtype=np.float32)}, workplace / f"{name}.safetensors")
     words = ("--subject", "source=a.safetensors", "--subject", "import=b.safetensors", "--record")

@@ -12,8 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "examples" / "published"

@@ -9,18 +9,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
 
+import pytest
 import weighbridge
-from weighbridge.cards import any_gate, glossary
-from weighbridge.clauses.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
+from weighbridge.cards.words import any_gate, glossary
 from weighbridge.cli.evidence import QUESTIONS
 from weighbridge.contract.load import builtin_names
-from weighbridge.data import data_path
-from weighbridge.exit_code import ExitCode
+from weighbridge.core.data import data_path
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.limits import fields
 from weighbridge.gates import KINDS
-from weighbridge.limits import fields
+from weighbridge.gates.families.tensor_pairs import MECHANISMS, QUANTISED, UNEXPLAINED
 from weighbridge.report import STATUS_WORDS
 from weighbridge.verifiers import VERIFIERS
 
@@ -152,7 +152,7 @@ def test_a_quantity_is_explained_for_each_kind_of_subject(cli: Cli) -> None:
 @pytest.mark.parametrize("verb", ["--version", "lint"])
 def test_starting_up_reads_no_words(verb: str) -> None:
     run = f"import sys; sys.argv = ['weighbridge', {verb!r}]; from weighbridge.cli import main; main()"
-    ask = f"try: exec({run!r})\nexcept SystemExit: print('weighbridge.cards' in sys.modules)"
+    ask = f"try: exec({run!r})\nexcept SystemExit: print('weighbridge.cards.words' in sys.modules)"
     done = subprocess.run((sys.executable, "-c", ask), check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False"
 

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from google.protobuf import json_format
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
@@ -20,10 +19,11 @@ from tests.cli.conftest import Cli
 from tests.cli.test_evidence import BAD, GOOD, SOURCE, sealed
 from tests.evidence import drafts
 
-from weighbridge.canonical import sha256
+import pytest
+from weighbridge.core.canonical import sha256
+from weighbridge.core.model import Severity
 from weighbridge.evidence.bundle import Bundle, seal
-from weighbridge.judging import judge_contract
-from weighbridge.model import Severity
+from weighbridge.judging.judging import judge_contract
 from weighbridge.report import attestations
 from weighbridge.report.attestations import about, svr
 from weighbridge.report.model_card import model_card

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cli.conftest import Cli
 
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.data import data_path
 
 TRAINER = """
 import json, re, sys

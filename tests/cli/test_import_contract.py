@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cli.conftest import Cli
 
+import pytest
 from weighbridge.contract.load import load_contract, read_contract
 
 OTHER = """\

@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 import yaml
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
+import pytest
 from weighbridge.contract.load import load_contract
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 
 CONVERTED = Path(__file__).parent / "llama-by-the-converter"
 GITHUB, GITLAB = Path(".github/workflows/weighbridge.yml"), Path(".gitlab/weighbridge.yml")

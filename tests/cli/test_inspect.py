@@ -10,11 +10,11 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens" / "checkpoints"
 WEIGHTS = 0.02 * np.random.default_rng(0).standard_normal((40, 50))

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli, Ended
 from tests.ledgers import git
 
-from weighbridge.canonical import dumps, loads, sha256
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.canonical import dumps, loads, sha256
+from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool
 
 CONTRACT = """\
@@ -50,7 +50,7 @@ Verify = Callable[..., Ended]
 @pytest.fixture
 def verify(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     """Write the candidate, whole or with another value in it, and record what it comes to, by an unchanged tool."""
-    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0"))
     (workplace / "contracts").mkdir()
     write(workplace, CONTRACT)
     save_file({"w": np.arange(6, dtype=np.float32)}, workplace / "a.safetensors")
@@ -206,7 +206,7 @@ def test_a_bundle_of_other_kind_versions_is_neither_whole_nor_broken(
     ended = cli("ledger", "check")
     assert (ended.code, ended.lines[0].split()[1]) == (3, "other-version")
     assert "STALE: kind changed: judged by byte-identity/" in cli("status").lines[0]
-    monkeypatch.setattr("weighbridge.judging.KINDS", newer)
+    monkeypatch.setattr("weighbridge.judging.judging.KINDS", newer)
     verify()
     assert "STALE" not in cli("status").out
 
@@ -251,8 +251,8 @@ def test_a_kind_with_a_new_limit_is_nobody_s_new_content(
     import dataclasses
     from typing import Annotated
 
+    from weighbridge.core.limits import Doc
     from weighbridge.gates import KINDS
-    from weighbridge.limits import Doc
 
     verify()
     kind = KINDS["dtype-preservation"]
@@ -263,7 +263,8 @@ def test_a_kind_with_a_new_limit_is_nobody_s_new_content(
         "contract.load",
         "contract.resolved",
         "contract.checks",
-        "judging",
+        "judging.requests",
+        "judging.judging",
         "evidence.review",
         "ledger.overview",
     ):
@@ -569,7 +570,7 @@ Ran = Callable[..., Ended]
 @pytest.fixture
 def ran(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     """Record a run that began on some day of January, fast or slow, of some commit, with some sequence length."""
-    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0"))
     (workplace / "contracts").mkdir()
     (workplace / "contracts" / "runs.yaml").write_text(RUN)
     specimen = data_path("verifiers") / "specimens" / "runs" / "wrapped"

@@ -143,7 +143,11 @@ def test_the_pages_of_contributing_lead_to_a_kind_and_a_verifier_that_hold(check
     assert len(BLOCKS) == 3
     assert wrong(checkout, *added) == []
     assert [what for what, code in sound(checkout) if code] == []
-    generated = ("tests/gates/test_every_kind.py", "tests/clauses/test_weakened_clauses.py", "tests/test_cards.py")
+    generated = (
+        "tests/gates/test_every_kind.py",
+        "tests/clauses/test_weakened_clauses.py",
+        "tests/cards/test_words.py",
+    )
     held = python(checkout, "pytest", "-q", "-p", "no:cacheprovider", *generated, "-k", "loss-floor")
     assert held.returncode == 0, held.stdout
     assert int(re.findall(r"(\d+) passed", held.stdout)[0]) >= 4

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import jsonschema
-import pytest
 import yaml
 from tests.cli.conftest import Cli
 
+import pytest
 from weighbridge.cli import VERBS
 from weighbridge.contract.load import builtin_names
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
 from weighbridge.verifiers import VERIFIERS
 

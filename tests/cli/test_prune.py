@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
 
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.data import data_path
 
 SPECIMENS = data_path("verifiers") / "specimens"
 HEALTH = ("builtin:checkpoint-health", "--subject", f"checkpoint={SPECIMENS / 'checkpoints' / 'source.safetensors'}")

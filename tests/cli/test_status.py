@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 from tests.cli.conftest import Cli
 
-from weighbridge.data import data_path
+import pytest
+from weighbridge.core.data import data_path
 from weighbridge.evidence.statement import Tool
 
 CONTRACT = (data_path("contracts") / "checkpoint-import.yaml").read_text()
@@ -19,7 +19,7 @@ CONTRACT = (data_path("contracts") / "checkpoint-import.yaml").read_text()
 @pytest.fixture
 def recorded(cli: Cli, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Record a live PASS of a contract that stands in this folder, by an unchanged tool, and give its bundle."""
-    monkeypatch.setattr("weighbridge.verification.tool", lambda: Tool(version="0"))
+    monkeypatch.setattr("weighbridge.evaluation.verification.tool", lambda: Tool(version="0"))
     (workplace / "contracts").mkdir()
     (workplace / "contracts" / "mine.yaml").write_text(CONTRACT.replace("id: checkpoint-import", "id: mine"))
     for name in ("a", "b"):

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from junitparser import JUnitXml
 from safetensors.numpy import load_file, save_file
 from tests.cli.conftest import Cli
 
+import pytest
 from weighbridge import verifiers
-from weighbridge.data import data_path
-from weighbridge.model import Fields, Measurement, SubjectKind
+from weighbridge.core.data import data_path
+from weighbridge.core.model import Fields, Measurement, SubjectKind
 from weighbridge.verifiers.verifier import Views
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
@@ -92,7 +92,7 @@ def test_a_verifier_that_raises_is_4_without_its_text(cli: Cli, monkeypatch: pyt
 
     key = ("tensor_values", (SubjectKind.CHECKPOINT, SubjectKind.CHECKPOINT))
     changed = dataclasses.replace(verifiers.VERIFIERS[key], measure=broken, batch=None)
-    monkeypatch.setattr("weighbridge.runner.VERIFIERS", {**verifiers.VERIFIERS, key: changed})
+    monkeypatch.setattr("weighbridge.evaluation.runner.VERIFIERS", {**verifiers.VERIFIERS, key: changed})
     ended = cli("verify", IMPORT, *bound(SOURCE, GOOD))
     assert ended.code == 4
     assert "the verifier of tensor_values raised RuntimeError (verifier-raised)" in ended.out

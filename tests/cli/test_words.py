@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli
 
+import pytest
 from weighbridge.cli import VERBS
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
 
 SPECIMENS = data_path("verifiers") / "specimens"

@@ -13,9 +13,9 @@ from benchmarks.damages import permuted
 from tests.formats.files import safetensors
 
 from weighbridge.clauses.kind import Kind
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Verdict
 from weighbridge.gates.value_preservation import KIND
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.verifiers.tensor_values import VERIFIER

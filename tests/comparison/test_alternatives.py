@@ -8,11 +8,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from benchmarks.damages import flipped, permuted, unpermuted
 from tests.comparison.conversions import CONFIG, HEADS, KV, converted, decoder, directory, gguf_file, weighed
 
-from weighbridge.clauses.tensor_pairs import UNEXPLAINED
+import pytest
+from weighbridge.gates.families.tensor_pairs import UNEXPLAINED
 
 Q, K = (f"model.layers.1.self_attn.{one}_proj.weight" for one in "qk")
 

@@ -7,10 +7,10 @@ import struct
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pytest
 from weighbridge.comparison.casts import (
     FLOATS,
     INTEGERS,

@@ -9,7 +9,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from benchmarks.damages import DAMAGES, OF_CONVERTERS, QKV, Damage, each, thirds
 from benchmarks.stored_tensors import Stored, read, write
 from tests.comparison.conversions import CONFIG, KV, Arrays, converted, decoder, directory, gguf_file, weighed
@@ -17,8 +16,9 @@ from tests.comparison.fused import FUSED
 from tests.formats.quantised import QUANTISED, VALUES
 from tests.rows import typed
 
-from weighbridge.clauses.block_types import BOUND
-from weighbridge.clauses.tensor_pairs import MECHANISMS, UNEXPLAINED, explained
+import pytest
+from weighbridge.gates.families.block_types import BOUND
+from weighbridge.gates.families.tensor_pairs import MECHANISMS, UNEXPLAINED, explained
 
 KINDS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 FALCON = {"num_kv_heads": KV, "new_decoder_architecture": True}

@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-
 from weighbridge.contract.document import REQUIREMENT
 from weighbridge.contract.load import load_contract
-from weighbridge.errors import ContractError
-from weighbridge.limits import fields
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import fields
 from weighbridge.quantities.hosts import Host
 
 HEAD = """\

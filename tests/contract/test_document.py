@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 
+import pytest
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.document import contract_schema
 from weighbridge.contract.load import builtin_names
-from weighbridge.data import data_path
+from weighbridge.core.data import data_path
 from weighbridge.gates import KINDS
 
 SCHEMA = contract_schema()

@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from weighbridge.contract.load import LoadedContract, load_contract
-from weighbridge.errors import ContractError
+from weighbridge.core.errors import ContractError
 
 BASE = """\
 weighbridge: contract/v0

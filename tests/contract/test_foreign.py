@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from weighbridge.contract.foreign import drafted
 from weighbridge.contract.strict_yaml import load
 

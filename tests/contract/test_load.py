@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pytest
 from weighbridge.contract.load import LoadedContract, builtin_names, load_contract, reused
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import ContractError
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import read
+from weighbridge.core.model import GateDecl, Severity, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.limits import read
-from weighbridge.model import GateDecl, Severity, SubjectKind
 
 WHOLE = """\
 weighbridge: contract/v0

@@ -3,10 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from weighbridge.contract.load import load_contract
-from weighbridge.errors import ContractError
-from weighbridge.model import Contract
+from weighbridge.core.errors import ContractError
+from weighbridge.core.model import Contract
 
 TEXT = """\
 weighbridge: contract/v0

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 import weighbridge
-from weighbridge.cards import glossary
+from weighbridge.cards.words import glossary
 
 SOURCE = Path(weighbridge.__file__).parent
-RAISING = (SOURCE / "limits.py", SOURCE / "storage" / "local_files.py", *sorted((SOURCE / "contract").glob("*.py")))
+RAISING = (
+    SOURCE / "core" / "limits.py",
+    SOURCE / "core" / "local_files.py",
+    *sorted((SOURCE / "contract").glob("*.py")),
+)
 # Which argument of a call is a code; methods have a dot.
 CODE_AT = {
     ".note": 0,

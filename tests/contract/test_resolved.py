@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
-from weighbridge.canonical import dumps, loads
+import pytest
 from weighbridge.contract.resolved import check_limits, contract_from_json, contract_to_json, digests
-from weighbridge.errors import BundleError
-from weighbridge.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.errors import BundleError
+from weighbridge.core.model import Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 
 texts = st.text(max_size=6)
 plain = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | texts

@@ -6,12 +6,12 @@ import resource
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pytest
 from weighbridge.contract.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, load, read
-from weighbridge.errors import ContractError
+from weighbridge.core.errors import ContractError
 
 
 def refusal(text: str | bytes) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 import pytest
 
 torch = pytest.importorskip("torch")

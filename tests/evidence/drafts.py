@@ -10,14 +10,9 @@ from typing import Any
 
 from tests.rows import typed
 
-from weighbridge.canonical import dumps
-from weighbridge.evidence.bundle import Draft
-from weighbridge.evidence.redact import Redactor, redact_measured
-from weighbridge.evidence.statement import BoundSubject, Tool
-from weighbridge.gates import KINDS
-from weighbridge.judging import all_requests, judge_contract
-from weighbridge.limits import plain, read
-from weighbridge.model import (
+from weighbridge.core.canonical import dumps
+from weighbridge.core.limits import plain, read
+from weighbridge.core.model import (
     Basis,
     CanaryResult,
     Contract,
@@ -31,6 +26,12 @@ from weighbridge.model import (
     SubjectDecl,
     SubjectKind,
 )
+from weighbridge.evidence.bundle import Draft
+from weighbridge.evidence.redact import Redactor, redact_measured
+from weighbridge.evidence.statement import BoundSubject, Tool
+from weighbridge.gates import KINDS
+from weighbridge.judging.judging import judge_contract
+from weighbridge.judging.requests import all_requests
 from weighbridge.quantities.tensors import TensorPair
 
 NOON = datetime(2026, 4, 26, 12, 0, tzinfo=UTC)

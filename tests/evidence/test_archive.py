@@ -14,10 +14,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.evidence import drafts
 
-from weighbridge.errors import BundleError
+import pytest
+from weighbridge.core.errors import BundleError
 from weighbridge.evidence.archive import PackedFolder, pack, read_archive
 from weighbridge.evidence.bundle import Bundle, files_of, seal, unseal, whole
 

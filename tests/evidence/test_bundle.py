@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 
-from weighbridge.canonical import loads, sha256
-from weighbridge.errors import BundleError
+import pytest
+from weighbridge.core.canonical import loads, sha256
+from weighbridge.core.errors import BundleError
+from weighbridge.core.model import Faulted, Measured, Unmeasured
 from weighbridge.evidence.bundle import seal, unseal
-from weighbridge.model import Faulted, Measured, Unmeasured
 
 EFFECTS = ("open", "write", "fsync", "rename", "mkdir")
 

@@ -8,23 +8,15 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.evidence import drafts
 from tests.rows import typed
 
-from weighbridge.canonical import dumps, loads
-from weighbridge.errors import BundleError, WeighbridgeError
-from weighbridge.evidence.codec import (
-    canaries_from_json,
-    canaries_to_bytes,
-    decode_measured,
-    encode_measured,
-    findings_from_json,
-    findings_to_bytes,
-)
-from weighbridge.model import (
+import pytest
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.errors import BundleError, WeighbridgeError
+from weighbridge.core.model import (
     Basis,
     CanaryResult,
     Faulted,
@@ -41,6 +33,14 @@ from weighbridge.model import (
     TrialResult,
     Unmeasured,
     Verdict,
+)
+from weighbridge.evidence.codec import (
+    canaries_from_json,
+    canaries_to_bytes,
+    decode_measured,
+    encode_measured,
+    findings_from_json,
+    findings_to_bytes,
 )
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.base import Form, Quantity

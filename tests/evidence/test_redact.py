@@ -7,14 +7,16 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
-from weighbridge import runner
-from weighbridge.canonical import dumps
-from weighbridge.errors import BundleError
+import pytest
+from weighbridge.core.canonical import dumps
+from weighbridge.core.errors import BundleError
+from weighbridge.core.model import CanaryResult, Measurement, Rows
+from weighbridge.core.pseudonym import keyed
+from weighbridge.evaluation import runner
 from weighbridge.evidence.redact import (
     ABSOLUTE,
     ADDRESS,
@@ -27,8 +29,6 @@ from weighbridge.evidence.redact import (
     scan,
 )
 from weighbridge.evidence.secret_rules import RULES
-from weighbridge.model import CanaryResult, Measurement, Rows
-from weighbridge.pseudonym import keyed
 
 KEY = b"k" * 32
 ADA = Redactor(

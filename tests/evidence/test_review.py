@@ -10,19 +10,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.evidence import drafts
 
-from weighbridge.canonical import dumps, loads, sha256
+import pytest
 from weighbridge.contract.load import read_contract
-from weighbridge.errors import BundleError
+from weighbridge.core.canonical import dumps, loads, sha256
+from weighbridge.core.errors import BundleError
+from weighbridge.core.model import Contract, Severity, Unmeasured
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle, seal, unseal
 from weighbridge.evidence.review import Against, Held, verify
 from weighbridge.gates import KINDS
-from weighbridge.model import Contract, Severity, Unmeasured
 
 NOW = Against(now=drafts.NOON + timedelta(days=2))
 MEASUREMENT = f"measurements/{drafts.PAIRS}.json"

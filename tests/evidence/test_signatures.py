@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -31,8 +30,9 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from tests.evidence import drafts
 from tests.evidence.test_review import NOW
 
-from weighbridge.canonical import dumps, sha256
-from weighbridge.errors import BundleError, UsageError
+import pytest
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import BundleError, UsageError
 from weighbridge.evidence import manifest, signatures
 from weighbridge.evidence.archive import PackedFolder
 from weighbridge.evidence.bundle import Bundle, files_of, seal, whole

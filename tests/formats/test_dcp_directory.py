@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: E402 -- only where torch is
 from torch.distributed.checkpoint.state_dict_saver import save  # noqa: E402
 
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.formats.torch_pickle import DTYPES  # noqa: E402
 from weighbridge.quantities.base import rows_of  # noqa: E402
 from weighbridge.quantities.checkpoints import FileStructure  # noqa: E402

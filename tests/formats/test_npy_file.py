@@ -10,14 +10,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.formats.files import joined
 from verifiers.specimens.make_formats import archive, npy
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 
 WORDS = {

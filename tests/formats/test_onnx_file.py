@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import ProtobufField, message, onnx, onnx_beside, onnx_tensor, varint
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin
 from weighbridge.formats.onnx_file import DTYPES, UNREAD, begins
-from weighbridge.model import Origin
 from weighbridge.views.checkpoint import ORIGIN_KEY, CheckpointView, open_checkpoint
 
 F32, I64 = 1, 7

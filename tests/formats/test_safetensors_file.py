@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save
 from tests.formats.files import framed, safetensors_bytes
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
 from weighbridge.formats.tensor import SAFETENSORS_UNITS
 from weighbridge.views.checkpoint import open_checkpoint
 

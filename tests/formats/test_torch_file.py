@@ -15,7 +15,7 @@ from hypothesis import given, settings  # noqa: E402 -- only where torch is
 from hypothesis import strategies as st  # noqa: E402
 from tests.formats.files import joined  # noqa: E402
 
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint  # noqa: E402
 
 BOTH = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])

@@ -7,7 +7,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from verifiers.specimens.make_formats import (
@@ -25,8 +24,9 @@ from verifiers.specimens.make_formats import (
     torch_zip,
 )
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
+import pytest
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin
 from weighbridge.views.checkpoint import open_checkpoint
 
 GOOD = torch_zip(STATE, {"0": EMBED, "1": NORM})

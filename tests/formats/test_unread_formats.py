@@ -11,10 +11,10 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
 from tests.formats.files import framed
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
 from weighbridge.views.checkpoint import open_checkpoint
 
 MESSAGEPACK = "MessagePack, as Flax writes it"

@@ -15,12 +15,12 @@ pytest.importorskip("transformers")
 from tests.forward.tiny_models import saved  # noqa: E402
 from tests.verifiers.stacks import shown  # noqa: E402
 
-from weighbridge.clauses.local_errors import Limits  # noqa: E402
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
+from weighbridge.core.model import Measurement, Outcome, Verdict  # noqa: E402
 from weighbridge.forward import stacks  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
+from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
-from weighbridge.model import Measurement, Outcome, Verdict  # noqa: E402
 from weighbridge.quantities.base import rows_of  # noqa: E402
 from weighbridge.quantities.forward import ForwardError  # noqa: E402
 from weighbridge.verifiers.forward_errors import measure  # noqa: E402

@@ -15,11 +15,11 @@ onnx = pytest.importorskip("onnx")
 
 from tests.forward.tiny_models import saved  # noqa: E402
 
-from weighbridge.clauses.local_errors import Limits  # noqa: E402
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
+from weighbridge.core.model import Measurement, Outcome, Unmeasured  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
+from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
-from weighbridge.model import Measurement, Outcome, Unmeasured  # noqa: E402
 from weighbridge.verifiers.forward_errors import measure  # noqa: E402
 from weighbridge.views.model_view import open_model  # noqa: E402
 

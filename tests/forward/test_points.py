@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.forward.points import as_rows  # noqa: E402
 from weighbridge.forward.stacks import Torch  # noqa: E402
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.forward.traces import TOKENS, entry, facts, trace, written
 
-from weighbridge.cards import glossary
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.cards.words import glossary
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.limits import plain
 from weighbridge.forward.trace_file import (
     KEY,
     RESERVED,
@@ -27,7 +28,6 @@ from weighbridge.forward.trace_file import (
     open_trace,
     save,
 )
-from weighbridge.limits import plain
 
 SAID = Facts(stack="s", device=Device(requested="cpu"), dtype="float32", tokens=((1, 2, 3),), order=("embed", "logits"))
 

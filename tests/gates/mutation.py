@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.model import Measurement
+from weighbridge.core.model import Measurement
 
 Passing = tuple[Mapping[str, object], Mapping[str, Measurement]]  # limits as in a contract, evidence by need
 Change = tuple[str, Any]  # what changes, and how to change the node

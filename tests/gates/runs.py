@@ -8,12 +8,12 @@ from typing import Any
 from tests.gates.mutation import Passing
 from tests.rows import typed
 
-from weighbridge.canonical import build
-from weighbridge.cards import gate_card
-from weighbridge.examples import examples
+from weighbridge.cards.examples import examples
+from weighbridge.cards.words import gate_card
+from weighbridge.core.canonical import build
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Measurement, Outcome, Rows
 from weighbridge.gates import KINDS
-from weighbridge.limits import plain
-from weighbridge.model import Measurement, Outcome, Rows
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import StepColumn
 

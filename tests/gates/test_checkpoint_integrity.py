@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.rows import typed
 
-from weighbridge.canonical import dumps
+from weighbridge.core.canonical import dumps
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Outcome, Rows, Verdict
 from weighbridge.gates.checkpoint_integrity import KIND
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, Verdict
 
 FILE = {"name": "file a.pt"}
 CLOSED = {"name": "b", "nan": None, "infinite": None, "dtype": "Q8_K"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
+from weighbridge.core.limits import LimitsError, read
 from weighbridge.gates.command_succeeds import KIND, Case, Limits, Measure, Said, check
-from weighbridge.limits import LimitsError, read
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytest
 from tests.rows import typed
 
+import pytest
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Outcome, Rows, Verdict
 from weighbridge.gates.config_agreement import KIND, Limits, Meant, check
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, Verdict
 
 
 def field(name: str, source: Any, candidate: Any, **more: Any) -> dict[str, Any]:

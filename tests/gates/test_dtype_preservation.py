@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 from tests.gates.runs import table
 
-from weighbridge.cards import gate_card
-from weighbridge.clauses import tensor_pairs
-from weighbridge.examples import examples
+import pytest
+from weighbridge.cards.examples import examples
+from weighbridge.cards.words import gate_card
+from weighbridge.core.limits import read
+from weighbridge.core.model import Outcome, TrialResult, Verdict
 from weighbridge.gates.dtype_preservation import KIND
-from weighbridge.judging import falsify
-from weighbridge.limits import read
-from weighbridge.model import Outcome, TrialResult, Verdict
+from weighbridge.gates.families import tensor_pairs
+from weighbridge.judging.trials import falsify
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.gates.runs import passing
 
+import pytest
 from weighbridge.clauses.faults import derived
+from weighbridge.core.limits import read
+from weighbridge.core.model import Outcome, TrialResult
 from weighbridge.gates import KINDS
-from weighbridge.judging import falsify
-from weighbridge.limits import read
-from weighbridge.model import Outcome, TrialResult
+from weighbridge.judging.trials import falsify
 
 # Codes of measurements that are empty as a whole, which judging tries of every kind; and those that a point which has
 # diverged may come to instead, by what was made from it: they stand in examples.

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from weighbridge.canonical import build
-from weighbridge.clauses.local_errors import Limits, allowed, detectable
+from weighbridge.core.canonical import build
+from weighbridge.core.limits import LimitsError, fields, plain, read
+from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
+from weighbridge.gates.families.local_errors import Limits, allowed, detectable
 from weighbridge.gates.forward_parity import KIND, judge
-from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, fields, plain, read
-from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
+from weighbridge.judging.trials import falsify
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.forward import ForwardError, LocalError
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests.rows import typed
 
+import pytest
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.label_plausibility import KIND
-from weighbridge.judging import falsify
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
+from weighbridge.judging.trials import falsify
 
 
 def words(name: str = "w", dtype: str = "BF16", label: float = 0.01, other: float = 3.0, **more: Any) -> dict[str, Any]:

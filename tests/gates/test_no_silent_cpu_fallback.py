@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from weighbridge.canonical import build
+from weighbridge.core.canonical import build
+from weighbridge.core.limits import LimitsError, fields, plain, read
+from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult, Verdict
 from weighbridge.gates.no_silent_cpu_fallback import KIND, Limits, check, judge, matches
-from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, fields, plain, read
-from weighbridge.model import Measurement, Outcome, Rows, TrialResult, Verdict
+from weighbridge.judging.trials import falsify
 from weighbridge.quantities import QUANTITIES
 from weighbridge.quantities.runs import DeviceProbe, Witness
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.rows import typed
 
+import pytest
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Outcome, Rows, TrialResult
 from weighbridge.gates import tensor_coverage
 from weighbridge.gates.tensor_coverage import KIND, spelled
-from weighbridge.judging import falsify
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, TrialResult
+from weighbridge.judging.trials import falsify
 
 
 def evidence(*tensors: Any) -> dict[str, Measurement]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 from tests.rows import typed
 
+import pytest
+from weighbridge.core.limits import read
+from weighbridge.core.model import Measurement, Outcome, Rows, Verdict
 from weighbridge.gates.tensor_statistics import KIND
-from weighbridge.limits import read
-from weighbridge.model import Measurement, Outcome, Rows, Verdict
 
 
 def moments(name: str, **more: Any) -> dict[str, Any]:

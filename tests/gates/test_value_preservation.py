@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 from tests.gates.runs import table
 from tests.rows import typed
 
-from weighbridge.clauses.block_types import (
+import pytest
+from weighbridge.comparison import casts
+from weighbridge.core.limits import LimitsError, read
+from weighbridge.core.model import Outcome, TrialResult, Verdict
+from weighbridge.gates.families.block_types import (
     BLOCK,
     BOUND,
     LOST_SHARE,
@@ -20,11 +23,9 @@ from weighbridge.clauses.block_types import (
     SIGNED,
     TYPICAL_ERROR,
 )
-from weighbridge.comparison import casts, nearest_codes
 from weighbridge.gates.value_preservation import KIND, RANK, Class, class_of
-from weighbridge.judging import falsify
-from weighbridge.limits import LimitsError, read
-from weighbridge.model import Outcome, TrialResult, Verdict
+from weighbridge.judging.trials import falsify
+from weighbridge.packing import nearest_codes
 
 
 def row(name: str, source: str, candidate: str, reproduced: Mapping[str, int] | None = None, **more: Any) -> Any:

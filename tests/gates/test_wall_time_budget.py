@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pytest
+from weighbridge.core.limits import read
 from weighbridge.gates.wall_time_budget import KIND, STATISTICS, check
-from weighbridge.limits import read
 
 NUMBERS = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=40)
 

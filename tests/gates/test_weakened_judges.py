@@ -13,16 +13,16 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pytest
 from tests.gates.mutation import called_by_judge, mutants
 
-from weighbridge.cards import gate_card
+import pytest
+from weighbridge.cards.examples import Example, examples
+from weighbridge.cards.words import gate_card
 from weighbridge.clauses.clause import ClauseJudge
 from weighbridge.clauses.kind import Kind
-from weighbridge.examples import Example, examples
+from weighbridge.core.model import Outcome, Trial, TrialResult, Verdict
 from weighbridge.gates import KINDS
-from weighbridge.judging import falsify
-from weighbridge.model import Outcome, Trial, TrialResult, Verdict
+from weighbridge.judging.trials import falsify
 
 FREE = [name for name, kind in KINDS.items() if not isinstance(kind.judge, ClauseJudge)]
 SILENT: Mapping[str, int] = {

@@ -5,12 +5,13 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.evidence.drafts import NOON
 
-from weighbridge.errors import LedgerError
+import pytest
+from weighbridge.core.errors import LedgerError
+from weighbridge.core.model import Outcome, Status, Trial, TrialResult
 from weighbridge.evidence.statement import moment, utc
 from weighbridge.ledger.fold import (
     ACTIVE,
@@ -29,7 +30,6 @@ from weighbridge.ledger.fold import (
     fold,
     lowest,
 )
-from weighbridge.model import Outcome, Status, Trial, TrialResult
 
 CAUGHT = Trial(kind="falsifier", name="one byte differs", code="bytes", result=TrialResult.CAUGHT)
 SURVIVED = dataclasses.replace(CAUGHT, result=TrialResult.SURVIVED)

@@ -5,23 +5,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.evidence import drafts
 from tests.ledgers import BAD, CONTRACT, DIGEST, GOOD, NOW, PLACE, recorded, sealed
 
-from weighbridge.canonical import sha256
-from weighbridge.errors import LedgerError
+import pytest
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import LedgerError
+from weighbridge.core.model import Origin, Status, Unmeasured
 from weighbridge.evidence.bundle import seal
 from weighbridge.evidence.statement import Tool, utc
 from weighbridge.gates import KINDS
-from weighbridge.judging import judge_contract
+from weighbridge.judging.judging import judge_contract
 from weighbridge.ledger.audit import check
 from weighbridge.ledger.causes import is_live
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Step, fold, lowest
 from weighbridge.ledger.overview import discharged, overview
 from weighbridge.ledger.record import discharge, reconcile, retire
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Origin, Status, Unmeasured
 
 REASON = "refuted by a second machine's measurement"
 

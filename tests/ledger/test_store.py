@@ -13,15 +13,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.disks import failing
 from tests.evidence import drafts
 from tests.evidence.drafts import NOON
 from tests.ledgers import CONTRACT, NOW, PLACE, git, recorded, sealed
 
-from weighbridge.canonical import dumps, loads, sha256
+import pytest
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.core.canonical import dumps, loads, sha256
+from weighbridge.core.errors import BundleError, UsageError
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.audit import check

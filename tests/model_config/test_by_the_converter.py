@@ -13,11 +13,11 @@ from typing import Any
 
 import gguf
 import numpy as np
-import pytest
 from tests.formats.files import safetensors
 
+import pytest
+from weighbridge.core.model import Measurement
 from weighbridge.gates.config_agreement import KIND, Limits
-from weighbridge.model import Measurement
 from weighbridge.verifiers.model_config import VERIFIER
 from weighbridge.views.checkpoint import open_checkpoint
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.rows import typed
 
+import pytest
 from weighbridge.model_config.literal_keys import MAX_KEYS, as_text, key_rows, of_document, unread
 from weighbridge.model_config.model_keys import GGUF, HUGGING_FACE, Stated
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.comparison.gguf_mapping import Sides
+import pytest
+from weighbridge.mapping.gguf_mapping import Sides
 from weighbridge.model_config.model_defaults import COMPUTED, default, incomparable
 from weighbridge.model_config.model_keys import (
     CONFIG_KEYS,

@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.vocabulary import Vocabulary, of_directory, sentencepieces
 from weighbridge.storage.mapped_file import MappedFile
 from weighbridge.views.checkpoint import CheckpointView, json_beside, open_checkpoint

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from tests.recorder.scenarios import loop  # noqa: E402
 from tests.recorder.training import BATCH, PASS, ROWS, SEQ, SHAPE, training  # noqa: E402
 
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
 from weighbridge.recorder import Recorder  # noqa: E402
 from weighbridge.run_logs.run_end import run_end  # noqa: E402
 from weighbridge.views.run import open_run  # noqa: E402

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from weighbridge.canonical import loads
 from weighbridge.contract.load import load_contract
+from weighbridge.core.canonical import loads
+from weighbridge.core.exit_code import exit_code
+from weighbridge.core.model import Finding, GateDecl, Measurement, Outcome
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.evidence.codec import decode_measured, encode_measured
-from weighbridge.exit_code import exit_code
-from weighbridge.judging import DEFAULT, all_requests, judge_gate
-from weighbridge.model import Finding, GateDecl, Measurement, Outcome
-from weighbridge.runner import lay_canary
+from weighbridge.judging.judging import judge_gate
+from weighbridge.judging.requests import DEFAULT, all_requests
 from weighbridge.verifiers import VERIFIERS, command_outcome, device_evidence
 from weighbridge.verifiers.verifier import Verifier
 from weighbridge.views.command import CommandView

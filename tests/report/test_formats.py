@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import pytest
 from jsonschema import Draft4Validator, Draft202012Validator
 from junitparser import JUnitXml
 
-from weighbridge.data import data_path
-from weighbridge.exit_code import ExitCode
+import pytest
+from weighbridge.core.data import data_path
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.evaluation.verification import Asked, code_of, verify
 from weighbridge.report import Level, Row
 from weighbridge.report.formats import FORMS, rendered
 from weighbridge.report.machine import report_schema
 from weighbridge.report.markdown import COMMENT, page
 from weighbridge.report.rows import Report, report_of
-from weighbridge.verification import Asked, code_of, verify
 
 HERE = data_path("verifiers") / "specimens" / "checkpoints"
 SUBJECTS = {"source": "source.safetensors", "good": "import.gguf", "bad": "relabelled.safetensors", "torn": "torn.gguf"}

@@ -15,12 +15,12 @@ from tests.evidence.drafts import NOON
 from tests.ledgers import DIGEST, NOW, PLACE
 from tests.robustness.apart import Tally, Told, apart, forked
 
-from weighbridge.errors import BundleError
+from weighbridge.core.errors import BundleError
+from weighbridge.core.model import Outcome
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.fold import DRAFT, REGRESSED, Entry, Step, fold
 from weighbridge.ledger.record import reconcile
 from weighbridge.ledger.store import Ledger
-from weighbridge.model import Outcome
 
 REASON = "many wrote at once, without a lock"
 

@@ -21,7 +21,7 @@ from tests.robustness.apart import Tally, Told, apart, refused
 from tests.robustness.faults import made
 from tests.robustness.worlds import EVIDENCE, LEDGER, SPEC, WORLDS
 
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
 from weighbridge.evidence import signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import files_of, seal, unseal, whole

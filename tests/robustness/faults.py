@@ -19,7 +19,7 @@ from typing import Any
 from tests.robustness.apart import RAISED, SECONDS, Tally, Told, apart, forked, refused
 from tests.robustness.worlds import World, leftovers
 
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
 
 EFFECTS = ("read", "open", "write", "fsync", "link", "rename", "replace", "mkdir", "unlink", "rmdir")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -107,7 +107,7 @@ ROWS: tuple[Row | Elsewhere, ...] = (
         lambda folder, _: damage.of_another_sort(folder)),
     Row("R10", "hostile zips, tars and gzips", lambda folder, _: damage.hostile_archives(folder)),
     Elsewhere("R11", "hostile YAML", ("contract/test_strict_yaml.py",)),
-    Elsewhere("R12", "hostile JSON, and values of other forms", ("test_canonical.py", "evidence/test_codec.py")),
+    Elsewhere("R12", "hostile JSON, and values of other forms", ("core/test_canonical.py", "evidence/test_codec.py")),
     Elsewhere("R13", "hostile safetensors", ("formats/test_safetensors_file.py",)),
     Elsewhere("R14", "hostile GGUF", ("formats/test_gguf_file.py",)),
     Elsewhere("R15", "hostile PyTorch files and pickles",

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.evidence import drafts
 from tests.ledgers import NOW, PLACE, recorded, sealed
 
-from weighbridge.errors import AmendmentError
+from weighbridge.core.errors import AmendmentError
 from weighbridge.evidence.bundle import seal, unseal
 from weighbridge.evidence.review import Against
 from weighbridge.ledger.audit import check

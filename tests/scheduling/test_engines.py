@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.formats.files import Entry, safetensors
 from tests.verifiers.test_tensor_values import bf16
 
+import pytest
 import weighbridge
-from weighbridge.errors import EngineError, SubjectError, UsageError
-from weighbridge.model import Measurement, Rows
-from weighbridge.runner import lay_canary
+from weighbridge.core.errors import EngineError, SubjectError, UsageError
+from weighbridge.core.model import Measurement, Rows
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.scheduling import clusters, engines
 from weighbridge.scheduling.clusters import Cluster, reach
 from weighbridge.scheduling.engines import Engine, Task, pack_view

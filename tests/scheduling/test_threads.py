@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tests.formats.files import safetensors
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Fields
+import pytest
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, JobSpec
 from weighbridge.verifiers import tensor_values

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pytest
 from weighbridge.spec.citations import Bundles
 from weighbridge.spec.claims import look
 from weighbridge.spec.reading import Known

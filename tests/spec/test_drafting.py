@@ -4,14 +4,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.evidence import drafts
 from tests.ledgers import sealed
 
-from weighbridge.errors import UsageError
+import pytest
+from weighbridge.core.errors import UsageError
+from weighbridge.core.model import Basis, Measurement, Origin, Rows
 from weighbridge.evidence.bundle import Bundle, seal
-from weighbridge.judging import judge_contract
-from weighbridge.model import Basis, Measurement, Origin, Rows
+from weighbridge.judging.judging import judge_contract
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.citations import agrees, citations, resolve
 from weighbridge.spec.drafting import Told, draft

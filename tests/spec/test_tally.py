@@ -3,10 +3,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
 from tests.ledgers import PLACE, recorded, sealed
 
-from weighbridge.errors import AmendmentError
+import pytest
+from weighbridge.core.errors import AmendmentError
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, Place, Standing
 from weighbridge.ledger.store import Ledger
 from weighbridge.spec.tally import block, discharged, history, markdown, tally

@@ -15,16 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.formats import files
 from tests.storage.web import Site, serving
 
+import pytest
 from weighbridge.comparison import bytewise
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement, Origin, Rows
 from weighbridge.formats.gguf_file import LongValues
-from weighbridge.model import Measurement, Origin, Rows
 from weighbridge.scheduling.engines import pack_view, unpack_view
 from weighbridge.storage import remote_store
 from weighbridge.storage.mapped_file import locate

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.gates.mutation import called_by_judge
 
-from weighbridge.model import Fields, Measurement, Rows, Series, Unmeasured
+from weighbridge.core.model import Fields, Measurement, Rows, Series, Unmeasured
 from weighbridge.verifiers.verifier import Verifier, Views
 
 Measured = Measurement | Unmeasured

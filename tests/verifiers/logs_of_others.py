@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
-from weighbridge.model import Finding
-from weighbridge.runner import judge, measure, seal
+from weighbridge.core.model import Finding
+from weighbridge.evaluation.binding import bind, instances
+from weighbridge.evaluation.runner import judge, measure, seal
 
 
 def trainer_state(path: Path, *, every: int = 1, evaluate: int = 0, reached: int = 120, asked: int = 120) -> Path:

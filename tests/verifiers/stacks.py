@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.modules import module_at
 
-from weighbridge.clauses.local_errors import Limits
+from weighbridge.core.model import Measurement, Verdict
 from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.gates.families.local_errors import Limits
 from weighbridge.gates.forward_parity import judge
-from weighbridge.model import Measurement, Verdict
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import ForwardError
 from weighbridge.verifiers.forward_errors import measure

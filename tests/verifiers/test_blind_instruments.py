@@ -10,13 +10,13 @@ import dataclasses
 import types
 from pathlib import Path
 
-import pytest
 from tests.verifiers.blinding import ANSWERS, Blinding, columns, events, frozen, of_places, rows, short_sighted, tensors
 from tests.verifiers.weighing import CASES, Case, outcome
 
-from weighbridge import runner
+import pytest
+from weighbridge.core.model import Outcome, SubjectKind
+from weighbridge.evaluation import runner
 from weighbridge.gates import KINDS
-from weighbridge.model import Outcome, SubjectKind
 from weighbridge.verifiers import (
     VERIFIERS,
     checkpoint_facts,

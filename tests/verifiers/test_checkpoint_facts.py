@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.formats.dcp_files import Chunk, Saved, write
 from tests.formats.files import safetensors
 
-from weighbridge.model import Basis, Measurement
+from weighbridge.core.model import Basis, Measurement
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers.checkpoint_facts import VERIFIER

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-
-from weighbridge.errors import SubjectError
-from weighbridge.model import Measurement, Record
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement, Record
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.commands import KEPT, CommandOutcome, Leftover
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers.command_outcome import VERIFIER, left_behind
 from weighbridge.views.command import CommandView
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge import canonical
-from weighbridge.canonical import build
-from weighbridge.data import data_path
-from weighbridge.errors import SubjectError
-from weighbridge.limits import plain
-from weighbridge.model import Measurement, Rows, Unmeasured
+import pytest
+from weighbridge.core import canonical
+from weighbridge.core.canonical import build
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Measurement, Rows, Unmeasured
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers.device_evidence import COUNTS, VERIFIER
 from weighbridge.verifiers.verifier import Views
 from weighbridge.views.run import RunView, open_run

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from tests.formats.dcp_files import Chunk, Saved, write
 
-from weighbridge.data import data_path
-from weighbridge.model import Measurement, Rows
+import pytest
+from weighbridge.core.data import data_path
+from weighbridge.core.model import Measurement, Rows
 from weighbridge.verifiers.file_structure import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint

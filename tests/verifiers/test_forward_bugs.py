@@ -14,10 +14,10 @@ from tests.verifiers.stacks import gpt, measured, named, shown, weighed  # noqa:
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from weighbridge.clauses.local_errors import Limits  # noqa: E402
+from weighbridge.core.model import Outcome  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
+from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import judge  # noqa: E402
-from weighbridge.model import Outcome  # noqa: E402
 
 DTYPES = ("float32", "bfloat16")
 

@@ -8,21 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from tests.verifiers.stacks import REFERENCE, Ready, gpt, measured, named, rows, shown  # noqa: E402
 
-from weighbridge.clauses.local_errors import Limits  # noqa: E402
-from weighbridge.errors import SubjectError  # noqa: E402
+from weighbridge.core.errors import SubjectError  # noqa: E402
+from weighbridge.core.model import Fields, Measurement, Outcome, TrialResult, Unmeasured, Verdict  # noqa: E402
 from weighbridge.evidence.codec import encode_measured  # noqa: E402
-from weighbridge.forward import local_test  # noqa: E402
+from weighbridge.forward import local_pass as local_test  # noqa: E402
 from weighbridge.forward.stacks import Stack, Torch  # noqa: E402
 from weighbridge.forward.trace_file import ROUNDOFF  # noqa: E402
+from weighbridge.gates.families.local_errors import Limits  # noqa: E402
 from weighbridge.gates.forward_parity import KIND, judge  # noqa: E402
-from weighbridge.judging import falsify  # noqa: E402
-from weighbridge.model import Fields, Measurement, Outcome, TrialResult, Unmeasured, Verdict  # noqa: E402
+from weighbridge.judging.trials import falsify  # noqa: E402
 from weighbridge.verifiers import forward_errors  # noqa: E402
 from weighbridge.verifiers.forward_errors import VERIFIER, measure  # noqa: E402
 from weighbridge.verifiers.verifier import Canary, NoCanary  # noqa: E402

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from weighbridge.model import Measurement, Record
+from weighbridge.core.model import Measurement, Record
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers import host
 from weighbridge.verifiers.host import VERIFIER, HostView, built_for
 

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.verifiers.logs_of_others import trainer_state, weighed
 
-from weighbridge.data import data_path
-from weighbridge.errors import ContractError, SubjectError
-from weighbridge.model import Finding, Outcome, SubjectKind
-from weighbridge.pseudonym import key_file, pseudonym
+import pytest
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import ContractError, SubjectError
+from weighbridge.core.model import Finding, Outcome, SubjectKind
+from weighbridge.core.pseudonym import key_file, pseudonym
 from weighbridge.run_logs.run_end import GOING, KILLED, UNKNOWN, run_end
 from weighbridge.verifiers import VERIFIERS
 from weighbridge.verifiers.verifier import Canary

@@ -14,17 +14,17 @@ from typing import Any
 
 import gguf
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.formats.files import safetensors
 
-from weighbridge.data import data_path
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement, Rows, Unmeasured
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.evidence.codec import encode_measured
-from weighbridge.model import Measurement, Rows, Unmeasured
 from weighbridge.quantities.checkpoints import UNREAD, EntryDifference
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers.model_config import VERIFIER, shortest
 from weighbridge.verifiers.verifier import NoCanary
 from weighbridge.views.checkpoint import CONFIG, CheckpointView, open_checkpoint

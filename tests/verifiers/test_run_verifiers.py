@@ -8,14 +8,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.canonical import dumps, loads
-from weighbridge.clauses.column_basis import ColumnBasis, basis_of
-from weighbridge.limits import plain
-from weighbridge.model import Basis, Measurement, SubjectKind
+import pytest
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Basis, Measurement, SubjectKind
+from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
 from weighbridge.quantities.base import record_of, rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, StepColumn

@@ -9,14 +9,14 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.verifiers.tensors import view_of
 
+import pytest
+from weighbridge.core.model import Measurement
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.gates.label_plausibility import Limits, decide
-from weighbridge.model import Measurement
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_bits
 from weighbridge.verifiers.tensor_bits import VERIFIER, Bits
 from weighbridge.verifiers.verifier import NoCanary, rows_by_name

@@ -9,17 +9,17 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.formats.files import gguf_bytes, info
 from tests.verifiers.tensors import view_of
 
+import pytest
 from weighbridge.comparison import casts
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.formats.tensor import UNITS
-from weighbridge.model import Measurement
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers import tensor_health, tensor_walk
 from weighbridge.verifiers.tensor_health import VERIFIER, Health
 from weighbridge.verifiers.verifier import NoCanary, rows_by_name

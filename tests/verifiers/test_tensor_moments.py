@@ -7,11 +7,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 from tests.verifiers.tensors import view_of
 
-from weighbridge.model import Measurement, Rows
-from weighbridge.runner import lay_canary
+import pytest
+from weighbridge.core.model import Measurement, Rows
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.tensor_moments import VERIFIER
 from weighbridge.verifiers.verifier import NoCanary, rows_by_name

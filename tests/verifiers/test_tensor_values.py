@@ -10,18 +10,18 @@ from typing import Any
 import gguf
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.formats.files import Entry, gguf_bytes, info, safetensors
 
-from weighbridge.canonical import dumps
+import pytest
 from weighbridge.comparison import aligned_tensor, bytewise, value_errors
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import REQUANTISED, find_exact_cast
-from weighbridge.comparison.mapping_plan import Pairing, Part
-from weighbridge.limits import plain
-from weighbridge.model import Measurement, Rows
+from weighbridge.core.canonical import dumps
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Measurement, Rows
+from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.quantities.tensors import FirstDifference
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers import VERIFIERS

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from weighbridge.data import data_path
-from weighbridge.errors import SubjectError
-from weighbridge.model import Measurement, Origin, Rows
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Measurement, Origin, Rows
+from weighbridge.evaluation.runner import lay_canary
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.reports import ReportedTest, Result
 from weighbridge.run_logs.junit_xml import MAX_DEPTH
-from weighbridge.runner import lay_canary
 from weighbridge.verifiers.test_results import VERIFIER
 from weighbridge.views.report import ReportView, open_report
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from tests.formats.files import safetensors
 
-from weighbridge.binding import bind, instances
 from weighbridge.contract.load import load_contract
-from weighbridge.data import data_path
-from weighbridge.model import Measurement, Outcome, Record
+from weighbridge.core.data import data_path
+from weighbridge.core.model import Measurement, Outcome, Record
+from weighbridge.evaluation.binding import bind, instances
+from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
 from weighbridge.quantities.hosts import Host
-from weighbridge.runner import Evaluation, judge, measure, seal
 from weighbridge.verifiers import host
 
 MODELS = data_path("verifiers") / "specimens" / "models"

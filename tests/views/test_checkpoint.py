@@ -13,12 +13,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.formats.files import gguf_bytes, info, joined, safetensors, safetensors_bytes
 from verifiers.specimens.make_formats import View, archive, torch_zip
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
+import pytest
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin
 from weighbridge.views.checkpoint import open_checkpoint
 
 ONE = {"w": ("U8", (8,), bytes(range(8)))}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import weighbridge
-from weighbridge.cards import glossary
+from weighbridge.cards.words import glossary
 
 SOURCE = Path(weighbridge.__file__).parent
 CODES = glossary("codes")

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin, Unmeasured
 from weighbridge.forward.stacks import Stack
 from weighbridge.forward.trace_file import Trace, check_point
-from weighbridge.model import Origin, Unmeasured
 from weighbridge.views.model_view import NO_CUDA, ModelView, open_model
 
 STACK = """

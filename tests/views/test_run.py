@@ -7,12 +7,12 @@ import math
 import os
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
+import pytest
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin
 from weighbridge.run_logs import csv_log, log_file
 from weighbridge.views.run import RunView, open_run
 

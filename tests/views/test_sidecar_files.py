@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.cli.conftest import Cli, cli
 from tests.comparison.conversions import CONFIG, converted, decoder, directory, gguf_file
 
-from weighbridge.errors import SubjectError
+import pytest
+from weighbridge.core.errors import SubjectError
 from weighbridge.model_config.model_description import describe_model
 from weighbridge.views.checkpoint import (
     MAX_CONFIG,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import struct
 
-from weighbridge.canonical import closed, loads
-from weighbridge.errors import SubjectError
+from weighbridge.core.canonical import closed, loads
+from weighbridge.core.errors import SubjectError
 from weighbridge.formats.detect import Format
 from weighbridge.formats.tensor import Reading, Tensor
 from weighbridge.storage.readable import ReadableFile

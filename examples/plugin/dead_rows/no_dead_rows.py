@@ -10,8 +10,8 @@ from dead_rows.quantity import DeadRows
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_glob_names
 from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need, codes
-from weighbridge.limits import Doc
-from weighbridge.model import SubjectKind
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import SubjectKind
 
 MORE = RowFault(code="dead", need="rows", column="dead", names="tensors", idle="names-nothing")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import Log, TableBuilder
 

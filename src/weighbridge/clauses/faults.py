@@ -23,8 +23,8 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
-from weighbridge.limits import Doc, fields
-from weighbridge.model import Outcome, Record, Rows
+from weighbridge.core.limits import Doc, fields
+from weighbridge.core.model import Outcome, Record, Rows
 
 L = TypeVar("L")
 R = TypeVar("R")

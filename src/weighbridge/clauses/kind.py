@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from weighbridge.model import (
+from weighbridge.core.model import (
     EMPTY,
     Fields,
     Measurement,

@@ -12,9 +12,9 @@ from typing import NoReturn
 import click
 
 from weighbridge.cli.options import coloured, fit_encoding, in_github_actions, leave_unread, tell
-from weighbridge.errors import ContractError, UsageError, WeighbridgeError
-from weighbridge.printable import printable
-from weighbridge.version import __version__
+from weighbridge.core.errors import ContractError, UsageError, WeighbridgeError
+from weighbridge.core.printable import printable
+from weighbridge.core.version import __version__
 
 COMPLETING = "_WEIGHBRIDGE_COMPLETE"  # set by the shell: click then completes, and runs nothing
 VERBS = (
@@ -42,7 +42,7 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Refuse a verb that is not there with the nearest one that is."""
         if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from weighbridge.limits import nearest
+            from weighbridge.core.limits import nearest
 
             what = f"there is no verb {args[0]!r}{nearest(args[0], VERBS)}"
             raise UsageError("unknown-verb", what, remedy="see `weighbridge --help`")
@@ -124,6 +124,6 @@ def _fault(error: Exception) -> int:
 
 
 def _exit_code(name: str) -> int:
-    from weighbridge.exit_code import ExitCode  # the findings that it counts are a third of starting up
+    from weighbridge.core.exit_code import ExitCode  # the findings that it counts are a third of starting up
 
     return ExitCode[name]

@@ -10,12 +10,12 @@ import click
 
 from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.layers import Found
-from weighbridge.errors import UsageError
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.limits import plain
 from weighbridge.evidence.bundle import unseal
 from weighbridge.evidence.disk import write_new
-from weighbridge.exit_code import ExitCode
 from weighbridge.ledger.store import Ledger
-from weighbridge.limits import plain
 from weighbridge.spec.amendments import landed, versions
 from weighbridge.spec.citations import find
 from weighbridge.spec.drafting import Told, cited, draft

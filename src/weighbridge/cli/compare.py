@@ -14,13 +14,13 @@ from click.core import ParameterSource
 
 from weighbridge.cli.completion import policies
 from weighbridge.cli.options import as_json, debug, print_json, progress, rate, tell
-from weighbridge.errors import UsageError
-from weighbridge.exit_code import ExitCode, exit_code
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import ExitCode, exit_code
+from weighbridge.core.model import Fields, Json
+from weighbridge.core.printable import printable
+from weighbridge.evaluation.import_comparison import Compared, compare, mapping_of, policy_of
 from weighbridge.forward.trace_file import names_itself_trace
 from weighbridge.gates import config_agreement
-from weighbridge.import_comparison import Compared, compare, mapping_of, policy_of
-from weighbridge.model import Fields, Json
-from weighbridge.printable import printable
 from weighbridge.report import comparison
 from weighbridge.scheduling.threads import Execution, Progress
 

@@ -32,7 +32,7 @@ def contracts(_context: click.Context, _parameter: click.Parameter, start: str) 
 def gates(context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer the gates of the contracts on the command line, or of those in contracts/."""
     from weighbridge.contract.load import load_contract, written_in
-    from weighbridge.errors import WeighbridgeError
+    from weighbridge.core.errors import WeighbridgeError
 
     found: list[str] = []
     named = (*context.params.get("contracts", ()), *context.args)  # these, where the option lacks its value still
@@ -60,7 +60,7 @@ def policies(_context: click.Context, _parameter: click.Parameter, start: str) -
 
 def cards(_context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Offer gate kinds and quantities; to `explain` also contracts, and the words of the output."""
-    from weighbridge.cards import any_gate, glossary
+    from weighbridge.cards.words import any_gate, glossary
     from weighbridge.contract.load import BUILTIN, builtin_names
     from weighbridge.gates import KINDS
     from weighbridge.verifiers import MODULES

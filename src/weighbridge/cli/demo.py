@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from weighbridge.cli import options
-from weighbridge.errors import UsageError
-from weighbridge.exit_code import ExitCode
-from weighbridge.project import local, make_local
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.project import local, make_local
 
 
 @click.command(

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import click
 
-from weighbridge.card_checks import plugin_checks
-from weighbridge.cards import fill
+from weighbridge.cards.card_checks import plugin_checks
+from weighbridge.cards.words import fill
 from weighbridge.cli.options import as_json, print_json, tell
-from weighbridge.data import FOLDERS, data_path
-from weighbridge.limits import plain
-from weighbridge.model import Json, Measurement, Record
-from weighbridge.printable import printable
-from weighbridge.project import local
-from weighbridge.pseudonym import key_file
-from weighbridge.storage.local_files import exists
-from weighbridge.verification import version_of
+from weighbridge.core.data import FOLDERS, data_path
+from weighbridge.core.limits import plain
+from weighbridge.core.local_files import exists
+from weighbridge.core.model import Json, Measurement, Record
+from weighbridge.core.printable import printable
+from weighbridge.core.project import local
+from weighbridge.core.pseudonym import key_file
+from weighbridge.core.version import __version__
+from weighbridge.evaluation.verification import version_of
 from weighbridge.verifiers import VERIFIERS
-from weighbridge.version import __version__
 
 PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes", "fsspec", "nvidia-ml-py", "PyYAML", "click")
 EXTRAS = {

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import click
 
-from weighbridge.canonical import dumps, sha256
 from weighbridge.cli.options import as_json, pairs, print_json, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import UsageError
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import ExitCode, exit_code
+from weighbridge.core.limits import show as shown
+from weighbridge.core.local_files import is_folder
+from weighbridge.core.model import Outcome
+from weighbridge.core.printable import printable
+from weighbridge.core.project import local, root
 from weighbridge.evidence import prune, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, pack
 from weighbridge.evidence.bundle import BUNDLES, decode, files_of, folder_name, unseal, whole
@@ -33,17 +39,11 @@ from weighbridge.evidence.review import (
     subject,
     verify,
 )
-from weighbridge.exit_code import ExitCode, exit_code
 from weighbridge.ledger.merge import merge
 from weighbridge.ledger.store import Ledger
-from weighbridge.limits import show as shown
-from weighbridge.model import Outcome
-from weighbridge.printable import printable
-from weighbridge.project import local, root
 from weighbridge.report import INDENT, Row, block, capped, finding_text, heading, outcome_line
 from weighbridge.report.attestations import about, svr, test_result
 from weighbridge.report.model_card import model_card
-from weighbridge.storage.local_files import is_folder
 
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
 ID = re.compile(r"(?:[0-9a-f]{12,64})?")

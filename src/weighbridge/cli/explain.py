@@ -14,18 +14,18 @@ from typing import Any, TypeAlias
 
 import click
 
-from weighbridge.cards import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
+from weighbridge.cards.words import CodeCard, Meaning, any_gate, gate_card, gate_words, glossary, verifier_words
 from weighbridge.clauses.kind import Kind
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import WIDEST, columns_of, tell
 from weighbridge.contract.checks import is_timed
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract
 from weighbridge.contract.writing import block
-from weighbridge.data import data_path
-from weighbridge.errors import PluginError, UsageError
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import PluginError, UsageError
+from weighbridge.core.limits import BOUNDS, fields, plain
+from weighbridge.core.model import SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.limits import BOUNDS, fields, plain
-from weighbridge.model import SubjectKind
 from weighbridge.quantities.page import classes
 from weighbridge.report import ENOUGH, hints
 from weighbridge.verifiers import BROUGHT, MODULES

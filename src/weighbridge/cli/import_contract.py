@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import tell
-from weighbridge.errors import ContractError, UsageError
+from weighbridge.core.errors import ContractError, UsageError
 
 
 @click.command(
@@ -31,8 +31,8 @@ def command(file: Path, out: Path | None) -> None:
     from weighbridge.contract import strict_yaml
     from weighbridge.contract.foreign import drafted
     from weighbridge.contract.load import read_contract
+    from weighbridge.core.local_files import lexists, read_regular_file
     from weighbridge.evidence.disk import write_new
-    from weighbridge.storage.local_files import lexists, read_regular_file
 
     if out is not None and lexists(out):
         raise UsageError("file-exists", "is there already", where=str(out), remedy="name another file, or delete it")

@@ -15,13 +15,13 @@ from weighbridge.cli.options import settings, tell
 from weighbridge.contract.document import KEBAB
 from weighbridge.contract.load import BUILTIN, LoadedContract, load_contract
 from weighbridge.contract.writing import flow
-from weighbridge.data import data_path
-from weighbridge.errors import ContractError, UsageError
-from weighbridge.git import answer
-from weighbridge.judging import DEFAULT
-from weighbridge.limits import nearest
-from weighbridge.model import Measurement, SubjectKind
-from weighbridge.printable import bare
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import ContractError, UsageError
+from weighbridge.core.git import answer
+from weighbridge.core.limits import nearest
+from weighbridge.core.model import Measurement, SubjectKind
+from weighbridge.core.printable import bare
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
@@ -177,8 +177,8 @@ def _measured(run: str) -> dict[str, str]:
     Raises:
         SubjectError: where the run cannot be read.
     """
-    from weighbridge.binding import bind
-    from weighbridge.runner import judge, measure, seal
+    from weighbridge.evaluation.binding import bind
+    from weighbridge.evaluation.runner import judge, measure, seal
 
     contract = load_contract(f"{BUILTIN}{STARTERS['run']}").contract
     bound = bind(contract, Path(), [f"run={run}"])

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from weighbridge.cards import fill
+from weighbridge.cards.words import fill
 from weighbridge.cli.options import as_json, print_json, progress, tell
-from weighbridge.inspection import CheckpointReport, first_values, inspect
-from weighbridge.model import Fields, Json, SubjectKind
-from weighbridge.printable import printable
+from weighbridge.core.model import Fields, Json, SubjectKind
+from weighbridge.core.printable import printable
+from weighbridge.evaluation.inspection import CheckpointReport, first_values, inspect
 from weighbridge.report import capped
 
 TENSORS_SHOWN = 20

@@ -12,19 +12,19 @@ from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, tell
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import LedgerError, UsageError
+from weighbridge.core.errors import LedgerError, UsageError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.local_files import is_folder
+from weighbridge.core.printable import printable
 from weighbridge.evidence.bundle import ID_SHOWN, unseal
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.manifest import CONTRACT_YAML
-from weighbridge.exit_code import ExitCode
-from weighbridge.judging import DEFAULT
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.audit import OTHER_VERSION, check
 from weighbridge.ledger.causes import causes_of, recorded_contracts
 from weighbridge.ledger.fold import Place
 from weighbridge.ledger.record import reconcile, record, retire
 from weighbridge.ledger.store import Ledger
-from weighbridge.printable import printable
-from weighbridge.storage.local_files import is_folder
 
 PLACE = click.argument("place", metavar="CONTRACT/GATE[/INSTANCE]", shell_complete=recorded_gates)
 

@@ -23,9 +23,9 @@ from weighbridge.contract.load import (
     written_in,
 )
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import ContractError
-from weighbridge.exit_code import ExitCode
-from weighbridge.storage.local_files import is_file, is_folder
+from weighbridge.core.errors import ContractError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.local_files import is_file, is_folder
 
 
 @click.command(
@@ -81,15 +81,15 @@ def _beside(loaded: Sequence[LoadedContract]) -> Iterator[Found]:
     """Yield what is wrong with the lanes and the waivers that stand here, and what is to be known of these."""
     try:
         if is_file(PROJECT):
-            from weighbridge.lanes import load_project
+            from weighbridge.lanes.lanes import load_project
 
             load_project()
     except ContractError as error:
         yield from from_errors(error.problems)
     try:
         if is_file(WAIVERS):
-            from weighbridge.lanes import known_contracts
-            from weighbridge.waivers import waivers_of
+            from weighbridge.lanes.lanes import known_contracts
+            from weighbridge.lanes.waivers import waivers_of
 
             waivers = waivers_of(None, dt.datetime.now(dt.UTC))
             known = known_contracts() | {one.contract.id: one.contract for one in loaded}

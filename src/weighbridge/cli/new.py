@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from weighbridge.cli.options import tell
-from weighbridge.errors import UsageError
+from weighbridge.core.errors import UsageError
 
 LONGEST = 40  # characters of a name: longer ones break the lines of the templates otherwise
 SHORT = f"at most {LONGEST} characters"

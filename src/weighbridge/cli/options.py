@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from weighbridge.errors import UsageError
-from weighbridge.printable import bare, bare_json
+from weighbridge.core.errors import UsageError
+from weighbridge.core.printable import bare, bare_json
 
 if TYPE_CHECKING:
-    from weighbridge.model import Json
+    from weighbridge.core.model import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,7 +101,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 def print_json(value: Json) -> None:
     """Print a value as canonical JSON; where it stands in a text alone, more of a URL is known than among others."""
-    from weighbridge.canonical import dumps
+    from weighbridge.core.canonical import dumps
 
     tell([dumps(bare_json(value)).decode().rstrip("\n")], whole=True)
 

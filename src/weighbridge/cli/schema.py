@@ -33,7 +33,7 @@ def command(*, quantities: bool, form: str | None, waivers: bool) -> None:
 
         body = report_schema(form)
     elif waivers:
-        from weighbridge.waivers import waivers_schema
+        from weighbridge.lanes.waivers import waivers_schema
 
         body = waivers_schema()
     else:

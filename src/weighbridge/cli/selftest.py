@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from weighbridge.card_checks import Check, selftest
+from weighbridge.cards.card_checks import Check, selftest
 from weighbridge.cli.completion import cards as complete
 from weighbridge.cli.options import as_json, print_json, progress, tell
-from weighbridge.errors import UsageError
-from weighbridge.exit_code import ExitCode
-from weighbridge.printable import printable
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.printable import printable
 
 
 @click.command(

@@ -12,9 +12,9 @@ from weighbridge.contract import strict_yaml
 from weighbridge.contract.load import BUILTIN, builtin_names, load_contract, locate
 from weighbridge.contract.parameters import read_parameters, substitute
 from weighbridge.contract.writing import block
-from weighbridge.errors import ContractError
-from weighbridge.printable import printable
-from weighbridge.storage.local_files import read_regular_file
+from weighbridge.core.errors import ContractError
+from weighbridge.core.local_files import read_regular_file
+from weighbridge.core.printable import printable
 
 LEFT_OUT = ("extends", "params")  # what is resolved stands on its own
 DEFAULT = "default"

@@ -12,21 +12,21 @@ import click
 from weighbridge.cli.completion import recorded_gates
 from weighbridge.cli.options import LEDGER, as_json, print_json, tell
 from weighbridge.contract.load import BUILTIN, WAIVERS, contracts_here, load_contract
-from weighbridge.errors import UsageError
+from weighbridge.core.errors import UsageError
+from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
+from weighbridge.core.limits import nearest
+from weighbridge.core.local_files import is_folder
+from weighbridge.core.model import Contract, Json, Status
+from weighbridge.core.printable import printable
 from weighbridge.evidence.bundle import ID_SHOWN
 from weighbridge.evidence.statement import utc
-from weighbridge.exit_code import Excuses, ExitCode, exit_code
-from weighbridge.judging import DEFAULT
+from weighbridge.judging.requests import DEFAULT
+from weighbridge.lanes.waivers import Waivers, waivers_of
 from weighbridge.ledger.causes import causes_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, DRAFT, PARTIAL, REGRESSED, RETIRED, Entry, Step
 from weighbridge.ledger.overview import Gate, Instance, blockers, criteria, discharged, overview, tally
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.limits import nearest
-from weighbridge.model import Contract, Json, Status
-from weighbridge.printable import printable
 from weighbridge.report import STATUS_WORDS
-from weighbridge.storage.local_files import is_folder
-from weighbridge.waivers import Waivers, waivers_of
 
 FORMS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -74,7 +74,7 @@ def command(
     now = (as_of or dt.datetime.now(dt.UTC)).replace(tzinfo=dt.UTC)
     waivers = waivers_of(exempt, now)
     if lane is not None:
-        from weighbridge.lanes import refuse_contracts
+        from weighbridge.lanes.lanes import refuse_contracts
 
         refuse_contracts(lane, named)
         sys.exit(_required(lane, folder, waivers, now, as_json=as_json))
@@ -88,7 +88,7 @@ def command(
         known = {gate.contract for gate in gates}
         raise UsageError("unknown-contract", f"no contract {named!r} is in the ledger{nearest(named, known)}")
     if waivers.given:
-        from weighbridge.lanes import known_contracts
+        from weighbridge.lanes.lanes import known_contracts
 
         waivers.demand_known(_known(known_contracts() | contracts, gates))
     context.obj = Ledger(folder), now, [gate for gate in gates if named in (None, gate.contract)]
@@ -186,8 +186,8 @@ def _known(contracts: Mapping[str, Contract], gates: Sequence[Gate]) -> dict[str
 
 def _required(lane: str, folder: Path, waivers: Waivers, now: dt.datetime, *, as_json: bool) -> ExitCode:
     """Print what the evidence says of every gate of a lane, and return the one code of all."""
-    from weighbridge.lane_evidence import lane_evidence
-    from weighbridge.lanes import known_contracts, load_project
+    from weighbridge.lanes.lane_evidence import lane_evidence
+    from weighbridge.lanes.lanes import known_contracts, load_project
     from weighbridge.report import Row, block, finding_text
     from weighbridge.report import tally as tally_of
 

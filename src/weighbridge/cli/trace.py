@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weighbridge.canonical import loads
 from weighbridge.cli.options import as_json, debug, print_json, progress, tell
-from weighbridge.errors import SubjectError, UsageError
-from weighbridge.exit_code import ExitCode
-from weighbridge.limits import plain
-from weighbridge.model import Json, Origin, Unmeasured
-from weighbridge.printable import printable, quoted
+from weighbridge.core.canonical import loads
+from weighbridge.core.errors import SubjectError, UsageError
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.limits import plain
+from weighbridge.core.local_files import is_folder, read_regular_file
+from weighbridge.core.model import Json, Origin, Unmeasured
+from weighbridge.core.printable import printable, quoted
 from weighbridge.report import capped
-from weighbridge.storage.local_files import is_folder, read_regular_file
 
 if TYPE_CHECKING:
     from weighbridge.forward.between_traces import Apart

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.binding import Bound
 from weighbridge.cli.completion import contracts, gates
 from weighbridge.cli.options import as_json, debug, in_github_actions, pairs, progress, settings, tell
 from weighbridge.contract.load import BUILTIN, PROJECT, WAIVERS, LoadedContract, written_in
-from weighbridge.errors import UsageError
+from weighbridge.core.errors import UsageError
+from weighbridge.core.limits import nearest
+from weighbridge.core.model import Finding, Outcome
+from weighbridge.core.printable import printable
+from weighbridge.core.project import LOCAL, local
+from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.runner import Evaluation
+from weighbridge.evaluation.verification import Asked, Result, code_of, verify
 from weighbridge.evidence.disk import disk_error, make_folders, replace_file
-from weighbridge.judging import DEFAULT
-from weighbridge.limits import nearest
-from weighbridge.model import Finding, Outcome
-from weighbridge.printable import printable
-from weighbridge.project import LOCAL, local
+from weighbridge.judging.requests import DEFAULT
+from weighbridge.lanes.waivers import waivers_of
 from weighbridge.report import INDENT, STATUS_WORDS, block, heading, run_told
 from weighbridge.report.formats import BROUGHT, FORMS, data_of, rendered
 from weighbridge.report.rows import Report, Suite, report_of
-from weighbridge.runner import Evaluation
-from weighbridge.verification import Asked, Result, code_of, verify
-from weighbridge.waivers import waivers_of
 
 if TYPE_CHECKING:
     from weighbridge.ledger.record import Move
@@ -127,7 +127,7 @@ def _asked_for(context: click.Context) -> Asked:
     lane: str = given["lane"]
     project = None
     if lane:
-        from weighbridge.lanes import load_project, refuse_contracts
+        from weighbridge.lanes.lanes import load_project, refuse_contracts
 
         refuse_contracts(lane, given["contracts"])
         project = load_project()
@@ -207,7 +207,7 @@ def told(results: Sequence[Result], report: Report, asked: Asked) -> Iterator[st
         if result.bundle or asked.evidence is None:
             yield printable(f"evidence: {result.bundle.path if result.bundle else 'none was kept (--no-evidence)'}")
         if asked.lane and result.bundle:
-            from weighbridge.lane_evidence import UNCOMMITTED, paths_read
+            from weighbridge.lanes.lane_evidence import UNCOMMITTED, paths_read
 
             unknown = [path for path, digest in paths_read(result.bundle.environment).items() if not digest]
             yield from (printable(f"no lane will accept it: of {path}, {UNCOMMITTED}") for path in unknown)

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from weighbridge.comparison.aligned_tensor import ELEMENTS
 from weighbridge.comparison.casts import decode, words
-from weighbridge.comparison.mapping_plan import Pairing
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.mapping.mapping_plan import Pairing
 from weighbridge.views.checkpoint import CheckpointView, json_beside
 
 CONFIG, MAX_CONFIG = "adapter_config.json", 4 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.comparison.casts import ExactCast, decode, encode, find_exact_cast, numpy_dtype, words
-from weighbridge.comparison.mapping_plan import Pairing, Part
+from weighbridge.mapping.mapping_plan import Pairing, Part
 from weighbridge.views.checkpoint import CheckpointView, Tensor
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weighbridge.comparison.mapping_plan import Pairing, Part, Plan, rope_order
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order
 from weighbridge.model_config.model_keys import CONFIG_KEYS
 from weighbridge.views.checkpoint import CheckpointView, config_beside
 

@@ -21,7 +21,7 @@ from weighbridge.comparison.casts import (
     shorten,
     two_step_casts,
 )
-from weighbridge.comparison.mapping_plan import Pairing, Plan
+from weighbridge.mapping.mapping_plan import Pairing, Plan
 from weighbridge.views.checkpoint import Tensor
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 from weighbridge.clauses.kind import Kind
 from weighbridge.contract.layers import Found, Layered
 from weighbridge.contract.strict_yaml import Path
+from weighbridge.core.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
+from weighbridge.core.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.limits import Doc, LimitsError, Problem, closest, fields, nearest, read, show
-from weighbridge.model import EXECUTED, Contract, GateDecl, Severity, SubjectDecl, SubjectKind
 from weighbridge.quantities.facts import ACCEPTED, ENDED
 
 TIMES: Final = ("s", "ms")

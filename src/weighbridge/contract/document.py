@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias
 
-from weighbridge import limits
 from weighbridge.clauses.kind import Kind
+from weighbridge.core import limits
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Severity, SubjectKind
 from weighbridge.gates import KINDS
-from weighbridge.limits import Doc
-from weighbridge.model import Severity, SubjectKind
 
 FORMAT: Final = "contract/v0"
 KEBAB: Final = r"(?!.{65})[a-z][a-z0-9]*(-[a-z0-9]+)*"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from weighbridge.contract.strict_yaml import Document, Path, collected
-from weighbridge.errors import ContractError
+from weighbridge.core.errors import ContractError
 
 TOLD: Final = 100
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from weighbridge.canonical import sha256
 from weighbridge.contract import strict_yaml
 from weighbridge.contract.checks import freed, lint, loosenings, structural
 from weighbridge.contract.document import ContractDocument, GateDocument
@@ -25,16 +24,17 @@ from weighbridge.contract.layers import (
     raise_errors,
 )
 from weighbridge.contract.parameters import Parameters, read_parameters, substitute, value_at
-from weighbridge.data import data_path
-from weighbridge.errors import ContractError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import LimitsError, nearest, plain, read
+from weighbridge.core.local_files import read_regular_file
+from weighbridge.core.model import Contract, Fields, GateDecl, SubjectDecl
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, nearest, plain, read
-from weighbridge.model import Contract, Fields, GateDecl, SubjectDecl
-from weighbridge.storage.local_files import read_regular_file
 
 BUILTIN: Final = "builtin:"
-PROJECT: Final = "weighbridge.toml"  # read by `weighbridge.lanes`
-WAIVERS: Final = "waivers.yaml"  # read by `weighbridge.waivers`
+PROJECT: Final = "weighbridge.toml"  # read by `weighbridge.lanes.lanes`
+WAIVERS: Final = "waivers.yaml"  # read by `weighbridge.lanes.waivers`
 MAX_EXTENDS: Final = 8
 
 

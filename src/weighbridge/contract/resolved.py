@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from weighbridge.canonical import build, closed, dumps, sha256, wrong
+from weighbridge.core.canonical import build, closed, dumps, sha256, wrong
+from weighbridge.core.limits import LimitsError, plain, read
+from weighbridge.core.model import Contract
 from weighbridge.gates import KINDS
-from weighbridge.limits import LimitsError, plain, read
-from weighbridge.model import Contract
 
 SCHEMA = "weighbridge.contract.resolved/v0"
 COLLECTED = ("id", "kind", "subjects", "measure", "requires")

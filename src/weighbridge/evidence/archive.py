@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from weighbridge.canonical import sha256
-from weighbridge.errors import BundleError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import BundleError
+from weighbridge.core.printable import quoted
 from weighbridge.evidence import statement
 from weighbridge.evidence.disk import read_regular
-from weighbridge.printable import quoted
 
 MAX_BYTES = 1 << 30
 MAX_MEMBERS = 1 << 16

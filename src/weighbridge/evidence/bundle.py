@@ -15,9 +15,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from weighbridge.canonical import build, closed, dumps, loads, sha256
 from weighbridge.contract.resolved import contract_from_json, contract_to_json, digests
-from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.core.canonical import build, closed, dumps, loads, sha256
+from weighbridge.core.errors import BundleError, WeighbridgeError
+from weighbridge.core.limits import plain
+from weighbridge.core.local_files import exists, is_file, is_folder
+from weighbridge.core.model import CanaryResult, Contract, Fields, Finding, Measured
+from weighbridge.core.plugins import Plugin, here
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.archive import open_archive
 from weighbridge.evidence.codec import (
@@ -31,10 +35,6 @@ from weighbridge.evidence.codec import (
 from weighbridge.evidence.disk import DiskFolder, disk_error, write_folder
 from weighbridge.evidence.redact import Redactor, scan
 from weighbridge.evidence.statement import BoundSubject, Companion, Predicate, Tool, utc
-from weighbridge.limits import plain
-from weighbridge.model import CanaryResult, Contract, Fields, Finding, Measured
-from weighbridge.plugins import Plugin, here
-from weighbridge.storage.local_files import exists, is_file, is_folder
 
 BUNDLES = "bundles"  # the folder of bundles, in a store
 FOLDER = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<contract>.+)-(?P<id>[0-9a-f]{12})")

@@ -11,10 +11,10 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from weighbridge.canonical import build, closed, dumps, json_value, npy, read_npy, sha256, wrong
-from weighbridge.limits import Omitted, plain
-from weighbridge.limits import Path as Pointer
-from weighbridge.model import (
+from weighbridge.core.canonical import build, closed, dumps, json_value, npy, read_npy, sha256, wrong
+from weighbridge.core.limits import Omitted, plain
+from weighbridge.core.limits import Path as Pointer
+from weighbridge.core.model import (
     Basis,
     CanaryResult,
     Faulted,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weighbridge.canonical import dumps
 from weighbridge.contract.resolved import contract_to_json
+from weighbridge.core.canonical import dumps
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Json
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.codec import finding_to_json
-from weighbridge.limits import plain
-from weighbridge.model import Json
 
 FIGURES = ("measured", "limit", "enough", "counted", "of", "figures")
 ABSENT = "absent"

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weighbridge.errors import BundleError
-from weighbridge.storage.local_files import OWN, READ
+from weighbridge.core.errors import BundleError
+from weighbridge.core.local_files import OWN, READ
 
 try:
     import fcntl

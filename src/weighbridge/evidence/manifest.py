@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from weighbridge.canonical import build, dumps, loads, sha256
-from weighbridge.errors import BundleError, WeighbridgeError
+from weighbridge.core.canonical import build, dumps, loads, sha256
+from weighbridge.core.errors import BundleError, WeighbridgeError
+from weighbridge.core.limits import plain
 from weighbridge.evidence import statement
-from weighbridge.limits import plain
 
 FILE = "MANIFEST.json"
 CONTRACT_YAML = "contract.yaml"

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from weighbridge.core.local_files import is_file, is_folder
 from weighbridge.evidence.bundle import FOLDER, ID_SHOWN
 from weighbridge.evidence.disk import STAGE, disk_error
-from weighbridge.storage.local_files import is_file, is_folder
 
 ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{12,64}(?![0-9a-f])")
 LEFT_OUT = ("node_modules", "venv", "site-packages")

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weighbridge.errors import BundleError
+from weighbridge.core.errors import BundleError
+from weighbridge.core.local_files import exists, local_path
+from weighbridge.core.model import CanaryResult, Measured
+from weighbridge.core.printable import bare
+from weighbridge.core.pseudonym import key_file, keyed, passing_key, read_key
 from weighbridge.evidence.codec import decode_measured, encode_measured
 from weighbridge.evidence.secret_rules import RULES, Rule
-from weighbridge.model import CanaryResult, Measured
-from weighbridge.printable import bare
-from weighbridge.pseudonym import key_file, keyed, passing_key, read_key
-from weighbridge.storage.local_files import exists, local_path
 
 
 def found(text: str) -> Iterator[Rule]:

@@ -13,20 +13,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weighbridge.canonical import dumps, loads
 from weighbridge.contract.resolved import check_limits, digests
-from weighbridge.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.core.limits import nearest
+from weighbridge.core.local_files import is_file, is_folder
+from weighbridge.core.model import Finding, Outcome, Severity
+from weighbridge.core.plugins import here, told
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.bundle import Bundle, Opened, decode, open_bundle, whole
 from weighbridge.evidence.codec import finding_to_json, findings_from_json, findings_to_bytes
 from weighbridge.evidence.disk import digest_regular
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, Predicate, moment
 from weighbridge.gates import KINDS
-from weighbridge.judging import judge_contract
-from weighbridge.limits import nearest
-from weighbridge.model import Finding, Outcome, Severity
-from weighbridge.plugins import here, told
-from weighbridge.storage.local_files import is_file, is_folder
+from weighbridge.judging.judging import judge_contract
 
 if TYPE_CHECKING:
     from securesystemslib.signer import SSlibKey

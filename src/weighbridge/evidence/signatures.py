@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weighbridge.canonical import dumps
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.core.canonical import dumps
+from weighbridge.core.errors import BundleError, UsageError
+from weighbridge.core.local_files import exists
 from weighbridge.evidence import manifest
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular
-from weighbridge.storage.local_files import exists
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey

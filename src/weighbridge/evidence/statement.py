@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from weighbridge.canonical import build, closed, dumps, loads
 from weighbridge.contract.resolved import ContractRef
-from weighbridge.errors import BundleError
-from weighbridge.limits import plain
-from weighbridge.model import Json, Origin, SubjectKind
+from weighbridge.core.canonical import build, closed, dumps, loads
+from weighbridge.core.errors import BundleError
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Json, Origin, SubjectKind
 
 FILE = "statement.json"
 TYPE = "https://in-toto.io/Statement/v1"

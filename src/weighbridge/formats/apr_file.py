@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import Checksum, Reading, Tensor, short, span
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAJOR = 2

@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Scalar
+from weighbridge.core.printable import quoted
 from weighbridge.formats import dcp_metadata, torch_file, zip_archive
 from weighbridge.formats.dcp_metadata import Contents, Item, Key, refuse, shown
 from weighbridge.formats.pickle_machine import MAX_PICKLE
 from weighbridge.formats.tensor import Checksum, Piece, Pieces, Reading, Tensor
 from weighbridge.formats.torch_pickle import WHOLE, in_values
-from weighbridge.model import Scalar
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import Folder, ReadableFile
 
 FORMAT = "torch-dcp"

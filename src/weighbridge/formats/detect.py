@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from weighbridge.errors import PluginError, SubjectError, WeighbridgeError
+from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
+from weighbridge.core.plugins import Brought, OnDemand
+from weighbridge.core.printable import quoted
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Reading, Tensor
-from weighbridge.on_demand import OnDemand
-from weighbridge.plugins import Brought
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import INDEX, TORCH_NAMES, Folder, ReadableFile, is_plain
 
 HEAD = 32  # bytes

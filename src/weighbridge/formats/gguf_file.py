@@ -13,10 +13,10 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Json, Scalar
+from weighbridge.core.printable import quoted
 from weighbridge.formats.tensor import GGUF_TYPES, Reading, Tensor, span
-from weighbridge.model import Json, Scalar
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import WINDOW, ReadableFile
 
 MAGIC = b"GGUF"

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats import gguf_file
 from weighbridge.formats.tensor import Reading, Tensor
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import Folder, ReadableFile
 
 SUFFIX = ".gguf"

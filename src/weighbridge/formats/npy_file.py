@@ -10,11 +10,11 @@ import re
 import struct
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats import zip_archive
 from weighbridge.formats.tensor import Reading, Tensor, row_major, span, strides_of
 from weighbridge.formats.zip_archive import Member
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAGIC = b"\x93NUMPY"

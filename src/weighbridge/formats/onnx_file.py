@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from weighbridge.core.model import Scalar
+from weighbridge.core.printable import quoted
 from weighbridge.formats.protobuf import FIXED32, FIXED64, LENGTH, VARINT, Field, Message
 from weighbridge.formats.tensor import Reading, Tensor, span
-from weighbridge.model import Scalar
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import Folder, ReadableFile, is_plain
 
 FORMAT = "onnx"

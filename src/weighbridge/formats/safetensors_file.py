@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterable
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats.strict_json import REMEDY, strict_json
 from weighbridge.formats.tensor import SAFETENSORS_UNITS, Reading, Tensor, span
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 PREFIX = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from weighbridge.canonical import loads
-from weighbridge.errors import SubjectError, WeighbridgeError
+from weighbridge.core.canonical import loads
+from weighbridge.core.errors import SubjectError, WeighbridgeError
 from weighbridge.storage.readable import ReadableFile
 
 REMEDY = "write the file again, or fetch it again and compare its size with the source's"

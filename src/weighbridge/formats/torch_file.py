@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats import torch_pickle, zip_archive
 from weighbridge.formats.pickle_machine import DICTIONARY, MAX_PICKLE, SAVE_AGAIN, Made, Vocabulary, read_pickle
 from weighbridge.formats.tensor import UNITS, Reading
 from weighbridge.formats.torch_pickle import Reference, Storage
 from weighbridge.formats.zip_archive import Member
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 PICKLE, CONSTANTS, BYTE_ORDER, DATA = "data.pkl", "constants.pkl", "byteorder", "data/"

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Scalar
+from weighbridge.core.printable import quoted
 from weighbridge.formats.pickle_machine import DICTIONARY, REFERENCE, SAVE_AGAIN, Global, Made, Vocabulary
 from weighbridge.formats.tensor import UNITS, Tensor, short, span, strides_of
-from weighbridge.model import Scalar
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 WHOLE = "tensor"  # the name of the one tensor of a file that holds nothing else

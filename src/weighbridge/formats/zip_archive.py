@@ -11,9 +11,9 @@ import zlib
 from dataclasses import dataclass
 from typing import NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import quoted
 from weighbridge.formats.tensor import Checksum
-from weighbridge.printable import quoted
 from weighbridge.storage.readable import ReadableFile
 
 MAGICS = b"PK\x03\x04", b"PK\x05\x06"  # the second: an archive without members

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from weighbridge.core.limits import Doc
 from weighbridge.forward.widened import widened
-from weighbridge.limits import Doc
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
 from weighbridge.forward.widened import unwatched
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from weighbridge.limits import Doc
+from weighbridge.core.limits import Doc
 
 if TYPE_CHECKING:
     import torch

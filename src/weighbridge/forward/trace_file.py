@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
-from weighbridge.canonical import dumps, sha256
 from weighbridge.comparison.casts import numpy_dtype
-from weighbridge.errors import SubjectError
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.limits import Doc, LimitsError, plain, read
+from weighbridge.core.local_files import is_file
+from weighbridge.core.printable import quoted
 from weighbridge.formats import safetensors_file
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Tensor
-from weighbridge.limits import Doc, LimitsError, plain, read
-from weighbridge.printable import quoted
-from weighbridge.storage.local_files import is_file
 from weighbridge.storage.mapped_file import MappedFile
 
 if TYPE_CHECKING:

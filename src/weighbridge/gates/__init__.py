@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weighbridge.clauses.kind import Kind
-from weighbridge.on_demand import Extended, OnDemand
-from weighbridge.plugins import Brought
+from weighbridge.core.plugins import Brought, Extended, OnDemand
 
 _MODULES = {
     "byte-identity": "byte_identity",

@@ -10,9 +10,17 @@ from typing import Annotated
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows, without_all_of_a_glob
 from weighbridge.clauses.kind import Evidence, Falsifier, blocked, rows_of
-from weighbridge.clauses.tensor_pairs import NO_DTYPE, Change, columns_of, deeper, kind_of_pairs, longer, verdict_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome, Verdict
+from weighbridge.gates.families.tensor_pairs import (
+    NO_DTYPE,
+    Change,
+    columns_of,
+    deeper,
+    kind_of_pairs,
+    longer,
+    verdict_of,
+)
 from weighbridge.quantities.tensors import TensorPair
 
 FIGURES = (

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, listed
 from weighbridge.clauses.faults import ColumnsFault, in_rows, only_rows
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, codes, rows_of
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Outcome, SubjectKind
+from weighbridge.core.limits import Doc, plain
+from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.quantities.tensors import TensorHealth
 

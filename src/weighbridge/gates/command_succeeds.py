@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from weighbridge.canonical import at_pointer, loads
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires
 from weighbridge.clauses.faults import RowFault, in_rows, only_rows
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, codes, rows_of
-from weighbridge.errors import WeighbridgeError
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome, SubjectKind
+from weighbridge.core.canonical import at_pointer, loads
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.commands import KEPT, CommandRun, Leftover, case_of
 
 RUNS = "runs"

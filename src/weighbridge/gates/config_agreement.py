@@ -14,10 +14,10 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.faults import in_rows, only_rows
-from weighbridge.clauses.harmless_keys import harmless
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.limits import Doc, nearest, plain
-from weighbridge.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.limits import Doc, nearest, plain
+from weighbridge.core.model import Offence, Outcome, SubjectKind, Verdict
+from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS, CONFIG_LISTS, UNREAD, ConfigField, EntryDifference
 
 FIELDS = (*CONFIG_FIELDS, *CONFIG_LISTS)

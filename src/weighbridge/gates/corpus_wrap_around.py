@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from weighbridge.clauses import column_basis
 from weighbridge.clauses.faults import Injected, in_record, in_rows
 from weighbridge.clauses.kind import (
     Damage,
@@ -28,8 +27,9 @@ from weighbridge.clauses.kind import (
     with_rows,
     with_value,
 )
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Offence, Outcome, Record, SubjectKind, Verdict
+from weighbridge.core.limits import Doc, plain
+from weighbridge.core.model import Fields, Offence, Outcome, Record, SubjectKind, Verdict
+from weighbridge.gates.families import column_basis
 from weighbridge.quantities.runs import CorpusEpoch, CorpusProgress, Coverage, EqualLosses, QuickSteps
 
 SAMPLED = "sampled"  # batches drawn at random: tokens are counted, and nothing is passed over in order

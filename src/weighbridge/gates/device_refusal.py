@@ -12,8 +12,8 @@ from typing import Annotated
 
 from weighbridge.clauses.faults import RecordFault, in_record
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, failed, passed, record_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.commands import CommandOutcome, Leftover
 
 NONZERO = "nonzero"

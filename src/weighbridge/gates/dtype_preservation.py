@@ -12,12 +12,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.clauses import tensor_pairs
 from weighbridge.clauses.clause import listed
 from weighbridge.clauses.kind import Evidence, rows_of
-from weighbridge.clauses.tensor_pairs import Meant, breaks, follows, is_exact, two_sided
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Verdict
+from weighbridge.gates.families import tensor_pairs
+from weighbridge.gates.families.tensor_pairs import Meant, breaks, follows, is_exact, two_sided
 from weighbridge.quantities.tensors import TensorPair
 
 FIGURES = ("source_dtype", "candidate_dtype", "source_shape", "candidate_shape", "elements", "first_difference")

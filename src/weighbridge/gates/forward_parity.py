@@ -12,11 +12,20 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from weighbridge.clauses.forward_trials import CODES, FALSIFIERS
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, failed, passed, rows_of
-from weighbridge.clauses.local_errors import Limits, allowed, among, detectable, known, of_rough, or_nan, share_of
-from weighbridge.limits import plain
-from weighbridge.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.gates.families.forward_trials import CODES, FALSIFIERS
+from weighbridge.gates.families.local_errors import (
+    Limits,
+    allowed,
+    among,
+    detectable,
+    known,
+    of_rough,
+    or_nan,
+    share_of,
+)
 from weighbridge.quantities.forward import ForwardError
 
 END_TO_END = 3.0  # times the trusted run's error: where two errors end to end are told apart

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
-from weighbridge.clauses import implausible_bits as faults
 from weighbridge.clauses.clause import every_glob_names, listed
 from weighbridge.clauses.kind import Evidence, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Offence, SubjectKind, Verdict
+from weighbridge.gates.families import implausible_bits as faults
 from weighbridge.quantities.tensors import BitReading, TensorBits
 
 READING: Mapping[str, str] = {"F16": "F16", "BF16": "BF16", "F32": "BF16"}  # of F32 the upper half is read

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.clauses import run_columns
 from weighbridge.clauses.clause import Clause, Whole
 from weighbridge.clauses.faults import Injected
 from weighbridge.clauses.kind import Evidence, series_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome
+from weighbridge.gates.families import run_columns
 
 DEVIATION = 1.4826  # of a normal law: standard deviations in one median absolute deviation
 TOLD = 20  # spikes that are told one by one

@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeAlias
 
 from weighbridge.clauses.faults import RowsFault, TableFault, Way, in_rows
 from weighbridge.clauses.kind import Evidence, Falsifier, Kind, Need, blocked, codes, failed, passed, rows_of
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.runs import DeviceProbe, Witness
 
 MIB = 1 << 20

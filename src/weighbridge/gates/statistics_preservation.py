@@ -14,10 +14,10 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, Requires, every_figure_is_known
 from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Evidence, Kind, Need, codes, rows_of
-from weighbridge.clauses.tensor_pairs import Look
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, SubjectKind
+from weighbridge.gates.families.tensor_pairs import Look
 from weighbridge.gates.tensor_statistics import STATISTICS
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, SubjectKind
 from weighbridge.quantities.tensors import MomentChanges
 
 CHANGED = RowFault(

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from weighbridge.clauses import column_basis
 from weighbridge.clauses.clause import listed
-from weighbridge.clauses.column_basis import ColumnBasis, basis_of
 from weighbridge.clauses.faults import At, RowsFault, Way, as_asked, in_rows
 from weighbridge.clauses.kind import (
     Damage,
@@ -31,9 +29,11 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
-from weighbridge.clauses.run_columns import SPEED, telling_speed
-from weighbridge.limits import Doc, plain
-from weighbridge.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.limits import Doc, plain
+from weighbridge.core.model import Fields, Json, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.gates.families import column_basis
+from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
+from weighbridge.gates.families.run_columns import SPEED, telling_speed
 from weighbridge.quantities.runs import StepColumn, StepOrder
 
 STEP = "step"

@@ -30,8 +30,8 @@ from weighbridge.clauses.kind import (
     rows_of,
     with_rows,
 )
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Offence, Outcome, SubjectKind, Verdict
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Offence, Outcome, SubjectKind, Verdict
 from weighbridge.quantities.facts import Fact
 from weighbridge.quantities.tensors import TensorHealth
 

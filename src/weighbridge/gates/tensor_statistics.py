@@ -13,8 +13,8 @@ from typing import Annotated
 from weighbridge.clauses.clause import Bounded, Clause, ClauseJudge, every_figure_is_known, every_glob_names
 from weighbridge.clauses.faults import RowFault
 from weighbridge.clauses.kind import Kind, Need, codes
-from weighbridge.limits import Doc
-from weighbridge.model import SubjectKind
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import SubjectKind
 from weighbridge.quantities.tensors import TensorMoments
 
 STATISTICS = ("mean", "std", "min", "max", "absmax", "rms", "zero_share")

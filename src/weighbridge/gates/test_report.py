@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from weighbridge.clauses.clause import Clause, ClauseJudge, Each, Requires, Whole
 from weighbridge.clauses.faults import Injected, in_rows
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, Kind, Need, NotApplicable, codes, rows_of, with_rows
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome, SubjectKind
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome, SubjectKind
 from weighbridge.quantities.reports import ReportedTest, Result
 
 TESTS = "tests"

@@ -15,8 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from weighbridge.clauses import block_types, tensor_pairs
-from weighbridge.clauses.block_types import (
+from weighbridge.clauses.clause import listed
+from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
+from weighbridge.core.limits import Doc, closest
+from weighbridge.core.model import Fields, Outcome, Verdict
+from weighbridge.gates.families import block_types, tensor_pairs
+from weighbridge.gates.families.block_types import (
     BLOCK,
     BOUND,
     LOST_SHARE,
@@ -27,11 +31,7 @@ from weighbridge.clauses.block_types import (
     STANDS_IN,
     TYPICAL_ERROR,
 )
-from weighbridge.clauses.clause import listed
-from weighbridge.clauses.kind import Evidence, Falsifier, rows_of
-from weighbridge.clauses.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
-from weighbridge.limits import Doc, closest
-from weighbridge.model import Fields, Outcome, Verdict
+from weighbridge.gates.families.tensor_pairs import EXACT, Meant, breaks, follows, is_exact
 from weighbridge.quantities.tensors import TensorPair
 
 

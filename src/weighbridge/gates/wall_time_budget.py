@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from weighbridge.clauses.clause import Clause, Requires, Whole
-from weighbridge.clauses.column_basis import MOST_FLOPS_PER_S
 from weighbridge.clauses.faults import Injected
 from weighbridge.clauses.kind import Damage, Evidence, Falsifier, NotApplicable, rows_of, series_of
-from weighbridge.clauses.run_columns import (
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Fields, Outcome
+from weighbridge.gates.families.column_basis import MOST_FLOPS_PER_S
+from weighbridge.gates.families.run_columns import (
     COLUMNS,
     GENUINE,
     SAMPLES,
@@ -32,8 +34,6 @@ from weighbridge.clauses.run_columns import (
     window_place,
     without_placeholders,
 )
-from weighbridge.limits import Doc
-from weighbridge.model import Fields, Outcome
 from weighbridge.quantities.runs import StepColumn
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from weighbridge.canonical import sha256
-from weighbridge.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import BundleError, UsageError, WeighbridgeError
+from weighbridge.core.git import ask
 from weighbridge.evidence.bundle import BUNDLES, ID_SHOWN
-from weighbridge.git import ask
 from weighbridge.ledger.causes import Shown, causes_of
 from weighbridge.ledger.store import NAME, Ledger, file_name
 

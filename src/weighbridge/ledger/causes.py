@@ -14,20 +14,21 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from weighbridge.canonical import sha256
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import LedgerError, WeighbridgeError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import LedgerError, WeighbridgeError
+from weighbridge.core.local_files import is_file
+from weighbridge.core.model import Contract, Finding, GateDecl, Origin, Outcome
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import BUNDLES, FOLDER, ID_SHOWN, Bundle, decode, open_bundle
 from weighbridge.evidence.disk import digest_regular, read_regular
 from weighbridge.evidence.manifest import MAX_FILE, VERDICTS
 from weighbridge.evidence.review import Held, other_versions, rederivation
 from weighbridge.evidence.statement import CLOCK_SKEW_S, BoundSubject, Predicate, moment, utc
-from weighbridge.judging import DEFAULT, facts_of
+from weighbridge.judging.conditions import facts_of
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.ledger.fold import BundleEvidence, Entry, Place, Standing, Step, advance, fold, history, stood
 from weighbridge.ledger.store import DIGEST, Ledger
-from weighbridge.model import Contract, Finding, GateDecl, Origin, Outcome
-from weighbridge.storage.local_files import is_file
 
 LANDED = re.compile(r"\d{4}-[^/]+\.md")
 CITED = re.compile(r"\bev:([0-9a-f]{12,64})\b")

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from weighbridge.errors import LedgerError
+from weighbridge.core.errors import LedgerError
+from weighbridge.core.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
+from weighbridge.core.printable import printable
 from weighbridge.evidence.statement import CLOCK_SKEW_S, DAY_S, moment
-from weighbridge.model import STATUS_ORDER, Outcome, Status, Trial, TrialResult
-from weighbridge.printable import printable
 
 SCHEMA = "weighbridge.ledger/v0"
 DRAFT, PARTIAL, ACTIVE = Status.DRAFT, Status.PARTIAL_ALGORITHM_LEVEL, Status.ACTIVE_WITH_LIVE_EVIDENCE

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from weighbridge.errors import BundleError, LedgerError
+from weighbridge.core.errors import BundleError, LedgerError
+from weighbridge.core.local_files import exists, is_file, is_folder
+from weighbridge.core.printable import quoted
 from weighbridge.evidence import manifest, signatures, statement
 from weighbridge.evidence.archive import PackedFolder, bundles_in, read_archive
 from weighbridge.evidence.bundle import BUNDLES, files_of, folder_name
@@ -14,8 +16,6 @@ from weighbridge.evidence.disk import disk_error, write_folder
 from weighbridge.evidence.review import Against, sound
 from weighbridge.ledger.fold import Step
 from weighbridge.ledger.store import NAME, Ledger
-from weighbridge.printable import quoted
-from weighbridge.storage.local_files import exists, is_file, is_folder
 
 LEDGER = "ledger"
 ON_A_BUNDLE = (Step.MOVE, Step.RENEW)

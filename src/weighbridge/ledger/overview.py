@@ -14,17 +14,17 @@ from datetime import datetime
 from graphlib import TopologicalSorter
 from typing import Final
 
-from weighbridge.canonical import dumps
 from weighbridge.contract.checks import looser
 from weighbridge.contract.resolved import COLLECTED, JUDGED
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.canonical import dumps
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.limits import LimitsError, plain
+from weighbridge.core.model import STATUS_ORDER, Contract, GateDecl
 from weighbridge.evidence.statement import DAY_S, moment
 from weighbridge.gates import KINDS
 from weighbridge.ledger.causes import Causes, Shown, causes_of
 from weighbridge.ledger.fold import ACTIVE, DISCHARGED, PARTIAL, RETIRED, Entry, Place, Standing, Step, fold
 from weighbridge.ledger.store import Ledger
-from weighbridge.limits import LimitsError, plain
-from weighbridge.model import STATUS_ORDER, Contract, GateDecl
 
 UNVERIFIED: Final = "UNVERIFIED"
 UNDECLARED: Final = "none"

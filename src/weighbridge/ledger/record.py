@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.errors import LedgerError
+from weighbridge.core.errors import LedgerError
+from weighbridge.core.model import Finding, Outcome, Status
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.causes import bundle_evidence, causes_of, demand_rederivable, place_of
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, BundleEvidence, Entry, Place, Standing, Step, advance, fold
 from weighbridge.ledger.store import SHORTEST_REASON, Ledger, digest_of, illegal
-from weighbridge.model import Finding, Outcome, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

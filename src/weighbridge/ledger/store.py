@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from weighbridge.canonical import build, dumps, loads, sha256
-from weighbridge.errors import BundleError, LedgerError, WeighbridgeError
+from weighbridge.core.canonical import build, dumps, loads, sha256
+from weighbridge.core.errors import BundleError, LedgerError, WeighbridgeError
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Outcome
 from weighbridge.evidence.disk import LINK, disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import CLOCK_SKEW_S, moment
 from weighbridge.ledger.fold import ACTIVE, EDGES, REGRESSED, SCHEMA, Entry, Place, Standing, Step, history, stood
-from weighbridge.limits import plain
-from weighbridge.model import Outcome
 
 MAX_ENTRY = 64 << 10
 LOCK = ".lock"  # stays in the ledger's folder: removing a file that others wait for would let two in at once

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weighbridge.model import Json
+from weighbridge.core.model import Json
 from weighbridge.model_config.model_keys import Model, head_dim
 from weighbridge.quantities.checkpoints import CONFIG_FIELDS
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from weighbridge.model import Json
+from weighbridge.core.model import Json
 from weighbridge.model_config.model_keys import HUGGING_FACE, SHOWN, Fields
 from weighbridge.quantities.checkpoints import UNREAD, ConfigField
 from weighbridge.views.checkpoint import OF_THE_WHOLE, TEXT_PARTS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from weighbridge.model import Json
+from weighbridge.core.model import Json
 from weighbridge.model_config.conversion_facts import WRITTEN
 from weighbridge.model_config.model_keys import GGUF, Model, Stated, head_dim
 

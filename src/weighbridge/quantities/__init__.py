@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 
-from weighbridge.on_demand import Extended
-from weighbridge.plugins import Brought
+from weighbridge.core.plugins import Brought, Extended
 from weighbridge.quantities.base import Quantity
 
 # Imported until a name is found.

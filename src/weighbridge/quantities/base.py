@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from weighbridge.limits import fields
-from weighbridge.model import Measurement, Record, Rows
+from weighbridge.core.limits import fields
+from weighbridge.core.model import Measurement, Record, Rows
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.limits import Doc
-from weighbridge.model import Basis
+from weighbridge.core.limits import Doc
+from weighbridge.core.model import Basis
 from weighbridge.quantities.base import rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from weighbridge.limits import Doc
+from weighbridge.core.limits import Doc
 from weighbridge.quantities.base import rows
 
 

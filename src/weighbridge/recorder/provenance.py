@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from weighbridge import git
-from weighbridge.pseudonym import key_file, pseudonym
-from weighbridge.version import __version__
+from weighbridge.core import git
+from weighbridge.core.pseudonym import key_file, pseudonym
+from weighbridge.core.version import __version__
 
 GIT_SECONDS = 5.0
 

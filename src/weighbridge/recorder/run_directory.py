@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.storage.local_files import OWN
+from weighbridge.core.local_files import OWN
 
 SCHEMA = "weighbridge.run/v0"
 RUN, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"

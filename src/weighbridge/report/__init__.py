@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weighbridge.exit_code import ExitCode
-from weighbridge.judging import RUN_FACTS
-from weighbridge.model import (
+from weighbridge.core.exit_code import ExitCode
+from weighbridge.core.model import (
     Contract,
     Faulted,
     Finding,
@@ -30,12 +29,13 @@ from weighbridge.model import (
     Unmeasured,
     Verdict,
 )
-from weighbridge.printable import printable
+from weighbridge.core.printable import printable
+from weighbridge.judging.conditions import RUN_FACTS
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 
 if TYPE_CHECKING:
-    from weighbridge.cards import CodeCard
+    from weighbridge.cards.words import CodeCard
 
 TOLD = 8
 MECHANISMS_TOLD = 3
@@ -114,7 +114,7 @@ class Row:
 
 def finding_text(finding: Finding, measured: Mapping[str, Measured]) -> FindingText:
     """Return a finding in words, from the card of its kind."""
-    from weighbridge.cards import besides, code_card, fill, gate_words, numbers, render
+    from weighbridge.cards.words import besides, code_card, fill, gate_words, numbers, render
 
     card, verdict = gate_words(finding.kind), finding.verdict
     words = None if verdict.outcome is Outcome.PASS else code_card(finding.kind, verdict.code)
@@ -143,7 +143,7 @@ def hints(words: CodeCard) -> Mapping[str, str]:
 
 def _hints(words: CodeCard, verdict: Verdict, figures: Mapping[str, object]) -> Iterator[str]:
     """Yield what the mechanisms that were found say of the cause, the most frequent first; else what the code says."""
-    from weighbridge.cards import fill, glossary
+    from weighbridge.cards.words import fill, glossary
 
     counted = Counter(str(o.figures["mechanism"]) for o in verdict.offences if o.figures.get("mechanism"))
     known = glossary("terms")["mechanism"] if counted else {}

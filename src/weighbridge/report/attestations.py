@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.core.errors import BundleError, UsageError
+from weighbridge.core.limits import nearest
+from weighbridge.core.model import Finding, GateDecl, Json, Outcome, Severity, Status
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle, folder_name
 from weighbridge.evidence.statement import BoundSubject
-from weighbridge.judging import DEFAULT
-from weighbridge.limits import nearest
-from weighbridge.model import Finding, GateDecl, Json, Outcome, Severity, Status
+from weighbridge.judging.requests import DEFAULT
 from weighbridge.report import gate_name
 
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"

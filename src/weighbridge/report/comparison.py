@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 import click
 
-from weighbridge.clauses.block_types import TYPICAL_ERROR
-from weighbridge.clauses.harmless_keys import harmless
+from weighbridge.core.model import Faulted, Finding, Json, Measurement, Offence, Outcome
+from weighbridge.core.printable import printable
+from weighbridge.evaluation.runner import Evaluation
+from weighbridge.gates.families.block_types import TYPICAL_ERROR
+from weighbridge.gates.families.harmless_keys import harmless
 from weighbridge.gates.value_preservation import KIND, POLICIES, RANK, Class, class_of
-from weighbridge.model import Faulted, Finding, Json, Measurement, Offence, Outcome
 from weighbridge.model_config.conversion_facts import CONVERTER
-from weighbridge.printable import printable
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.checkpoints import CONFIG_LISTS
 from weighbridge.quantities.tensors import MomentChanges, TensorPair
 from weighbridge.report import COLOURS, TOLD, capped, finding_text, trials_told
-from weighbridge.runner import Evaluation
 
 SHOWN = 20
 AUTOMATIC = ("renamed", "identity, ", "from gguf:auto")  # how a mapping is called that was found,
@@ -148,7 +148,7 @@ def _doubts(offences: Sequence[Offence]) -> Iterator[str]:
 
 def known_faults(evaluation: Evaluation) -> Iterator[str]:
     """Yield what the converter is known to do wrong, where that is what was found."""
-    from weighbridge.comparison.gguf_rules import FAULTS
+    from weighbridge.mapping.gguf_rules import FAULTS
 
     plans = " ".join(one.at for one in evaluation.measured.values() if isinstance(one, Measurement))
     offences = evaluation.findings[0].verdict.offences
@@ -169,7 +169,7 @@ def exchanged(offences: Sequence[Offence]) -> Iterator[str]:
 
 def renamed(rows: Sequence[TensorPair]) -> Iterator[str]:
     """Yield after which rename the names would match, and how to ask for it; nothing where none is known."""
-    from weighbridge.comparison.renaming import renamings
+    from weighbridge.mapping.renaming import renamings
 
     rows = [row for row in rows if not row.left_out]
     paired = sum(bool(row.sources and row.candidate_dtype) for row in rows)
@@ -256,7 +256,7 @@ def classes(evaluation: Evaluation) -> Json:
 
 
 def _worst_first(finding: Finding, tensors: str) -> Iterable[str]:
-    from weighbridge.cards import gate_words, render
+    from weighbridge.cards.words import gate_words, render
 
     lines = zip(finding.verdict.offences, render(gate_words(finding.kind), finding.verdict), strict=True)
     matching = [pair for pair in lines if fnmatch.fnmatchcase(pair[0].place, tensors)]
@@ -302,7 +302,7 @@ MOMENTS = ("mean", "std", "min", "max")
 
 def _table(rows: Iterable[TensorPair], display: DisplayOptions) -> Iterable[str]:
     """Yield a line for each tensor: class, dtypes and shape, statistics where they are known; names are escaped."""
-    from weighbridge.cards import fill
+    from weighbridge.cards.words import fill
 
     for row in rows:
         if fnmatch.fnmatchcase(row.name, display.tensors):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from weighbridge.errors import PluginError
-from weighbridge.model import Json
-from weighbridge.plugins import Brought
+from weighbridge.core.errors import PluginError
+from weighbridge.core.model import Json
+from weighbridge.core.plugins import Brought
 
 if TYPE_CHECKING:
     from weighbridge.report.rows import Report

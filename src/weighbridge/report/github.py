@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weighbridge.contract.load import BUILTIN
-from weighbridge.errors import ContractError, WeighbridgeError
-from weighbridge.printable import printable
+from weighbridge.core.errors import ContractError, WeighbridgeError
+from weighbridge.core.printable import printable
 from weighbridge.report import Level, gate_name
 from weighbridge.report.markdown import escaped, page
 from weighbridge.report.rows import Report, shown

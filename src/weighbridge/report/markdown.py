@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from weighbridge.printable import printable
+from weighbridge.core.printable import printable
 from weighbridge.report import Level, Row, gate_name
 from weighbridge.report.rows import Report, Suite
 

@@ -5,9 +5,9 @@ Every gate is told with its outcome, passed or not. What comes from a bundle is 
 
 from __future__ import annotations
 
+from weighbridge.core.model import Json, Severity
+from weighbridge.core.printable import printable
 from weighbridge.evidence.bundle import ID_SHOWN, folder_name
-from weighbridge.model import Json, Severity
-from weighbridge.printable import printable
 from weighbridge.report import finding_text
 from weighbridge.report.attestations import Told
 from weighbridge.report.markdown import escaped

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weighbridge.canonical import dumps, sha256
 from weighbridge.contract.load import BUILTIN
 from weighbridge.contract.resolved import digests
-from weighbridge.data import data_path
-from weighbridge.exit_code import Excuses, ExitCode, unblocked
-from weighbridge.model import Finding
-from weighbridge.printable import printable
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.data import data_path
+from weighbridge.core.exit_code import Excuses, ExitCode, unblocked
+from weighbridge.core.model import Finding
+from weighbridge.core.printable import printable
 from weighbridge.report import Row, finding_text, tally
 
 if TYPE_CHECKING:
-    from weighbridge.verification import Result
+    from weighbridge.evaluation.verification import Result
 
 ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 NOTHING_SHOWN = "no gate passed, so nothing was shown"

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from weighbridge import __version__
-from weighbridge.cards import gate_words
+from weighbridge.cards.words import gate_words
 from weighbridge.report import Level, Row, gate_name, hints
 from weighbridge.report.rows import Report, Suite
 

@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
 from weighbridge.run_logs.json_log import no_rows
 from weighbridge.run_logs.log_file import batches
 from weighbridge.run_logs.log_table import NUMBER, Log, TableBuilder, read_cell

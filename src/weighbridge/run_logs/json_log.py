@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weighbridge.canonical import loads, unique
-from weighbridge.errors import SubjectError, WeighbridgeError
-from weighbridge.model import Fields
+from weighbridge.core.canonical import loads, unique
+from weighbridge.core.errors import SubjectError, WeighbridgeError
+from weighbridge.core.local_files import exists
+from weighbridge.core.model import Fields
 from weighbridge.run_logs.log_file import Batch, batches, decoded, read_whole
 from weighbridge.run_logs.log_table import Log, TableBuilder
-from weighbridge.storage.local_files import exists
 
 SCHEMA = "weighbridge.run/v0"
 HEAD, STEPS, EVENTS = "run.json", "steps.jsonl", "events.jsonl"

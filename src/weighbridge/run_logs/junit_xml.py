@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 from xml.parsers import expat
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
 from weighbridge.quantities.reports import Result
 from weighbridge.views.report import ReportView
 

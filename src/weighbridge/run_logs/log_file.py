@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from weighbridge.errors import SubjectError
-from weighbridge.storage.local_files import READ
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.local_files import READ
 
 BLOCK = 1 << 20
 MAX_LINE = 1 << 20

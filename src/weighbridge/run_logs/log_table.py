@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, compress
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Fields
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields
 from weighbridge.run_logs.units import DATE
 
 MISSING, NUMBER, UNREADABLE, NOT_OWED = 0, 1, 2, 3

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weighbridge.model import Fields
-from weighbridge.pseudonym import key_file, pseudonym
+from weighbridge.core.model import Fields
+from weighbridge.core.pseudonym import key_file, pseudonym
 
 ENDED, EARLY, RAISED, KILLED, GOING, UNKNOWN = "ended", "early", "raised", "killed", "going", "unknown"
 # What reports call it (`status`, `state`), in lower case.

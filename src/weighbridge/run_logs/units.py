@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
 
 SCALES: Mapping[str, Mapping[str, float]] = {
     "time": {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6},

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields, Json, Origin
+from weighbridge.core.version import __version__
 from weighbridge.formats.tensor import Tensor
-from weighbridge.model import Fields, Json, Origin
 from weighbridge.scheduling.clusters import Cluster
 from weighbridge.scheduling.threads import Job, JobSpec, Progress
 from weighbridge.storage.readable import ReadableFile
-from weighbridge.version import __version__
 from weighbridge.views.checkpoint import CheckpointView, open_checkpoint
 
 PATIENCE_S = 30.0  # without any worker, before the job is given up: long enough for one to be started again

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Fields
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, and bytes in all
 

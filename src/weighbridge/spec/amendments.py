@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from weighbridge.canonical import sha256
 from weighbridge.contract import strict_yaml
-from weighbridge.errors import AmendmentError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import AmendmentError
+from weighbridge.core.limits import Doc, LimitsError, fields, plain, read
 from weighbridge.evidence.disk import read_regular
-from weighbridge.limits import Doc, LimitsError, fields, plain, read
 
 SCHEMA = "amendment/v0"
 KINDS = ("record", "correction", "editorial")

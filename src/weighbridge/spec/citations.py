@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weighbridge.canonical import at_pointer, loads
-from weighbridge.errors import BundleError, UsageError
+from weighbridge.core.canonical import at_pointer, loads
+from weighbridge.core.errors import BundleError, UsageError
+from weighbridge.core.local_files import is_folder
+from weighbridge.core.project import local
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import BUNDLES, Bundle, unseal
 from weighbridge.evidence.disk import read_regular
-from weighbridge.project import local
-from weighbridge.storage.local_files import is_folder
 
 KEPT = Path("evidence") / BUNDLES
 SHORTEST = 6

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from weighbridge.contract.layers import Found
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.model import Outcome, Status
 from weighbridge.evidence import manifest
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.review import Held, rederivation
 from weighbridge.ledger.fold import Place, lowest
-from weighbridge.model import Outcome, Status
 from weighbridge.spec.citations import FORMULA, NUMBER, UNIT, Citation, agrees, citations, computed, resolve
 from weighbridge.spec.criteria import criteria
 from weighbridge.spec.hypotheses import undecided

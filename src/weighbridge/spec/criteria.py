@@ -10,10 +10,10 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.model import Contract
 from weighbridge.evidence.bundle import FOLDER
 from weighbridge.ledger.fold import Place
-from weighbridge.model import Contract
 from weighbridge.spec.citations import Bundles, stored
 from weighbridge.spec.tally import Stood
 

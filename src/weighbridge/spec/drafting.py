@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from weighbridge.canonical import dumps
-from weighbridge.errors import UsageError
+from weighbridge.core.canonical import dumps
+from weighbridge.core.errors import UsageError
+from weighbridge.core.limits import nearest
+from weighbridge.core.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
 from weighbridge.evidence import manifest, statement
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.fold import DISCHARGED, Place
-from weighbridge.limits import nearest
-from weighbridge.model import Finding, GateDecl, Json, Measurement, Origin, Outcome, Scalar, TrialResult
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.facts import Fact
 from weighbridge.spec.amendments import Amendment, Premise, slug, written

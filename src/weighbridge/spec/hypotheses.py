@@ -14,7 +14,7 @@ from functools import lru_cache
 from operator import eq, ge, gt, le, lt
 
 from weighbridge.contract.layers import Found
-from weighbridge.errors import WeighbridgeError
+from weighbridge.core.errors import WeighbridgeError
 from weighbridge.evidence.statement import moment
 from weighbridge.spec.amendments import Section
 from weighbridge.spec.citations import NUMBER, Bundles, citations

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from weighbridge.canonical import sha256
 from weighbridge.contract.checks import looser
 from weighbridge.contract.layers import Found
-from weighbridge.errors import LedgerError, WeighbridgeError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import LedgerError, WeighbridgeError
+from weighbridge.core.model import Contract, Outcome
+from weighbridge.core.project import LOCAL
 from weighbridge.evidence.bundle import Bundle
 from weighbridge.evidence.disk import disk_error, link_new, make_folders, read_regular, sweep
 from weighbridge.evidence.statement import utc
 from weighbridge.ledger.causes import place_of
 from weighbridge.ledger.record import discharge
 from weighbridge.ledger.store import LOCK
-from weighbridge.model import Contract, Outcome
-from weighbridge.project import LOCAL
 from weighbridge.spec.amendments import MAX_TEXT, SCHEMA, Landing, Section, landed, section_of, slug, written
 from weighbridge.spec.citations import KEPT
 from weighbridge.spec.claims import look

@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from weighbridge.canonical import sha256
 from weighbridge.contract.load import contracts_here
 from weighbridge.contract.resolved import digests
-from weighbridge.errors import AmendmentError, WeighbridgeError
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import AmendmentError, WeighbridgeError
+from weighbridge.core.git import answer
 from weighbridge.evidence.disk import read_regular
 from weighbridge.evidence.review import Held, rederivation
-from weighbridge.git import answer
 from weighbridge.spec.amendments import Premise
 from weighbridge.spec.citations import Bundles
 

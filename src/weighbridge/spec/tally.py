@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from weighbridge.canonical import dumps, sha256
-from weighbridge.errors import AmendmentError
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import AmendmentError
+from weighbridge.core.model import STATUS_ORDER, Status
 from weighbridge.ledger.fold import DISCHARGED, RETIRED, Entry, Place, Standing, fold, lowest
-from weighbridge.model import STATUS_ORDER, Status
 
 BEGIN, END = "<!-- weighbridge:tally begin", "<!-- weighbridge:tally end -->"
 

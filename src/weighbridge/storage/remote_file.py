@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from weighbridge.errors import SubjectError
-from weighbridge.printable import bare
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import bare
 from weighbridge.storage.readable import USUAL, Place
 from weighbridge.storage.remote_store import LARGE, SMALL, Store, open_store
 

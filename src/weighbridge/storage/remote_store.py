@@ -18,8 +18,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TypeVar
 
-from weighbridge.errors import SubjectError
-from weighbridge.printable import bare, quoted, scheme_of
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.printable import bare, quoted, scheme_of
 
 Answer = TypeVar("Answer")
 

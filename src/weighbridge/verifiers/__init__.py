@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from weighbridge.model import SubjectKind
-from weighbridge.on_demand import Extended, OnDemand
-from weighbridge.plugins import Brought
+from weighbridge.core.model import SubjectKind
+from weighbridge.core.plugins import Brought, Extended, OnDemand
 from weighbridge.verifiers.verifier import Verifier
 
 Key = tuple[str, tuple[SubjectKind, ...]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-from weighbridge.errors import SubjectError
-from weighbridge.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Basis, Fields, Json, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.facts import Fact
 from weighbridge.verifiers import tensor_walk
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import CorpusEpoch
 from weighbridge.run_logs.log_table import NUMBER

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weighbridge.errors import SubjectError
-from weighbridge.limits import plain
-from weighbridge.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.limits import plain
+from weighbridge.core.model import Basis, Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.runs import DeviceProbe, Witness
 from weighbridge.verifiers.corpus_progress import announced_steps

@@ -10,10 +10,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.formats.dcp_metadata import NAME as METADATA
 from weighbridge.formats.dcp_metadata import SUFFIX
 from weighbridge.formats.strict_json import strict_json
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.quantities.checkpoints import FileStructure, WrongChecksum
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views, rows_by_name, table
 from weighbridge.views.checkpoint import CheckpointView, Checksum

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from weighbridge.canonical import dumps, sha256
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.forward.stacks import Torch
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, inputs_digest
-from weighbridge.model import Fields, Measurement, Rows, SubjectKind, Unmeasured
 from weighbridge.quantities.base import rows_of
 from weighbridge.quantities.forward import NO_RELATION, ForwardError, ForwardRun, LocalError, Outcome, Relation, Weights
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weighbridge.forward.constants import Constants
-    from weighbridge.forward.local_test import Distance, Step, Steps
+    from weighbridge.forward.local_pass import Distance, Step, Steps
     from weighbridge.forward.widened import Audit
 
 WORTH_A_LOOK = 2  # times the trusted run's error: below it, no relation is looked for, which takes time
@@ -49,7 +49,7 @@ def measure(views: Views, _options: Fields) -> Measurement | Unmeasured:
     if isinstance(pair, Unmeasured):
         return pair
     stack, trusted, found, noise = pair
-    from weighbridge.forward.local_test import end_to_end
+    from weighbridge.forward.local_pass import end_to_end
 
     shares = {point: _equal_share(trusted, found, point) for point in found.facts.order}
     other = {point for point, share in shares.items() if share != 1} | {*trusted.facts.order} ^ {*found.facts.order}
@@ -96,7 +96,7 @@ def _passes(reference: ModelView, stack: Torch, trusted: Trace, found: Trace, ot
 
     Where no `other` bits lie before the last point, from which nothing more is made, all steps before it are the same.
     """
-    from weighbridge.forward.local_test import local_test
+    from weighbridge.forward.local_pass import local_test
 
     tokens, u = found.facts.tokens, ROUNDOFF[found.facts.dtype]
 
@@ -127,7 +127,7 @@ def _rougher(reference: ModelView, stack: Torch, found: Trace, ours: Steps, thei
     One runs by the roughest kernels that are right. The other is the trusted run from the candidate's own values, where
     a rounding may tip what it did not tip before: a choice of experts, a threshold.
     """
-    from weighbridge.forward.local_test import local_test
+    from weighbridge.forward.local_pass import local_test
 
     tokens, dtype, last = found.facts.tokens, found.facts.dtype, {[*ours][-1]}
     rough: dict[str, LocalError] = {}
@@ -186,7 +186,7 @@ def _run(trusted: Trace, found: Trace, passes: Passes, *, repeated: bool) -> For
 
 def _row(point: str, trusted: Trace, found: Trace, passes: Passes, run: ForwardRun) -> ForwardError:
     """Return what the local tests found at a point."""
-    from weighbridge.forward.local_test import NOTHING
+    from weighbridge.forward.local_pass import NOTHING
 
     mine, other = passes.ours.get(point), passes.theirs.get(point)
     error = other.distance if other is not None else NOTHING

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from weighbridge.model import Fields, Measurement, Record, Unmeasured
+from weighbridge.core.model import Fields, Measurement, Record, Unmeasured
 from weighbridge.quantities.base import record_of
 from weighbridge.quantities.hosts import Host
 from weighbridge.verifiers.command_outcome import HIDDEN

@@ -11,10 +11,10 @@ from typing import Any
 
 from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.casts import values
-from weighbridge.comparison.chosen_mapping import planned
-from weighbridge.comparison.mapping_plan import NO_RULE, Plan
-from weighbridge.comparison.unpacked_view import packed_parts
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.mapping.chosen_mapping import planned
+from weighbridge.mapping.mapping_plan import NO_RULE, Plan
+from weighbridge.packing.unpacked_view import packed_parts
 from weighbridge.quantities.tensors import MomentChanges
 from weighbridge.verifiers import tensor_values
 from weighbridge.verifiers.tensor_moments import STATISTICS, Moments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 
-from weighbridge.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
+from weighbridge.core.model import Basis, Fields, Measurement, Origin, Series, SubjectKind, Unmeasured
 from weighbridge.run_logs.log_table import NUMBER
 from weighbridge.run_logs.units import promised_unit
 from weighbridge.verifiers.verifier import Canary, NoCanary, Verifier, Views

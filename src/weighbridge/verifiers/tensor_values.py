@@ -21,10 +21,12 @@ from weighbridge.comparison.aligned_tensor import AlignedTensor
 from weighbridge.comparison.alternatives import head_counts
 from weighbridge.comparison.attribution import attributed, errors_otherwise
 from weighbridge.comparison.casts import BLOCKS, ExactCast, decode, numpy_dtype, values, words
-from weighbridge.comparison.channel_factors import Channels
-from weighbridge.comparison.chosen_mapping import planned
-from weighbridge.comparison.mapping_plan import NO_RULE, Pairing, Plan
-from weighbridge.comparison.unpacked_view import (
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.mapping.chosen_mapping import planned
+from weighbridge.mapping.mapping_plan import NO_RULE, Pairing, Plan
+from weighbridge.packing.channel_factors import Channels
+from weighbridge.packing.unpacked_view import (
     UnpackedView,
     UnpackedWeight,
     as_stored,
@@ -34,9 +36,7 @@ from weighbridge.comparison.unpacked_view import (
     unpacked,
     widened,
 )
-from weighbridge.comparison.unpacking import Blocks, Rule
-from weighbridge.errors import SubjectError
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.packing.unpacking import Blocks, Rule
 from weighbridge.quantities.tensors import TensorPair
 from weighbridge.scheduling import threads
 from weighbridge.scheduling.threads import HERE, Execution, JobSpec

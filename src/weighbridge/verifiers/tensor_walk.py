@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from weighbridge.model import Fields, Measurement, SubjectKind, Unmeasured
+from weighbridge.core.model import Fields, Measurement, SubjectKind, Unmeasured
 from weighbridge.scheduling.threads import Execution
 from weighbridge.verifiers.verifier import Asked, Canary, NoCanary, Verifier, Views, rows_by_name, table, two_of
 from weighbridge.views.checkpoint import CheckpointView, Tensor

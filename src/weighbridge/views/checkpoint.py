@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Origin, Scalar
 from weighbridge.formats import detect
 from weighbridge.formats.strict_json import strict_json
 from weighbridge.formats.tensor import Checksum, Tensor, read_pieces, windows_of
-from weighbridge.model import Origin, Scalar
 from weighbridge.storage.mapped_file import locate
 from weighbridge.storage.readable import Folder, ReadableFile, sha256
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weighbridge.canonical import dumps, sha256
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
-from weighbridge.storage.local_files import is_file
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.local_files import is_file
+from weighbridge.core.model import Origin
 
 MAX_FILE = 1 << 26  # a larger argument is data, not the program
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.limits import nearest
+from weighbridge.core.local_files import is_file
 from weighbridge.forward.stacks import has_cuda
-from weighbridge.limits import nearest
-from weighbridge.storage.local_files import is_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weighbridge.errors import SubjectError
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.local_files import is_file
+from weighbridge.core.model import Origin, Unmeasured
 from weighbridge.forward.between_traces import apart, same
 from weighbridge.forward.rough import rough
 from weighbridge.forward.stacks import Stack, Tokens, Torch, has_cuda
 from weighbridge.forward.trace_file import ROUNDOFF, Trace, is_trace, open_trace
-from weighbridge.model import Origin, Unmeasured
-from weighbridge.storage.local_files import is_file
 from weighbridge.storage.readable import sha256
 from weighbridge.views.factory import Factory
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from weighbridge.canonical import sha256
-from weighbridge.errors import SubjectError
-from weighbridge.model import Origin
-from weighbridge.storage.local_files import local_path, read_regular_file
+from weighbridge.core.canonical import sha256
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.local_files import local_path, read_regular_file
+from weighbridge.core.model import Origin
 
 MAX_BYTES: Final = 64 << 20
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")

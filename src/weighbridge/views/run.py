@@ -13,16 +13,16 @@ from functools import partial
 from itertools import compress
 from pathlib import Path
 
-from weighbridge.errors import SubjectError, WeighbridgeError
-from weighbridge.model import Fields, Origin
-from weighbridge.plugins import Brought
-from weighbridge.printable import bare
+from weighbridge.core.errors import SubjectError, WeighbridgeError
+from weighbridge.core.local_files import is_folder, local_path
+from weighbridge.core.model import Fields, Origin
+from weighbridge.core.plugins import Brought
+from weighbridge.core.printable import bare
 from weighbridge.run_logs.csv_log import read_csv
 from weighbridge.run_logs.json_log import decode, read_jsonl, read_report, read_run_directory
 from weighbridge.run_logs.log_file import open_regular
 from weighbridge.run_logs.log_table import MISSING, NUMBER, UNREADABLE, Cells, Log, standard_names
 from weighbridge.run_logs.units import PLAIN, factor
-from weighbridge.storage.local_files import is_folder, local_path
 
 STEP = "step"
 SKIPPED, GRAD_NORM = "skipped", "grad_norm"

@@ -1,0 +1,1 @@
+"""Cards and glossary read; every example and specimen run."""

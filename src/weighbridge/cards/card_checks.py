@@ -1,0 +1,257 @@
+"""Show that the tool works here: every card's examples judged, every specimen measured, every pass falsified.
+
+Uses the same judging and the same trials as a real evaluation; nothing is simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weighbridge import gates, quantities, verifiers
+from weighbridge.cards.examples import Example, examples
+from weighbridge.cards.words import GateCard, Specimen, VerifierCard, read_card, render
+from weighbridge.clauses.faults import bounding, nudged
+from weighbridge.clauses.kind import Kind
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
+from weighbridge.core.limits import LimitsError, nearest, plain
+from weighbridge.core.model import (
+    Json,
+    Measurement,
+    Outcome,
+    Record,
+    Rows,
+    Series,
+    SubjectKind,
+    TrialResult,
+    Unmeasured,
+    Verdict,
+)
+from weighbridge.core.plugins import WORDS, Brought, entry_points, package
+from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.runner import lay_canary
+from weighbridge.formats import detect
+from weighbridge.gates import KINDS
+from weighbridge.judging.trials import falsify
+from weighbridge.report import formats as reports
+from weighbridge.verifiers import MODULES, VERIFIERS
+from weighbridge.verifiers.verifier import Verifier
+from weighbridge.views import run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing tried: what, and what was wrong with it; nothing when it held. `skipped` says why it was not tried."""
+
+    name: str
+    wrong: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+def selftest(cards: Path | None = None, names: Collection[str] = ()) -> Iterator[Check]:
+    """Run the checks of this installation, or of another folder of cards (`gates/`, `verifiers/`), or those named."""
+    root = (data_path("gates"), data_path("verifiers")) if cards is None else (cards / "gates", cards / "verifiers")
+    of_gates, of_verifiers = (sorted(folder.glob("*.yaml")) for folder in root)
+    if cards is None and not names:
+        yield _same("every gate kind has its card", {path.stem for path in of_gates}, set(gates.OWN))
+        measured = {read_card(VerifierCard, path).quantity for path in of_verifiers}
+        yield _same("every quantity has its card", measured, {quantity for quantity, _ in MODULES})
+    if cards is None:
+        yield from (check for check in plugin_checks() if not names or check.wrong)
+        of_gates += _brought(gates.BROUGHT)
+        of_verifiers += _brought(verifiers.BROUGHT)
+    for name in names:
+        if name not in {path.stem for path in (*of_gates, *of_verifiers)}:
+            yield Check(name=name, wrong=(f"there is no card {name}.yaml in gates/ or verifiers/",))
+    for path in (path for path in of_gates if not names or path.stem in names):
+        yield from check_gate_card(read_card(GateCard, path))
+    for path in (path for path in of_verifiers if not names or path.stem in names):
+        yield from check_verifier_card(read_card(VerifierCard, path), path.parent / "specimens")
+
+
+def _brought(table: Brought[Any]) -> Iterator[Path]:
+    """Yield the cards that lie beside what other packages bring; a package without them is told by `plugin_checks`."""
+    for name in table:
+        with contextlib.suppress(PluginError):
+            yield table.beside(name, f"{name}.yaml")
+
+
+def plugin_checks() -> Iterator[Check]:
+    """Yield for everything that other packages bring whether it can be used, under the package that it is from."""
+    tables: dict[str, Brought[Any]] = {
+        table.group: table
+        for table in (
+            gates.BROUGHT,
+            quantities.BROUGHT,
+            verifiers.BROUGHT,
+            detect.BROUGHT,
+            run.BROUGHT,
+            reports.BROUGHT,
+        )
+    }
+    for (group, name), found in entry_points().items():
+        word, wrong = WORDS.get(group, group), ""
+        try:
+            if group not in tables:
+                wrong = f"there is no group weighbridge.{group}{nearest(group, tables)}"
+            elif tables[group][name] is not None and group in ("kinds", "verifiers"):
+                tables[group].beside(name, f"{name}.yaml")
+            if group == "verifiers" and name not in quantities.QUANTITIES:
+                wrong = f"no package brings the quantity {name!r}: list its dataclass under weighbridge.quantities"
+        except PluginError as error:
+            wrong = f"{error.code}: {error.what}"
+        yield Check(name=f"{word} {name}: {package(found[0])}", wrong=(wrong,) if wrong else ())
+
+
+def _same(name: str, cards: set[str], table: set[str]) -> Check:
+    wrong = [f"{word}: a card without code" for word in sorted(cards - table)]
+    wrong += [f"{word}: no card" for word in sorted(table - cards)]
+    return Check(name=name, wrong=tuple(wrong))
+
+
+# --- Gates ------------------------------------------------------------------------------------------------------------
+
+
+def check_gate_card(card: GateCard) -> Iterator[Check]:
+    """Yield the checks of one card: its codes, its examples, and for each limit an example on it and one beyond."""
+    kind = KINDS.get(card.kind)
+    if kind is None:
+        yield Check(name=card.kind, wrong=(f"no gate kind {card.kind!r}",))
+        return
+    try:
+        told = [(example, kind.judge(example.evidence, example.limits)) for example in examples(card, kind)]
+    except (WeighbridgeError, LimitsError) as error:
+        yield Check(name=card.kind, wrong=(str(error),))
+        return
+    told_of = {"asks": card.asks, "why": card.why, "passes": card.passes, **card.roles}
+    told_of |= {code: words.says for code, words in card.codes.items()}
+    yield Check(name=f"{card.kind}: every word is written", wrong=tuple(_unwritten(told_of)))
+    yield _same(f"{card.kind}: every code has its words", set(card.codes), set(kind.codes))
+    yield Check(name=f"{card.kind}: every code has its example", wrong=tuple(_unshown(kind, told)))
+    yield Check(name=f"{card.kind}: every limit has an example on it and one beyond", wrong=tuple(_untried(kind, told)))
+    for example, verdict in told:
+        yield Check(name=f"{card.kind}: {example.name}", wrong=tuple(_differs(card, kind, example, verdict)))
+
+
+def _unwritten(words: Mapping[str, object]) -> Iterator[str]:
+    return (f"nothing is written for {word!r}" for word, written in words.items() if not written)
+
+
+def _unshown(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+    """Yield the codes that no example comes to or whose words none demands, and the outcomes that none shows."""
+    for code in ("pass", *kind.codes):
+        shown = [example for example, verdict in told if code in {verdict.code, *(o.code for o in verdict.offences)}]
+        if not shown:
+            yield f"no example comes to {code!r}"
+        elif all(example.says is None for example in shown):
+            yield f"no example says what {code!r} says"
+    missing = {Outcome.PASS, Outcome.FAIL, Outcome.BLOCKED} - {verdict.outcome for _, verdict in told}
+    yield from (f"no example is {outcome}" for outcome in missing)
+
+
+def _untried(kind: Kind[Any], told: Sequence[tuple[Example, Verdict]]) -> Iterator[str]:
+    """Yield each bound of a limit that no example stands on, or that none lies just beyond."""
+    bounds = {(doc.must, name) for example, _ in told for doc, name, _ in bounding(example.limits) if doc.must}
+    for must, name in sorted(bounds):
+        shown = {
+            where
+            for example, verdict in told
+            for where, changed in nudged(example.limits, name)
+            if (again := kind.judge(example.evidence, changed)) != verdict
+            and (again.outcome, again.code) != (verdict.outcome, verdict.code)
+        }
+        yield from (f"no example lies {where} {name} ({must})" for where in ("on", "beyond") if where not in shown)
+
+
+def _differs(card: GateCard, kind: Kind[Any], example: Example, verdict: Verdict) -> Iterator[str]:
+    if verdict.outcome is not example.outcome:
+        yield f"came to {verdict.outcome} ({verdict.code}), not {example.outcome}"
+    said = render(card, verdict)
+    if example.says is not None and said != list(example.says):
+        yield f"said {said}, not {list(example.says)}"
+    if verdict.outcome is Outcome.PASS:
+        for trial in falsify(kind, example.evidence, example.limits, verdict):
+            if trial.result is TrialResult.SURVIVED:
+                yield f"the pass cannot fail: {trial.name!r} ({trial.code}) survived"
+
+
+# --- Verifiers --------------------------------------------------------------------------------------------------------
+
+
+def check_verifier_card(card: VerifierCard, specimens: Path) -> Iterator[Check]:
+    """Measure every specimen of a card, and lay the canary over each."""
+    verifier = VERIFIERS.get((card.quantity, tuple(SubjectKind(kind) for kind in card.subjects)))
+    if verifier is None:
+        yield Check(name=card.quantity, wrong=(f"no verifier measures {card.quantity!r} of {list(card.subjects)}",))
+        return
+    words = {word: getattr(card, word) for word in ("measures", "method", "pitfalls", "canary", "specimens")}
+    unwritten = tuple(_unwritten(words))
+    if unwritten:  # words alone are no check that held: a card whose specimens were all skipped showed nothing
+        yield Check(name=f"{card.quantity}: every word is written", wrong=unwritten)
+    for specimen in card.specimens:
+        yield _measure_specimen(verifier, specimen, specimens)
+
+
+def _measure_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Check:
+    name = f"{verifier.quantity}: {specimen.name}"
+    if specimen.needs and importlib.util.find_spec(specimen.needs) is None:
+        return Check(name=name, skipped=f"needs {specimen.needs}")
+    try:
+        wrong = tuple(_compare_specimen(verifier, specimen, folder))
+    except SubjectError as error:
+        wrong = () if error.code == specimen.error else (f"refused with {error.code!r}: {error.what}",)
+    return Check(name=name, wrong=wrong)
+
+
+def _compare_specimen(verifier: Verifier, specimen: Specimen, folder: Path) -> Iterator[str]:
+    targets = (
+        (kind, path if kind is SubjectKind.COMMAND else str(folder / path))
+        for kind, path in zip(verifier.kinds, specimen.subjects, strict=True)
+    )
+    views = tuple(
+        Bound(subject="specimen", instance="default", kind=kind, target=target, by_hand=False).open()
+        for kind, target in targets
+    )
+    if specimen.subjects and not specimen.expects and not specimen.error:
+        yield "expects nothing, so it shows nothing"
+    options: Mapping[str, Json] = dict(specimen.options)  # type: ignore[arg-type]
+    result = verifier.measure(views, options)
+    if specimen.error:
+        yield f"was measured, not refused with {specimen.error!r}"
+    yield from _differences(result, specimen.expects)
+    if isinstance(result, Measurement):
+        canary = lay_canary(verifier, views, options, result)
+        if canary.applied and not canary.seen:
+            yield f"blind: {canary.name} at {canary.place} was not seen"
+
+
+def _differences(result: Measurement | Unmeasured, expects: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(result, Unmeasured):
+        if expects.get("unmeasured") != result.code:
+            yield f"unmeasured: {result.code}"
+        return
+    found: dict[str, Any]
+    match result.value:
+        case Record(fields):
+            found = plain(fields)
+        case Rows(key, rows):
+            found = {str(getattr(row, key)): plain(row) for row in rows}
+        case Series(step, value):
+            found = {"step": list(step), "value": list(value)}
+    yield from _subset(expects, found, "")
+
+
+def _subset(expected: Any, found: Any, at: str) -> Iterator[str]:
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key, value in expected.items():
+            yield from _subset(value, found.get(key), f"{at}/{key}")
+    elif isinstance(expected, list) and isinstance(found, (list, tuple)):
+        if list(expected) != list(found):
+            yield f"{at}: {list(found)}, not {expected}"
+    elif expected != found:
+        yield f"{at}: {found!r}, not {expected!r}"

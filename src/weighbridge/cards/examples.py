@@ -1,0 +1,126 @@
+"""The examples of a gate card: what all start from is said once, and each says only what is otherwise.
+
+    given: {with: {below_ms: 110}, times: {at: wall_ms, values: [100.0, 101.0]}, columns: {wall_ms: {}}}
+
+Examples:
+      - PASS: under the budget
+      - FAIL: one outlier
+        times: {"1": 190.0}
+        says: "…"
+
+`with` gives limits. A table maps places to fields, over the typical row of its quantity; `null` takes a place away, and
+`"*"` stands for every place that is there; of a field that is a record itself, only what is named changes. A record
+gives fields over the typical record. A series has the name of its column (`at`), its `values` and their `steps` (from 0
+on without them); a whole number as key is a step whose value is another, or is taken away with `null`. A need that is
+`null` has nothing in it. `says` are the exact words, demanded of one example a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from weighbridge.cards.words import GateCard
+from weighbridge.clauses.kind import Kind
+from weighbridge.core.canonical import build
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import plain, read
+from weighbridge.core.model import Measurement, Outcome, Record, Rows, Series, Value
+from weighbridge.quantities import QUANTITIES
+from weighbridge.quantities.base import Form, Quantity
+
+EVERY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One judgement that must come out as told: the limits, the evidence by need, the outcome and its words."""
+
+    name: str
+    limits: Any
+    evidence: Mapping[str, Measurement]
+    outcome: Outcome
+    says: tuple[str, ...] | None  # None where no words are demanded
+
+
+def examples(card: GateCard, kind: Kind[Any]) -> Iterator[Example]:
+    """Yield the examples of a card.
+
+    Raises:
+        ContractError: `card`, for an example that names no outcome, or that the kind or a quantity refuses.
+    """
+    for body in card.examples:
+        outcome = next((outcome for outcome in Outcome if outcome in body), None)
+        if outcome is None:
+            raise ContractError("card", f"an example of {card.kind} begins with none of {', '.join(Outcome)}")
+        name = str(body[outcome])
+        unknown = sorted(set(body) - {outcome, "with", "says", *kind.needs})
+        if unknown:
+            raise ContractError("card", f"{card.kind}: {name}: unknown key {unknown[0]!r}")
+        says = body.get("says")
+        yield Example(
+            name=name,
+            limits=read(kind.limits, {**_mapping(card.given.get("with")), **_mapping(body.get("with"))}),
+            evidence={
+                need: _measured(QUANTITIES[wanted.quantity], card.given.get(need), body.get(need, {}))
+                for need, wanted in kind.needs.items()
+                if need in card.given or need in body
+            },
+            outcome=outcome,
+            says=None if says is None else (says,) if isinstance(says, str) else tuple(says),  # type: ignore[arg-type]
+        )
+
+
+def _mapping(data: Any) -> Mapping[Any, Any]:
+    return data if isinstance(data, Mapping) else {}
+
+
+def _measured(known: Quantity, given: Any, changed: Any) -> Measurement:
+    given, changed, nothing = _mapping(given), _mapping(changed), changed is None
+    value: Value
+    match known.form:
+        case Form.RECORD if nothing:
+            value = Record(None)
+        case Form.ROWS:
+            value = Rows(known.key, tuple(_rows(known, given, changed)))
+        case Form.RECORD:
+            value = Record(_typed(known, {**given, **changed}))
+        case Form.SERIES:
+            value = _series({**given, **changed})
+    at = {**given, **changed}.get("at", "") if known.form is Form.SERIES else ""
+    return Measurement(quantity=known.name, value=value, by="example", at=str(at), examined=1, total=1)
+
+
+def _rows(known: Quantity, given: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterator[Any]:
+    every = changed.get(EVERY, {})
+    places: dict[str, Any] = (
+        {} if every is None else {place: {**_mapping(row), **every} for place, row in given.items()}
+    )
+    for place, row in changed.items():
+        if place != EVERY:
+            places[place] = None if row is None else _changed(places.get(place, {}), row, known.row)
+    return (_typed(known, {**row, known.key: place}) for place, row in places.items() if row is not None)
+
+
+def _series(body: Mapping[str, Any]) -> Series:
+    values = body.get("values", ())
+    samples = dict(zip(body.get("steps", range(len(values))), values, strict=True))
+    if len(samples) != len(values):  # steps that repeat or fall: as they stand
+        return Series(tuple(body["steps"]), tuple(map(float, values)))
+    changed = {int(step): value for step, value in body.items() if str(step).lstrip("-").isdigit()}
+    samples = {step: value for step, value in {**samples, **changed}.items() if value is not None}
+    order = sorted(samples) if changed else samples
+    return Series(tuple(order), tuple(float(samples[step]) for step in order))
+
+
+def _typed(known: Quantity, body: Mapping[str, Any]) -> Any:
+    return build(known.row, _changed(plain(known.typical()), body, known.row))
+
+
+def _changed(fields: Mapping[str, Any], body: Mapping[str, Any], cls: Any) -> dict[str, Any]:
+    """Return fields with some changed; of a field that is a dataclass, or may be one, only what is named."""
+    hints = get_type_hints(cls)
+    parts = {key: next(filter(is_dataclass, (hint, *get_args(hint))), None) for key, hint in hints.items()}
+    within = {key for key, value in body.items() if parts.get(key) and isinstance(value, Mapping)}
+    return {**fields, **body, **{key: _changed(_mapping(fields.get(key)), body[key], parts[key]) for key in within}}

@@ -1,0 +1,250 @@
+"""The cards: what a gate kind asks and a verifier measures, and what the words of the tool mean.
+
+Words for people, and examples for tests. Read at run time by `explain`, by every message, and by `selftest`; a card
+never decides anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from weighbridge import gates
+from weighbridge.contract import strict_yaml
+from weighbridge.core.data import data_path
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import Doc, LimitsError, read
+from weighbridge.core.model import Fields, Json, Offence, Outcome, Verdict
+from weighbridge.core.printable import printable
+
+T = TypeVar("T")
+EXAMPLES, SPECIMENS = b"\ngiven:", b"\nspecimens:\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeCard:
+    """What one code says, what would have sufficed, and the triage line: hints, never proven causes."""
+
+    says: str
+    enough: str = ""
+    cause: str = ""
+    knob: str = ""
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateWords:
+    """One gate kind, in words."""
+
+    card: Annotated[str, Doc(choices=("gate/v1",))]
+    kind: str
+    asks: str
+    why: str
+    roles: Mapping[str, str]
+    passes: str
+    besides: str = ""  # what a FAIL tells, too
+    codes: Mapping[str, CodeCard]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCard(GateWords):
+    """One gate kind, in words, with the examples that its judge must bear out: plain data, read by `examples`."""
+
+    given: Mapping[str, object]
+    examples: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Specimen:
+    """Subjects with known values: what a verifier must measure of them, or how it must refuse them."""
+
+    name: str
+    subjects: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    expects: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierWords:
+    """One verifier, in words."""
+
+    card: Annotated[str, Doc(choices=("verifier/v0",))]
+    quantity: str
+    subjects: tuple[str, ...]
+    measures: str
+    method: str
+    unit: str
+    pitfalls: tuple[str, ...]
+    canary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierCard(VerifierWords):
+    """One verifier, in words, with the specimens that it must measure so."""
+
+    specimens: tuple[Specimen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What one word means, an example of it, and what to do about it; `do` may stand in `means`."""
+
+    means: str
+    example: str = ""
+    do: str = ""
+
+
+@functools.cache
+def gate_card(kind: str) -> GateCard:
+    """Read the card of a gate kind; a KeyError where there is no such kind here."""
+    return read_card(GateCard, gate_path(kind))
+
+
+@functools.cache
+def gate_words(kind: str) -> GateWords:
+    """Return what messages need of a card: all but its examples, which come last and are most of it.
+
+    Of a kind that is not here, whose verdicts can still be shown, it has no words.
+    """
+    try:
+        path = gate_path(kind)
+    except KeyError:
+        return GateWords(card="gate/v1", kind=kind, asks="", why="", roles={}, passes="pass", codes={})
+    return _read(GateWords, path.read_bytes().partition(EXAMPLES)[0], path)
+
+
+def gate_path(kind: str) -> Path:
+    """Return the card of a gate kind: a shipped one, or beside the module that another package brings."""
+    name = f"{kind}.yaml"
+    return gates.BROUGHT.beside(kind, name) if kind not in gates.OWN else data_path("gates") / name
+
+
+@functools.cache
+def any_gate() -> Mapping[str, CodeCard]:
+    """Read the words for what any gate can come to, whatever its kind."""
+    return {code: CodeCard(**words) for code, words in _words("any-gate").items()}
+
+
+@functools.cache
+def glossary(name: str) -> Mapping[str, Mapping[str, Meaning]]:
+    """Read `codes` or `terms`: every word with its meaning, by group."""
+    return {
+        group: {word: Meaning(means=said) if isinstance(said, str) else Meaning(**said) for word, said in words.items()}
+        for group, words in _words(name).items()
+    }
+
+
+def _words(name: str) -> Any:
+    path = data_path("words") / f"{name}.yaml"
+    return strict_yaml.load(path.read_bytes(), where=str(path)).data
+
+
+def verifier_words(path: Path) -> VerifierWords:
+    """Read the card of a verifier, all but its specimens, which come last."""
+    return _read(VerifierWords, path.read_bytes().partition(SPECIMENS)[0], path)
+
+
+def read_card(cls: type[T], path: Path) -> T:
+    """Read one card strictly.
+
+    Raises:
+        ContractError: `card` with every problem at its position.
+    """
+    return _read(cls, path.read_bytes(), path)
+
+
+def _read(cls: type[T], text: bytes, path: Path) -> T:
+    document = strict_yaml.load(text, where=str(path))
+    try:
+        return read(cls, document.data)
+    except LimitsError as error:
+        problems = tuple(
+            ContractError("card", problem.what, where=document.at(problem.path, at_key=problem.at_key))
+            for problem in error.problems
+        )
+        raise ContractError("card", "the card cannot be used", where=str(path), problems=problems) from None
+
+
+# --- Words ------------------------------------------------------------------------------------------------------------
+
+
+class _Filled(string.Formatter):
+    """Fill a card's words from figures; a figure that is absent reads as `?`, so that a message is never lost."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (KeyError, IndexError, AttributeError, TypeError):
+            return "?", field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        try:
+            return str(super().format_field(_shown(value), format_spec))
+        except (ValueError, TypeError):
+            return str(_shown(value))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()  # as it is written in YAML
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(_shown(item)) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_shown(item)}" for key, item in sorted(value.items()))
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return "none" if value is None else value
+
+
+def fill(template: str, figures: Mapping[str, object]) -> str:
+    """Fill one template; control characters of hostile names are escaped."""
+    return printable(_Filled().vformat(template, (), dict(figures)))
+
+
+def render(card: GateWords, verdict: Verdict) -> list[str]:
+    """Return a verdict in the card's words: a line for each offence, or one for a pass or a block."""
+    figures = numbers(verdict)
+    if verdict.outcome is Outcome.PASS:
+        return [fill(card.passes, figures)]
+    if verdict.offences:
+        return [_offence(card, offence, figures) for offence in verdict.offences]
+    words = code_card(card.kind, verdict.code)
+    return [fill(words.says, figures) if words else verdict.code]
+
+
+def besides(card: GateWords, verdict: Verdict) -> str:
+    """Return what a FAIL tells besides its offences, empty where that is nothing."""
+    return fill(card.besides, numbers(verdict)) if verdict.outcome is Outcome.FAIL else ""
+
+
+def numbers(verdict: Verdict) -> dict[str, Json]:
+    """Return every number of a verdict by its name, as a card's words call it."""
+    named: dict[str, Json] = {
+        "counted": verdict.counted, "of": verdict.of, "measured": verdict.measured, "limit": verdict.limit,
+        "enough": verdict.enough, "unit": verdict.unit, "headroom": _headroom(verdict),
+    }  # fmt: skip
+    return named | dict(verdict.figures)
+
+
+def _headroom(verdict: Verdict) -> str:
+    measured, limit = verdict.measured, verdict.limit
+    if isinstance(measured, (int, float)) and isinstance(limit, (int, float)) and limit:
+        return f"{100 * abs(limit - measured) / abs(limit):.1f} %"
+    return "none"
+
+
+def _offence(card: GateWords, offence: Offence, shared: Fields) -> str:
+    words = card.codes.get(offence.code)
+    figures = {**shared, **offence.figures, "place": offence.place}
+    return fill(words.says, figures) if words else f"{offence.place}: {offence.code}"
+
+
+def code_card(kind: str, code: str) -> CodeCard | None:
+    """Find the words for a code of a gate kind, or of any gate."""
+    return gate_words(kind).codes.get(code) or any_gate().get(code)

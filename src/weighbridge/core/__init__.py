@@ -1,0 +1,1 @@
+"""Nouns, exact bytes and what every room may use; imports nothing of ours."""

@@ -1,0 +1,83 @@
+"""What makes judging impossible. A verdict is a value; only these are raised, and each ends in one clear message."""
+
+from __future__ import annotations
+
+from weighbridge.core.printable import printable
+
+
+class WeighbridgeError(Exception):
+    """A problem that a person can act on: what was found, where, and what to do.
+
+    `exit_code` is the process's; `code` is stable and answered by `weighbridge explain CODE`.
+    """
+
+    exit_code = 4
+
+    def __init__(self, code: str, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.code = code
+        self.what = what
+        self.where = where
+        self.remedy = remedy
+        super().__init__(code, what, where, remedy)
+
+    def __str__(self) -> str:
+        place = f"{printable(self.where)}: " if self.where else ""
+        remedy = f"\n  {printable(self.remedy)}" if self.remedy else ""
+        return f"{place}{self.code} {printable(self.what)}{remedy}"
+
+
+class ContractError(WeighbridgeError):
+    """A contract, or several problems of one, that cannot be used."""
+
+    exit_code = 2
+
+    def __init__(
+        self, code: str, what: str, *, where: str = "", remedy: str = "", problems: tuple[ContractError, ...] = ()
+    ) -> None:
+        super().__init__(code, what, where=where, remedy=remedy)
+        self.problems = problems or (self,)
+
+    def __str__(self) -> str:
+        if self.problems == (self,):
+            return super().__str__()
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class UsageError(WeighbridgeError):
+    """A command line that asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class LaneError(WeighbridgeError):
+    """A lane that this host cannot decide."""
+
+    exit_code = 3
+
+
+class SubjectError(WeighbridgeError):
+    """A subject that cannot be read: missing, malformed, or hostile. `where` ends in the byte offset where known."""
+
+
+class PluginError(WeighbridgeError):
+    """Something of another package that cannot be used: two of one name, not importable, or of another shape."""
+
+
+class EngineError(WeighbridgeError):
+    """An engine that cannot be reached."""
+
+
+class BundleError(WeighbridgeError):
+    """A bundle or ledger that cannot be read or written."""
+
+
+class LedgerError(WeighbridgeError):
+    """A move of status that is refused; its code names the missing thing."""
+
+    exit_code = 1
+
+
+class AmendmentError(WeighbridgeError):
+    """A section of a spec that claims what the evidence does not hold, or that cannot land."""
+
+    exit_code = 1

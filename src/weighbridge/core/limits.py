@@ -1,0 +1,409 @@
+"""Typed limits: one frozen dataclass gives the reader, the JSON Schema and the direction in which a limit tightens.
+
+A field is `name: Annotated[type, Doc(...)]`. Types: bool, int, float, str, an enum, another such dataclass,
+`tuple[T, ...]`, `tuple[T, T]`, `Mapping[str, T]`, `T | None`, a union of scalars or of one and such a dataclass, and
+object for anything at all. A field without a default is required.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+import math
+import operator
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from weighbridge.core.printable import SHOWN, quoted
+
+Path = tuple[str | int, ...]
+Omitted = Mapping[type, frozenset[str]]
+NOTHING: Omitted = types.MappingProxyType({})
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doc:
+    """What a field means and what it may hold.
+
+    `tight` is the direction in which it tightens, "up" or "down": of a number its size, of a list what it holds, of
+    choices their order, of a switch true over false. `form` says in words what `pattern` or `choices` demand.
+    """
+
+    text: str = dataclasses.field(default="", kw_only=False)
+    unit: str = ""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    pattern: str | None = None
+    form: str = ""
+    keys: str | None = None  # the pattern of a mapping's keys
+    choices: tuple[str, ...] = ()
+    any_case: bool = False  # choices are read in any letter case; what is kept is the choice as it stands here
+    meant: Callable[[str], str] | None = None  # which choice a text means that is none
+    min_items: int = 0
+    tight: str = ""
+    name: str = ""  # the key in YAML where it is a Python keyword
+    must: str = ""  # what the figure that this limit bounds must be: "at most", "at least", "below" or "above" it
+    fault: Any = None  # how trials move that figure (`weighbridge.clauses.faults.Fault`)
+    comes_to: str = "FAIL"  # what a figure beyond the limit comes to
+    only_with: tuple[str, str] | None = None  # the key, and its value, without which this one would be ignored
+    typical: Any = None  # of a quantity's field: what examples have where they name no value
+
+
+# Each bound of a number: its name in `Doc`, its sign, when it holds, and its word in JSON Schema.
+BOUNDS = (
+    ("gt", ">", operator.gt, "exclusiveMinimum"),
+    ("ge", "≥", operator.ge, "minimum"),
+    ("lt", "<", operator.lt, "exclusiveMaximum"),
+    ("le", "≤", operator.le, "maximum"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a value: a stable code, what was found, where, and the nearest right word."""
+
+    code: str
+    what: str
+    path: Path
+    at_key: bool = False
+
+
+class LimitsError(Exception):
+    """All problems of one value."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{'.'.join(map(str, p.path))}: {p.what}" for p in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a limits class, as read from its annotation."""
+
+    name: str
+    key: str
+    type: Any
+    doc: Doc
+    required: bool
+    default: Any
+
+
+def fields(cls: type) -> tuple[Field, ...]:
+    """Return the fields of a dataclass with what their annotations say, in order."""
+    return _fields(cls)
+
+
+@functools.cache
+def _fields(cls: Any) -> tuple[Field, ...]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = []
+    for item in dataclasses.fields(cls):
+        hint, doc = hints[item.name], Doc()
+        if typing.get_origin(hint) is Annotated:
+            hint, doc = typing.get_args(hint)[:2]
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        found.append(Field(item.name, doc.name or item.name, hint, doc, default is dataclasses.MISSING, default))
+    return tuple(found)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One value being read; an exact reading converts nothing, fills in nothing and knows no bounds."""
+
+    exact: bool
+    omitted: Omitted
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+
+    def note(self, code: str, what: str, path: Path, *, at_key: bool = False) -> None:
+        self.problems.append(Problem(code, what, path, at_key))
+
+
+def read(cls: type[T], data: object, path: Path = (), *, exact: bool = False, omitted: Omitted = NOTHING) -> T:
+    """Return a value of a dataclass, read from plain data.
+
+    With `exact` every field but the `omitted` ones is demanded as `plain` writes it: no default, no conversion.
+
+    Raises:
+        LimitsError: with every problem found: unknown or missing keys, wrong types, values out of bounds.
+    """
+    reading = _Reading(exact, omitted)
+    value = typing.cast(T, _read_class(cls, data, path, reading))
+    if reading.problems:
+        raise LimitsError(reading.problems)
+    return value
+
+
+def _read_class(cls: type, data: object, path: Path, reading: _Reading) -> object:
+    if not isinstance(data, Mapping):
+        reading.note("wrong-type", f"{show(data)} is not a mapping", path)
+        return None
+    left_out = reading.omitted.get(cls, frozenset())
+    known = {item.key: item for item in fields(cls) if item.name not in left_out}
+    unknown = [key for key in data if key not in known]
+    free = [key for key in known if key not in data] if unknown else []
+    near = [_unknown(key, free, known, path, reading) for key in unknown]
+    values = {}
+    for item in known.values():
+        if item.key in data:
+            values[item.name] = _read(item.type, item.doc, data[item.key], (*path, item.key), reading)
+        elif (item.required or reading.exact) and item.key not in near:
+            reading.note("missing-key", f"missing key {item.key!r}", path)
+    if not reading.exact:
+        _note_ignored(known, values, path, reading)
+    return None if reading.problems else cls(**values)
+
+
+def _note_ignored(known: Mapping[str, Field], values: Mapping[str, Any], path: Path, reading: _Reading) -> None:
+    given = (one for one in known.values() if values.get(one.name, one.default) != one.default)
+    for item, (other, needed) in ((one, one.doc.only_with) for one in given if one.doc.only_with):
+        if values.get(other, known[other].default) != needed:
+            what = f"{item.key} is ignored without {other}: {needed}"
+            reading.note("ignored-key", what, (*path, item.key), at_key=True)
+
+
+def _unknown(key: object, free: Sequence[str], known: Mapping[str, Field], path: Path, reading: _Reading) -> str:
+    """Note an unknown key; return the missing one that it seems to mean, so that one slip is told once."""
+    near = closest(str(key), free) if len(reading.problems) < SUGGESTED else []
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}" if known else ""
+    reading.note("unknown-key", f"unknown key {show(key)}{hint}", (*path, str(key)), at_key=True)
+    return near[0] if near else ""
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """Return the nearest known word as `; did you mean 'x'?`, or a list of what is known when none is near."""
+    candidates = list(known)
+    if near := closest(word, candidates):
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(sorted(candidates))}" if 0 < len(candidates) <= LISTED else ""
+
+
+def closest(word: str, candidates: Sequence[str]) -> list[str]:
+    """Return the nearest word, where it can be found quickly: what is read may be hostile."""
+    if len(word) > SHOWN or len(candidates) > LISTED:
+        return []
+    import difflib
+
+    return difflib.get_close_matches(word, candidates, n=1)
+
+
+def _read(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    if isinstance(kind, type) and kind in _NAMES:
+        return _read_scalar(kind, doc, data, path, reading)  # most of what is read
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _read(args[0], args[1], data, path, reading)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(args, doc, data, path, reading)
+    if origin is tuple:
+        return _read_tuple(args, doc, data, path, reading)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _read_mapping(args[1], doc, data, path, reading)
+    if dataclasses.is_dataclass(kind):
+        return _read_class(typing.cast(type, kind), data, path, reading)
+    return _read_scalar(kind, doc, data, path, reading)
+
+
+def _read_union(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    """Read `T | None` or a union of scalars; any other union is plain JSON, and anything."""
+    kinds = [kind for kind in args if kind is not type(None)]
+    if data is None and len(kinds) < len(args):
+        return None
+    if len(kinds) > 1 and any(map(dataclasses.is_dataclass, kinds)):
+        kinds = [kind for kind in kinds if dataclasses.is_dataclass(kind) is isinstance(data, Mapping)]
+    if len(kinds) == 1:
+        return _read(kinds[0], doc, data, path, reading)
+    if not all(kind in _NAMES for kind in kinds):
+        return data
+    if int in kinds and float not in kinds and not reading.exact:
+        data = _as_number(int, data)
+    if type(data) not in kinds and not (reading.exact and type(data) is int and float in kinds):
+        named = ", ".join(_NAMES[kind] for kind in kinds)
+        reading.note("wrong-type", f"{show(data)} is none of: {named}", path)
+        return None
+    return _read_scalar(type(data), doc, data, path, reading)
+
+
+def _read_tuple(args: tuple[Any, ...], doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        reading.note("wrong-type", f"{show(data)} is not a list", path)
+        return ()
+    endless = args[-1] is Ellipsis
+    if not endless and len(data) != len(args):
+        reading.note("wrong-length", f"a list of {len(data)}, not of {len(args)}", path)
+        return ()
+    if len(data) < doc.min_items:
+        reading.note("wrong-length", f"a list of {len(data)}, at least {doc.min_items} needed", path)
+    kinds = [args[0]] * len(data) if endless else args
+    pairs = enumerate(zip(kinds, data, strict=True))
+    return tuple(_read(kind, doc, item, (*path, at), reading) for at, (kind, item) in pairs)
+
+
+def _read_mapping(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    if not isinstance(data, Mapping):
+        reading.note("wrong-type", f"{show(data)} is not a mapping", path)
+        return {}
+    for key in data:
+        if doc.keys and not re.fullmatch(doc.keys, str(key)):
+            what = f"the name {show(key)} is not {doc.form or f'of the form {doc.keys}'}"
+            reading.note("bad-form", what, (*path, str(key)), at_key=True)
+    return {str(key): _read(kind, doc, item, (*path, str(key)), reading) for key, item in data.items()}
+
+
+def _read_scalar(kind: Any, doc: Doc, data: Any, path: Path, reading: _Reading) -> Any:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        chosen = _read_choice(doc, [str(member.value) for member in kind], data, path, reading)
+        return None if chosen is None else kind(chosen)
+    if reading.exact:
+        if kind is not object and not (type(data) is kind or (kind is float and type(data) is int)):
+            reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
+        return data
+    data = _as_number(kind, data)
+    if kind is not object and (not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool)):
+        reading.note("wrong-type", f"{show(data)} is not {_NAMES[kind]}", path)
+        return data
+    if doc.choices:
+        return _read_choice(doc, doc.choices, data, path, reading)
+    if wrong := _out_of_bounds(doc, data):
+        reading.note("bad-form" if isinstance(data, str) else "out-of-bounds", f"{show(data)} is not {wrong}", path)
+    return data
+
+
+def _as_number(kind: Any, data: object) -> object:
+    """Return 30 as a float and 30.0 as a whole number where these are wanted, as JSON Schema does."""
+    if kind is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST:
+        return float(data)
+    if kind is int and isinstance(data, float) and data.is_integer():
+        return int(data)
+    return data
+
+
+def _read_choice(doc: Doc, choices: Sequence[str], data: object, path: Path, reading: _Reading) -> str | None:
+    if isinstance(data, str) and data in choices:
+        return data
+    same = [one for one in choices if doc.any_case and one.casefold() == str(data).casefold()]
+    if same:
+        return same[0]
+    near = [meant] if doc.meant and (meant := doc.meant(str(data))) else closest(str(data), choices)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    wanted = doc.form or f"one of {', '.join(choices)}"
+    reading.note("unknown-choice", f"{show(data)} is not {wanted}{hint}", path)
+    return None
+
+
+def _out_of_bounds(doc: Doc, data: object) -> str:
+    if isinstance(data, str):
+        fits = not doc.pattern or re.fullmatch(doc.pattern, data)
+        return "" if fits else doc.form or f"of the form {doc.pattern}"
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        return ""
+    if isinstance(data, float) and not math.isfinite(data):
+        return "finite"
+    bounds = ((getattr(doc, name), sign, holds) for name, sign, holds, _ in BOUNDS)
+    broken = (f"{sign} {limit:g}" for limit, sign, holds in bounds if limit is not None and not holds(data, limit))
+    return next(broken, "")
+
+
+def show(data: object) -> str:
+    """Show a value in a message, cut to a readable length."""
+    if isinstance(data, str):
+        return quoted(data)
+    if isinstance(data, Mapping):
+        return "a mapping"
+    if isinstance(data, Sequence):
+        return "a list"
+    return json.dumps(data) if data is None or isinstance(data, bool) else repr(data)
+
+
+LISTED = 100
+SUGGESTED = 20
+LARGEST = sys.float_info.max
+_NAMES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+# --- Schema -----------------------------------------------------------------------------------------------------------
+
+
+def schema(cls: type) -> dict[str, Any]:
+    """Describe a limits class as a JSON Schema (2020-12) object that accepts what `read` does, in one letter case."""
+    properties = {item.key: _described(_schema(item.type, item.doc), item.doc) for item in fields(cls)}
+    required = [item.key for item in fields(cls) if item.required]
+    body: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return body | ({"required": required} if required else {})
+
+
+def _described(body: dict[str, Any], doc: Doc) -> dict[str, Any]:
+    text = f"{doc.text} [{doc.unit}]" if doc.unit else doc.text
+    return body | ({"description": text.strip()} if text.strip() else {})
+
+
+def _schema(kind: Any, doc: Doc) -> dict[str, Any]:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _described(_schema(args[0], args[1]), args[1])
+    if origin in (typing.Union, types.UnionType):
+        kinds = [kind for kind in args if kind is not type(None)]
+        null = ["null"] if len(kinds) < len(args) else []
+        if len(kinds) > 1 and all(kind in _JSON_TYPES for kind in kinds):
+            return {"type": sorted({_JSON_TYPES[kind] for kind in kinds}) + null, **_bounds_schema(doc)}
+        several = [_schema(one, doc) for one in kinds] + [{"type": one} for one in null]
+        return {"anyOf": several} if len(several) > 1 else several[0]
+    if origin is tuple:
+        count = {"minItems": doc.min_items} if doc.min_items else {}
+        count = count if args[-1] is Ellipsis else {"minItems": len(args), "maxItems": len(args)}
+        return {"type": "array", "items": _schema(args[0], doc), **count}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        names = {"propertyNames": {"pattern": _whole(doc.keys)}} if doc.keys else {}
+        return {"type": "object", "additionalProperties": _schema(args[1], doc)} | names
+    if dataclasses.is_dataclass(kind):
+        return schema(typing.cast(type, kind))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {"type": "string", "enum": [str(member.value) for member in kind]}
+    return _bounds_schema(doc) if kind is object else {"type": _JSON_TYPES[kind], **_bounds_schema(doc)}
+
+
+def _bounds_schema(doc: Doc) -> dict[str, Any]:
+    """Describe bounds; each word of JSON Schema binds values of its own type only, as the reader's do."""
+    body = {word: limit for name, _, _, word in BOUNDS if (limit := getattr(doc, name)) is not None}
+    body |= {"enum": list(doc.choices)} if doc.choices else {}
+    return body | ({"pattern": _whole(doc.pattern)} if doc.pattern else {})
+
+
+def _whole(pattern: str) -> str:
+    """Make a pattern match whole texts only; Python's $ alone lets a line end follow."""
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+_JSON_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+# --- Plain data -------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any, omitted: Omitted = NOTHING) -> Any:
+    """Return a value as the plain data that `read` reads, defaults filled in and the fields `omitted` left out."""
+    if value is None or type(value) in _NAMES:
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        left_out = omitted.get(type(value), frozenset())
+        kept = (item for item in fields(type(value)) if item.name not in left_out)
+        return {item.key: plain(getattr(value, item.name), omitted) for item in kept}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: plain(item, omitted) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(item, omitted) for item in value]
+    return value

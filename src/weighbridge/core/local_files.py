@@ -1,0 +1,70 @@
+"""Files that may be anything, asked about and read: never hang on a FIFO, read a device, or exceed a limit."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.printable import scheme_of
+
+KINDS: Final = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+# Windows has none of the first three; there, without the last, what looks like a line end is changed.
+_FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+READ: Final = functools.reduce(operator.or_, (getattr(os, flag, 0) for flag in _FLAGS), os.O_RDONLY)
+OWN: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)  # of a file that is written
+LOCAL_SCHEMES = frozenset({"file", "local"})
+
+
+# Unlike those of Path, these answer no, and raise nothing, where the system refuses an answer, as for a name too long.
+is_folder, is_file, exists, lexists = os.path.isdir, os.path.isfile, os.path.exists, os.path.lexists
+
+
+def local_path(target: str) -> Path | None:
+    """Return the path that a word names; None where it is a URL of elsewhere.
+
+    What exists under a name that looks like a URL is that file.
+    """
+    scheme, path = scheme_of(target), Path(target)
+    if not scheme or exists(path):
+        return path
+    return Path(target[len(scheme) + 3 :]) if scheme in LOCAL_SCHEMES else None
+
+
+def read_regular_file(path: Path, limit: int, error: type[WeighbridgeError]) -> bytes:
+    """Return the bytes of a regular file of at most `limit` bytes.
+
+    Raises:
+        WeighbridgeError: of the class `error`: `file-missing`, `file-kind` (a directory, FIFO, socket or device),
+            `file-size`, or `file-unreadable`.
+    """
+    data = b""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            descriptor = os.open(path, READ)
+            with os.fdopen(descriptor, "rb") as file:
+                mode = os.fstat(descriptor).st_mode  # it may have been replaced since
+                data = file.read(limit + 1) if stat.S_ISREG(mode) else b""
+    except (FileNotFoundError, NotADirectoryError):
+        raise error("file-missing", "no such file", where=str(path), remedy="check the path") from None
+    except (OSError, ValueError) as problem:
+        why = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else "not a path"
+        what, remedy = f"cannot be read: {why}", "check path and permissions"
+        raise error("file-unreadable", what, where=str(path), remedy=remedy) from None
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        raise error("file-kind", f"{kind}, not a regular file", where=str(path), remedy="give a regular file")
+    if len(data) > limit:
+        raise error("file-size", f"more than {limit} bytes", where=str(path), remedy="give a smaller file")
+    return data

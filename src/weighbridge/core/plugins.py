@@ -1,0 +1,244 @@
+"""What other packages bring by their entry points: kinds, quantities, verifiers, readers and report formats.
+
+Entry points are read only for a name that the tool's own table lacks. A name of the tool itself, or one that two
+packages bring, is refused; what is broken is an error that names the package, never a name that is silently missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
+PREFIX: Final = "weighbridge."
+WORDS: Final = {
+    "kinds": "kind", "quantities": "quantity", "verifiers": "verifier", "run_logs": "reader of run logs",
+    "checkpoints": "reader of checkpoints", "reporters": "report format",
+}  # fmt: skip
+SHOWN: Final = 12  # digits of a digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """One name that a package brings, with the package's version and the digest of its files."""
+
+    group: str
+    name: str
+    package: str
+    version: str
+    digest: str
+
+    @property
+    def of(self) -> str:
+        """Return the package with its version and digest."""
+        return f"{self.package} {self.version} (digest {self.digest[:SHOWN]}…)"
+
+    def __str__(self) -> str:
+        return f"{WORDS[self.group]} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Brought(Mapping[str, T]):
+    """What installed packages bring to one table, by name, imported when it is first asked for.
+
+    Each must be of `form`, and be called by its name in the field `named`. `own` are the names of the tool itself.
+    """
+
+    group: str
+    form: Any
+    own: Container[str] = ()
+    named: str = ""
+
+    def __getitem__(self, name: str) -> T:
+        key = (self.group, name)
+        if key not in _LOADED:
+            _LOADED[key] = self._load(self.entry(name))
+        found: T = _LOADED[key]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for group, name in entry_points() if group == self.group and name not in self.own)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def entry(self, name: str) -> EntryPoint:
+        """Return where a name comes from, not imported; a KeyError where no package brings it.
+
+        Raises:
+            PluginError: `plugin-name` or `plugin-twice`.
+        """
+        found = entry_points().get((self.group, name), ())
+        if not found:
+            raise KeyError(name)
+        if name in self.own:
+            self._refuse(found[0], "plugin-name", "is a name of weighbridge itself, which nothing can replace")
+        if len(found) > 1:
+            self._refuse(found[0], "plugin-twice", f"is brought by {package(found[1])}, too")
+        return found[0]
+
+    def beside(self, name: str, file: str) -> Path:
+        """Return a file beside the module that brings a name.
+
+        Raises:
+            PluginError: `plugin-card` where it is not there, and as `entry` does.
+        """
+        entry = self.entry(name)
+        path = _file_of(entry.module).parent / file
+        if not path.is_file():
+            self._refuse(entry, "plugin-card", f"lacks {file} beside its module {entry.module}")
+        return path
+
+    def _load(self, entry: EntryPoint) -> Any:
+        try:
+            found = entry.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever importing somebody's code raises
+            self._refuse(entry, "plugin-broken", f"cannot be imported: {type(error).__name__}: {error}")
+        if not isinstance(found, self.form):
+            self._refuse(entry, "plugin-shape", f"is of the type {type(found).__name__}, not {self.form.__name__}")
+        if self.named and getattr(found, self.named) != entry.name:
+            self._refuse(entry, "plugin-shape", f"calls itself {getattr(found, self.named)!r}")
+        return found
+
+    def _refuse(self, entry: EntryPoint, code: str, why: str) -> NoReturn:
+        what = f"{package(entry)} brings the {WORDS[self.group]} {entry.name!r}, which {why}"
+        raise PluginError(code, what, where=entry.value, remedy=f"mend that package, or: pip uninstall {_name(entry)}")
+
+
+_LOADED: dict[tuple[str, str], Any] = {}
+
+
+@functools.cache
+def entry_points() -> Mapping[tuple[str, str], tuple[EntryPoint, ...]]:
+    """Return the entry points of all installed packages that are for this tool, by group and name, read once."""
+    import importlib.metadata  # costs more than all else that a short command imports
+
+    found: dict[tuple[str, str], tuple[EntryPoint, ...]] = {}
+    installed = importlib.metadata.entry_points()
+    for group in sorted(name for name in installed.groups if name.startswith(PREFIX)):
+        for entry in sorted(installed.select(group=group), key=lambda one: (one.name, package(one))):
+            key = (group.removeprefix(PREFIX), entry.name)
+            found[key] = (*found.get(key, ()), entry)
+    return found
+
+
+def used(group: str, names: Collection[str]) -> tuple[Plugin, ...]:
+    """Return those of these names that were brought by a package and imported, as they are to be sealed."""
+    return tuple(_identity(group, name) for name in sorted(set(names)) if (group, name) in _LOADED)
+
+
+def here(sealed: Plugin) -> Plugin | None:
+    """Return what is installed here in the place of a sealed plug-in; None where nothing or more than one thing is."""
+    found = len(entry_points().get((sealed.group, sealed.name), ()))
+    return _identity(sealed.group, sealed.name) if found == 1 else None
+
+
+def told(sealed: Plugin) -> str:
+    """Return what to install so that all is as it was sealed; empty where it is."""
+    found = here(sealed)
+    if found is None:
+        return f"{sealed} comes with {sealed.of}: install it"
+    return "" if found == sealed else f"{sealed} came with {sealed.of}, here it is of {found.of}"
+
+
+def _identity(group: str, name: str) -> Plugin:
+    (entry,) = entry_points()[group, name]
+    of, _, version = package(entry).rpartition(" ")
+    return Plugin(group=group, name=name, package=of, version=version, digest=_digest(entry.module))
+
+
+@functools.cache
+def _digest(module: str) -> str:
+    """Digest every file of the outermost package that a module is in, or the module itself; nothing compiled."""
+    parts = module.split(".")
+    names = (".".join(parts[: end + 1]) for end in range(len(parts)))
+    top = next((path for name in names if (path := _origin(name)) is not None), None) or _file_of(module)
+    files = [top] if top.name != "__init__.py" else [path for path in top.parent.rglob("*") if path.is_file()]
+    kept = (path for path in files if "__pycache__" not in path.parts)
+    return sha256(dumps({path.relative_to(top.parent).as_posix(): sha256(path.read_bytes()) for path in kept}))
+
+
+def _file_of(module: str) -> Path:
+    """Return the file of a module.
+
+    Raises:
+        PluginError: `plugin-broken`, where there is none.
+    """
+    path = _origin(module)
+    if path is None:
+        raise PluginError("plugin-broken", "there is no file of this module", where=module, remedy="install it again")
+    return path
+
+
+def _origin(module: str) -> Path | None:
+    import importlib.util
+
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:  # noqa: BLE001 -- it imports the packages around the module
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin is not None and spec.has_location else None
+
+
+def _name(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unnamed package"
+
+
+def package(entry: EntryPoint) -> str:
+    """Return the package of an entry point with its version."""
+    return f"{_name(entry)} {entry.dist.version if entry.dist else '?'}"
+
+
+# --- Tables whose values are imported when first asked for, so that no command starts with what it never uses ---------
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand(Mapping[K, V]):
+    """Values that modules of a package hold under one name; `modules` is typed out by hand."""
+
+    package: str
+    name: str
+    modules: Mapping[K, str]
+
+    def __getitem__(self, key: K) -> V:
+        found: V = getattr(importlib.import_module(f"{self.package}.{self.modules[key]}"), self.name)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.modules
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+
+@dataclass(frozen=True, slots=True)
+class Extended(Mapping[K, V]):
+    """A table of the tool, and after it what other packages bring, who are asked only for what it lacks."""
+
+    own: Mapping[K, V]
+    brought: Mapping[K, V]
+
+    def __getitem__(self, key: K) -> V:
+        return self.own[key] if key in self.own else self.brought[key]
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self.own
+        yield from self.brought
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.brought)

@@ -1,0 +1,36 @@
+"""The project that a command is run in: where it begins, and `.weighbridge/` there, for what nobody commits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from weighbridge.core.local_files import exists
+
+LOCAL = ".weighbridge"
+MARKS = ((".git",), ("weighbridge.toml", "pyproject.toml"))  # a linked worktree's `.git` is a file
+IGNORED = "*\n"
+
+
+def root(here: Path) -> Path:
+    """Return the top level of the repository around a folder, else the nearest folder with a configuration, else it."""
+    here = here.absolute()
+    around = ((folder, marks) for marks in MARKS for folder in (here, *here.parents))
+    return next((folder for folder, marks in around if any(exists(folder / mark) for mark in marks)), here)
+
+
+def local() -> Path:
+    """Return `.weighbridge` at the project's root, as it is named from where the command runs."""
+    return Path(os.path.relpath(root(Path()) / LOCAL))
+
+
+def make_local(folder: Path) -> None:
+    """Make a folder that git leaves alone, whatever the project's own `.gitignore` says.
+
+    Raises:
+        OSError: where the disk refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+        file.write(IGNORED)

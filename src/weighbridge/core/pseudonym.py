@@ -1,0 +1,84 @@
+"""Names for things that evidence must tell apart but never name: one host gives one word that nobody reads back.
+
+A pseudonym is an HMAC under a key that stays on the machine; the key is made on demand, readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from weighbridge.core.local_files import exists
+
+DIGITS = 12
+KEY_BYTES = 32
+KEY_NAME = "pseudonym.key"
+
+
+def pseudonym(kind: str, value: str, file: Path) -> str:
+    """Return a value as `KIND-<12 hexadecimal digits>`, creating the key where there is none.
+
+    Raises:
+        OSError: if the key can be neither read nor made.
+        ValueError: if the key file holds no key.
+    """
+    return keyed(kind, value, read_key(file))
+
+
+def keyed(kind: str, value: str, key: bytes) -> str:
+    """Return a value as `KIND-<12 hexadecimal digits>` under a key that was read before."""
+    return f"{kind}-{hmac.new(key, f'{kind}:{value}'.encode(), hashlib.sha256).hexdigest()[:DIGITS]}"
+
+
+def key_file(environment: Mapping[str, str], platform: str = sys.platform) -> Path | None:
+    """Return where the person's key is: in the state folder of the platform, never in a tree; None without one."""
+    home = environment.get("HOME", "")
+    folders = {
+        "win32": environment.get("LOCALAPPDATA", ""),
+        "darwin": home and f"{home}/Library/Application Support",
+    }
+    states = environment.get("XDG_STATE_HOME", ""), folders.get(platform, home and f"{home}/.local/state")
+    return next((Path(state) / "weighbridge" / KEY_NAME for state in states if Path(state).is_absolute()), None)
+
+
+def read_key(file: Path) -> bytes:
+    """Read the key, creating it where there is none.
+
+    Raises:
+        OSError: if the key can be neither read nor made.
+        ValueError: if the key file holds no key.
+    """
+    if not exists(file):
+        _make(file)
+    key = bytes.fromhex(file.read_text("ascii").strip())
+    if not key:
+        raise ValueError(f"{file} holds no key")
+    return key
+
+
+@functools.cache
+def passing_key() -> bytes:
+    """Return a key that ends with this process, for one that can keep none: nobody else ever has its pseudonyms."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def _make(key_file: Path) -> None:
+    """Write a new key beside its place and link it there, so that of two processes one wins and neither reads half."""
+    key_file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = key_file.with_name(f".{key_file.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, secrets.token_hex(KEY_BYTES).encode() + b"\n")
+        os.fsync(descriptor)
+        os.close(descriptor)
+        key_file.hardlink_to(fresh)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()

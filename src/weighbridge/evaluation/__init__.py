@@ -1,0 +1,1 @@
+"""Bind, measure, seal and judge."""

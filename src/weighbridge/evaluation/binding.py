@@ -1,0 +1,183 @@
+"""Bind subjects: which path, command or factory stands for which subject of a contract, on which instance.
+
+Commands and factories run only when the person at the keyboard bound them; a contract alone never makes anything run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from weighbridge.core.errors import UsageError
+from weighbridge.core.limits import nearest
+from weighbridge.core.local_files import exists, local_path
+from weighbridge.core.model import EXECUTED, Contract, GateDecl, Origin, SubjectDecl, SubjectKind
+from weighbridge.judging.requests import DEFAULT
+
+ARGUMENT = re.compile(
+    r"(?P<name>[a-z][a-z0-9_-]*)(?:@(?P<instance>[A-Za-z0-9][A-Za-z0-9_-]*))?=(?P<target>.+)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One subject of one instance, and what stands for it; `by_hand` when it was named on the command line."""
+
+    subject: str
+    instance: str
+    kind: SubjectKind
+    target: str
+    by_hand: bool
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
+    units: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def looked_at_as(self) -> SubjectKind:
+        """Return the kind whose verifiers look at it: a trace stands for the model that it was captured of."""
+        return SubjectKind.MODEL if self.kind is SubjectKind.TRACE else self.kind
+
+    def open(self) -> Any:
+        """Open the view of this subject.
+
+        Raises:
+            SubjectError: when it cannot be read.
+        """
+        match self.kind:
+            case SubjectKind.CHECKPOINT:
+                from weighbridge.views.checkpoint import open_checkpoint
+
+                return open_checkpoint(self.target)
+            case SubjectKind.RUN:
+                from weighbridge.views.run import open_run
+
+                return open_run(self.target, self.columns, self.units)
+            case SubjectKind.COMMAND:
+                from weighbridge.views.command import open_command
+
+                return open_command(self.target)
+            case SubjectKind.REPORT:
+                from weighbridge.views.report import open_report
+
+                return open_report(self.target)
+            case SubjectKind.MODEL:
+                from weighbridge.views.model_view import open_model
+
+                return open_model(self.target)
+            case SubjectKind.TRACE:
+                from weighbridge.views.model_view import open_recorded
+
+                return open_recorded(self.target)
+
+
+def origin(bound: Bound, view: Any) -> Origin:
+    """Return whether a subject is live: named by hand, and with complete provenance as its view knows it."""
+    found: Origin = view.origin
+    return found if bound.by_hand or found is not Origin.LIVE else Origin.FIXTURE
+
+
+def bind(contract: Contract, base: Path, arguments: Iterable[str]) -> tuple[Bound, ...]:
+    """Bind the subjects of a contract from `NAME[@INSTANCE]=TARGET` arguments, and by `path:` beside the contract.
+
+    Raises:
+        UsageError: for an argument that is not of that form, names no subject, binds one twice, or is never looked at,
+            and where a gate would compare a file with itself.
+    """
+    bound: dict[tuple[str, str], Bound] = {}
+    for argument in arguments:
+        item = _by_hand(contract, argument)
+        if (item.subject, item.instance) in bound:
+            remedy = f"name instances: {item.subject}@NAME=…"
+            raise UsageError("bound-twice", f"{item.subject!r} is bound twice", remedy=remedy)
+        bound[item.subject, item.instance] = item
+    by_hand = {subject for subject, _ in bound}
+    for name, declared in contract.subjects.items():
+        if name not in by_hand and declared.kind not in EXECUTED:
+            bound |= {(name, item.instance): item for item in _declared(name, declared, base)}
+    _refuse_unlooked(contract, tuple(bound.values()))
+    _refuse_itself(contract, tuple(bound.values()))
+    return tuple(bound.values())
+
+
+def _refuse_unlooked(contract: Contract, bound: tuple[Bound, ...]) -> None:
+    """Refuse what is bound beside named instances of the same subject, so that no gate would ever look at it."""
+    looked: set[Bound | None] = set()
+    for gate in contract.gates:
+        looked |= {find(bound, name, one) for one in instances(gate, bound) for name in gate.subjects.values()}
+    wanted = {name for gate in contract.gates for name in gate.subjects.values()}
+    idle = next((item for item in bound if item.subject in wanted and item not in looked), None)
+    if idle is not None:
+        what = (
+            f"no gate would look at {idle.subject}={idle.target}: other bindings stand for {idle.subject!r} everywhere"
+        )
+        remedy = f"name its instance, {idle.subject}@NAME=…, or leave it out"
+        raise UsageError("never-looked-at", what, remedy=remedy)
+
+
+def _refuse_itself(contract: Contract, bound: tuple[Bound, ...]) -> None:
+    """Refuse a gate that would compare a file with itself: it always agrees, and would show nothing."""
+    for gate, instance in ((one, name) for one in contract.gates for name in instances(one, bound)):
+        found = (find(bound, name, instance) for name in gate.subjects.values())
+        files = [item for item in found if item is not None and item.kind not in EXECUTED]
+        for one, other in itertools.combinations(files, 2):
+            if one_file(one.target, other.target):
+                refuse(gate, one, other)
+
+
+def refuse(gate: GateDecl, one: Bound, other: Bound) -> NoReturn:
+    """Raise `same-subject`: a gate would compare a file with itself."""
+    what = f"{gate.id} would compare {one.target} with itself, as {one.subject!r} and {other.subject!r}"
+    raise UsageError("same-subject", what, remedy="bind the two that are to be compared")
+
+
+def one_file(one: str, other: str) -> bool:
+    """Return whether two paths lead to one and the same file, or two URLs are the same."""
+    here, there = local_path(one), local_path(other)
+    if here is None or there is None:
+        return one == other
+    return exists(here) and exists(there) and here.samefile(there)
+
+
+def _declared(name: str, declared: SubjectDecl, base: Path) -> Iterator[Bound]:
+    """Bind what a contract declares beside itself: one path, or an instance for each file that a glob finds."""
+    found = [(DEFAULT, base / declared.path)] if declared.path else []
+    found += [(instance_name(path), path) for path in sorted(base.glob(declared.for_each))] if declared.for_each else []
+    names = [instance for instance, _ in found]
+    for instance, path in found:
+        if names.count(instance) > 1:
+            raise UsageError("bound-twice", f"two files of {declared.for_each!r} give the instance {instance!r}")
+        said = {"subject": name, "instance": instance, "target": str(path)}
+        yield Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=False)
+
+
+def instance_name(path: Path) -> str:
+    """Return the instance that a file stands for: its name without the last suffix, in the letters of an instance."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or DEFAULT
+
+
+def _by_hand(contract: Contract, argument: str) -> Bound:
+    match = ARGUMENT.fullmatch(argument)
+    if match is None:
+        remedy = "write --subject NAME=PATH or NAME@INSTANCE=PATH"
+        raise UsageError("subject-form", f"{argument!r} binds nothing", remedy=remedy)
+    name, instance = match["name"], match["instance"] or DEFAULT
+    declared = contract.subjects.get(name)
+    if declared is None:
+        raise UsageError("unknown-subject", f"{contract.id} has no subject {name!r}{nearest(name, contract.subjects)}")
+    said = {"subject": name, "instance": instance, "target": match["target"]}
+    return Bound(**said, kind=declared.kind, columns=declared.columns, units=declared.units, by_hand=True)
+
+
+def instances(gate: GateDecl, bound: Sequence[Bound]) -> tuple[str, ...]:
+    """List the instances of a gate: those that its subjects are bound under, or the default one."""
+    mine = {item.instance for item in bound if item.subject in gate.subjects.values()}
+    return tuple(sorted(mine - {DEFAULT})) or (DEFAULT,)
+
+
+def find(bound: Sequence[Bound], subject: str, instance: str) -> Bound | None:
+    """Return what is bound as a subject on an instance, or on all."""
+    by_instance = {item.instance: item for item in bound if item.subject == subject}
+    return by_instance.get(instance) or by_instance.get(DEFAULT)

@@ -1,0 +1,286 @@
+"""Compare checkpoints with their source: the gates that are made of a policy, and the evaluation of each import.
+
+Needs no contract and seals nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.core.errors import ContractError, SubjectError, UsageError
+from weighbridge.core.limits import LimitsError, Problem, read
+from weighbridge.core.local_files import local_path
+from weighbridge.core.model import EMPTY, Contract, Fields, GateDecl, Json, SubjectDecl, SubjectKind
+from weighbridge.evaluation.binding import Bound
+from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
+from weighbridge.gates import config_agreement
+from weighbridge.gates.families.tensor_pairs import Look, Rename
+from weighbridge.gates.value_preservation import KIND, Limits
+from weighbridge.judging.requests import DEFAULT, all_requests
+from weighbridge.scheduling.threads import HERE, Execution
+
+if TYPE_CHECKING:
+    from weighbridge.views.checkpoint import CheckpointView
+
+GATE, CONFIGURATION = "compare", "compare-configuration"
+LOADED_AS = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an import must be: the gate's limits, their name, and why they were chosen."""
+
+    limits: Fields
+    told: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One import held against its source: the policy, and what its tensors and its configuration came to.
+
+    `itself` is true where both paths are the same file; `notes` say what the files of either side contradict.
+    """
+
+    path: str
+    policy: Policy
+    evaluation: Evaluation
+    itself: bool
+    notes: tuple[str, ...]
+
+
+def compare(
+    source: str, imports: Sequence[str], *, policy: Policy | None = None, look: Fields = EMPTY,
+    may_differ: tuple[str, ...] = (), execution: Execution = HERE, progress: Callable[[str], None] = lambda _text: None,
+    debug: bool = False, adapter: str | None = None,
+) -> tuple[Compared, ...]:  # fmt: skip
+    """Compare imports with their source in one go; without a policy, each is held to the one that it declares.
+
+    With an `adapter` they are held against the source after that was merged into it. `look` are the options of what is
+    measured: headers alone, or a mapping of names.
+    """
+    paths = {f"import-{at}": path for at, path in enumerate(imports, 1)}
+    opened = {} if policy else {name: _opened(path, away=execution.engine is not None) for name, path in paths.items()}
+    views = {name: view for name, view in opened.items() if view is not None}
+    if adapter is not None:
+        views["source"] = _adapted(source, adapter)
+    chosen = {name: policy or _declared(views.get(name)) for name in paths}
+    gates = {name: _gates(name, chosen[name], look, may_differ) for name in paths}
+    together, itself, noted = _evaluate({"source": source, **paths}, gates, views, execution, progress, debug=debug)
+    return tuple(
+        Compared(
+            path=path, policy=chosen[name], evaluation=_alone(together, gates[name]),
+            itself=adapter is None and path in itself,
+            notes=(*noted["source"], *noted[name]),
+        )
+        for name, path in paths.items()
+    )  # fmt: skip
+
+
+def policy_of(text: str) -> Policy:
+    """Return the policy that the command line names, or that a file of limits holds."""
+    if Path(text).is_file():
+        from weighbridge.contract import strict_yaml
+
+        document = strict_yaml.load(Path(text).read_bytes(), where=text)
+        limits = document.data
+        beside = f" ({text})"
+    else:
+        limits, beside = {"policy": text}, ""
+    try:
+        policy = read(Limits, limits).policy
+    except LimitsError as error:
+        raise ContractError("policy", f"this policy cannot be used: {error}", where=text) from None
+    assert isinstance(limits, Mapping)
+    return Policy(limits={**limits, "policy": policy}, told=f"{policy}{beside}")
+
+
+def mapping_of(path: str, source: str, imports: Sequence[str]) -> dict[str, Json]:
+    """Return the options that a mapping file gives for these checkpoints.
+
+    Raises:
+        ContractError: `map`, with each thing wrong at its line, a rule that makes no tensor of any import among them.
+    """
+    from weighbridge.contract import strict_yaml
+
+    if not Path(path).is_file():
+        raise UsageError("map-missing", "there is no such mapping file", where=path)
+    document = strict_yaml.load(Path(path).read_bytes(), where=path)
+    look = {"map": "table", **document.data} if isinstance(document.data, Mapping) else document.data
+    problems: Sequence[Problem] = ()
+    try:
+        asked = read(Look, look)
+    except LimitsError as error:
+        problems = error.problems
+    else:
+        assert isinstance(look, dict)
+        opened = [_opened(one, away=False) for one in (source, *imports)] if asked.make else [None]
+        problems = [*_uncompiled(asked.rename), *_unfit(look.get("make") or (), opened[0], opened[1:])]
+    if problems:
+        told = ((one, document.at(one.path, at_key=one.at_key)) for one in problems)
+        raise strict_yaml.collected(tuple(ContractError("map", one.what, where=at) for one, at in told))
+    return look
+
+
+def _uncompiled(rename: Sequence[Rename]) -> Iterator[Problem]:
+    """Yield each pattern that is none."""
+    for at, rule in enumerate(rename):
+        try:
+            re.compile(rule.pattern)
+        except re.error as problem:
+            yield Problem("map", f"the pattern cannot be used: {problem}", ("rename", at, "from"))
+
+
+def _unfit(
+    rules: Sequence[Any], source: CheckpointView | None, imports: Sequence[CheckpointView | None]
+) -> list[Problem]:
+    """Return what is wrong with the rules of a mapping file, each held against these checkpoints."""
+    from weighbridge.mapping.chosen_mapping import models, numbers
+    from weighbridge.mapping.tensor_rules import RuleError, made, rule_of
+    from weighbridge.verifiers.tensor_values import both_unpacked
+
+    pairs = [both_unpacked((source, one)) for one in imports if source is not None and one is not None]
+    problems = []
+    for at, rule in enumerate(map(rule_of, rules)):
+        sides = [(models(old, new), models(new, old), partial(numbers, old, new)) for old, new in pairs]
+        try:
+            used = [made((rule,), there, here, there, known, strict=True) for here, there, known in sides]
+            what = "" if any(used) or not sides else rule.unused(sides[0][1])
+        except RuleError as problem:
+            what = str(problem)
+        if what:
+            problems.append(Problem("map", what, ("make", at)))
+    return problems
+
+
+def _opened(path: str, *, away: bool) -> CheckpointView | None:
+    """Return an open import, or None where it cannot be read; the evaluation then reports why."""
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    try:
+        return open_checkpoint(_found_anywhere(path, away=away)) if path else None
+    except SubjectError:
+        return None
+
+
+def _adapted(source: str, adapter: str) -> CheckpointView:
+    """Return an open source with what an adapter adds to it."""
+    from weighbridge.comparison.adapters import adapted
+    from weighbridge.views.checkpoint import open_checkpoint
+
+    return adapted(open_checkpoint(source), open_checkpoint(adapter))
+
+
+def contradictions(view: CheckpointView) -> Iterator[str]:
+    """Yield where the files of a checkpoint contradict each other, so that another loader may take something else."""
+    from weighbridge.verifiers.file_structure import INDEX, beside, declared_bytes
+    from weighbridge.views.checkpoint import CONFIG, config_beside
+
+    for name in view.files:
+        total = declared_bytes(view, name) if name.endswith(INDEX) else None
+        if total not in (None, view.nbytes):
+            yield f"{name} says total_size {total}, and its tensors have {view.nbytes} bytes"
+    for name in beside(view):
+        yield f"{name} lies beside it and is no part of it; another loader may take it instead"
+    if view.format in ("gguf", "apr"):
+        return
+    config = config_beside(view) or {}
+    key = "dtype" if config.get("dtype") is not None else "torch_dtype"
+    sizes = Counter(dict.fromkeys(LOADED_AS.values(), 0))
+    for tensor in view.tensors.values():
+        sizes[tensor.dtype] += tensor.nbytes * (tensor.dtype in sizes)
+    named, ((most, nbytes), *_) = LOADED_AS.get(str(config.get(key))), sizes.most_common()
+    if named and nbytes and named != most:
+        yield f"{CONFIG} says {key} {config[key]}, and most weights are {most}: transformers 5 loads them as {named}"
+
+
+def _declared(view: CheckpointView | None) -> Policy:
+    """Return the default policy: lossless, or for a block-quantised file the types that it declares."""
+    from weighbridge.gates.families.block_types import TYPICAL_ERROR
+    from weighbridge.packing.packed_weights import marked
+
+    dtypes = [tensor.dtype for tensor in view.tensors.values()] if view is not None else []
+    blocks = [dtype for dtype in dtypes if dtype in TYPICAL_ERROR]
+    if not blocks and view is not None and any(True for _ in marked(view)):
+        return Policy(limits={"policy": "packed"}, told="packed", why=" (the file holds codes and their scales)")
+    if not blocks:
+        return Policy(limits={"policy": "lossless"}, told="lossless")
+    named = f"quantised:{max(blocks, key=TYPICAL_ERROR.__getitem__)}"
+    counted = ", ".join(f"{dtypes.count(dtype)} {dtype}" for dtype in dict.fromkeys(sorted(dtypes)))
+    return Policy(limits={"policy": named}, told=named, why=f" (the types that the file declares: {counted})")
+
+
+def _gates(name: str, policy: Policy, look: Fields, may_differ: tuple[str, ...]) -> tuple[GateDecl, GateDecl]:
+    roles = {"source": "source", "candidate": name}
+    meant = [{"field": field, "why": "--may-differ"} for field in may_differ]
+    return (
+        GateDecl(
+            id=f"{GATE}.{name}", kind=KIND.name, title="the import is what it was meant to be", limits=policy.limits,
+            subjects=roles, measure=look,
+        ),
+        GateDecl(
+            id=f"{CONFIGURATION}.{name}", kind=config_agreement.KIND.name, title="both say the same of their model",
+            limits={"required": [], "may_differ": meant}, subjects=roles,
+        ),
+    )  # fmt: skip
+
+
+def _evaluate(
+    targets: Mapping[str, str], gates: Mapping[str, Sequence[GateDecl]], views: Mapping[str, CheckpointView],
+    execution: Execution, progress: Callable[[str], None], *, debug: bool,
+) -> tuple[Evaluation, frozenset[str], Mapping[str, Sequence[str]]]:  # fmt: skip
+    """Return the evaluation of all imports in one go, so that the source is read once; `views` are open already.
+
+    Beside it, the targets that are the source itself, and what the files of each target contradict.
+    """
+    if not all(targets[name] for name in gates):
+        raise UsageError("subject-form", "an import without a path")
+    kind = SubjectKind.CHECKPOINT
+    contract = Contract(
+        id=GATE, version="0.0.0", title="", owner="", subjects=dict.fromkeys(targets, SubjectDecl(kind=kind)),
+        gates=tuple(itertools.chain.from_iterable(gates.values())),
+    )  # fmt: skip
+    away = execution.engine is not None
+    bound = [
+        Bound(subject=name, instance=DEFAULT, kind=kind, target=_found_anywhere(target, away=away), by_hand=True)
+        for name, target in targets.items()
+    ]
+    on = {gate.id: (DEFAULT,) for gate in contract.gates}
+    opened = {(name, DEFAULT): view for name, view in views.items()}
+    session = measure(
+        contract, bound, on, opened=opened, execution=execution, progress=progress, debug=debug, with_itself=True
+    )
+    progress("judging")
+    source, *imports = bound
+    itself = frozenset(targets[one.subject] for one in imports if session.is_one(source, one))
+    noted: dict[str, list[str]] = {name: [] for name in targets}
+    for (name, _), view in session.views.items():
+        with contextlib.suppress(SubjectError):  # told where a gate needs what cannot be read
+            noted[name] = [f"{'source' if name == 'source' else 'import'}: {told}" for told in contradictions(view)]
+    return judge(seal(session, None)), itself, noted
+
+
+def _alone(evaluation: Evaluation, gates: Sequence[GateDecl]) -> Evaluation:
+    """Return the part of one import, under the gate names that every import has."""
+    ids = {gate.id: gate.id.partition(".")[0] for gate in gates}
+    keys = {item.key for gate in gates for item in all_requests(gate, DEFAULT)}
+    return dataclasses.replace(
+        evaluation,
+        findings=tuple(dataclasses.replace(one, gate=ids[one.gate]) for one in evaluation.findings if one.gate in ids),
+        measured={key: item for key, item in evaluation.measured.items() if key in keys},
+    )
+
+
+def _found_anywhere(path: str, *, away: bool) -> str:
+    """Return the path that a worker in another directory finds the file by; where there is none, the path as it is."""
+    here = local_path(path)
+    return str(here.absolute()) if away and here is not None else path

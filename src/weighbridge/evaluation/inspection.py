@@ -1,0 +1,210 @@
+"""Look at one checkpoint or run log by itself: facts, tensors or columns, and what the values alone show.
+
+Judges nothing and seals nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.cards.words import gate_words, render
+from weighbridge.core.errors import SubjectError, UsageError
+from weighbridge.core.limits import nearest, plain, read
+from weighbridge.core.local_files import exists, is_file, is_folder, local_path
+from weighbridge.core.model import Fields, Measurement, Outcome, SubjectKind, Unmeasured, Verdict
+from weighbridge.core.printable import quoted
+from weighbridge.evaluation.binding import Bound
+from weighbridge.formats import dcp_metadata, detect, unread_formats
+from weighbridge.gates import KINDS
+from weighbridge.gates.families.column_basis import basis_of
+from weighbridge.gates.label_plausibility import Limits, decide
+from weighbridge.judging.requests import DEFAULT
+from weighbridge.quantities.base import rows_of
+from weighbridge.quantities.facts import Fact
+from weighbridge.quantities.runs import StepColumn
+from weighbridge.quantities.tensors import TensorBits, TensorMoments
+from weighbridge.verifiers import VERIFIERS, tensor_bits, tensor_health, tensor_moments, tensor_walk
+
+GATES = ("checkpoint-integrity", "label-plausibility")
+INDEXES = ".safetensors.index.json", ".bin.index.json", dcp_metadata.NAME
+MOMENTS = "mean", "std", "min", "max"
+RUN_FILES = ("run.json", "steps.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What one file shows: its kind, its facts by name, and its table: tensors or columns, by name.
+
+    `report` is what the values of a checkpoint show; None of a run, or where only headers were read.
+    """
+
+    target: str
+    kind: SubjectKind
+    facts: Fields
+    table: Mapping[str, Fields]
+    report: CheckpointReport | None
+
+
+def inspect(
+    target: str, *, headers: bool = False, moments: bool = False, progress: Callable[[str], None] = lambda _text: None
+) -> Inspection:
+    """Look at a checkpoint or a run log; with `headers`, at no value of a checkpoint; with `moments`, at their spread.
+
+    Raises:
+        SubjectError: where it cannot be read.
+    """
+    kind = kind_of(target)
+    view = Bound(subject="file", instance=DEFAULT, kind=kind, target=target, by_hand=True).open()
+    facts = _facts(kind, view)
+    table: Mapping[str, Fields] = _columns(view) if kind is SubjectKind.RUN else _tensors(view)
+    progress(f"reading {target}")
+    report = None if headers or kind is SubjectKind.RUN else look(view, table, moments=moments)
+    return Inspection(
+        target=target, kind=kind, facts=facts, table=report.tensors if report else table, report=report
+    )  # fmt: skip
+
+
+def first_values(target: str, count: int, glob: str) -> dict[str, Fields]:
+    """Return the tensors whose names match, each with its first values; None for those of a dtype that nothing reads.
+
+    Raises:
+        SubjectError: where the file cannot be read.
+        UsageError: `values`, where it is a run log, or no name matches.
+    """
+    if kind_of(target) is SubjectKind.RUN:
+        raise UsageError("values", "is a run log, and --values is for checkpoints", where=target)
+    view = Bound(subject="file", instance=DEFAULT, kind=SubjectKind.CHECKPOINT, target=target, by_hand=True).open()
+    table = _tensors(view)
+    found = [name for name in table if fnmatch.fnmatchcase(name, glob)]
+    if not found:
+        what = f"none of {len(table)} names matches {quoted(glob)}{nearest(glob, table)}"
+        raise UsageError("values", what, where=target, remedy="`weighbridge inspect --headers --all` lists them")
+    return {name: {**table[name], "values": _first_values(view, name, count)} for name in found}
+
+
+def _first_values(view: Any, name: str, count: int) -> list[float] | None:
+    """Return at most `count` values, with the digits that tell them from others of their dtype."""
+    import numpy as np
+
+    from weighbridge.comparison import casts
+
+    tensor = view.tensor(name)
+    elements, size = tensor.unit
+    if not tensor.elements:
+        return []
+    stored = np.frombuffer(view.read(name, 0, -(-count // elements) * size), np.uint8)
+    values = casts.values(stored, tensor.dtype)
+    number = int if tensor.dtype in casts.INTEGERS else float
+    return None if values is None else [number(str(value)) for value in values[:count]]
+
+
+def kind_of(target: str) -> SubjectKind:
+    """Return whether a target is a checkpoint or a run, by what is in it; runs are read on this machine only."""
+    path = local_path(target)
+    if path is None:
+        return SubjectKind.CHECKPOINT
+    if is_folder(path):
+        run = any(exists(path / name) for name in RUN_FILES)
+        return SubjectKind.RUN if run else SubjectKind.CHECKPOINT
+    if path.suffix in {".safetensors", ".gguf"} or path.name.endswith(INDEXES):
+        return SubjectKind.CHECKPOINT
+    if not is_file(path):
+        return SubjectKind.RUN
+    with path.open("rb") as file:
+        head = file.read(unread_formats.HEAD)
+    binary = b"\0" in head or detect.reader_of(head) is not None  # no log holds a zero byte
+    return SubjectKind.CHECKPOINT if binary or unread_formats.begins(head) else SubjectKind.RUN
+
+
+def _measure(quantity: str, kind: SubjectKind, view: Any) -> Measurement:
+    result = VERIFIERS[quantity, (kind,)].measure((view,), {})
+    if isinstance(result, Unmeasured):
+        raise SubjectError(result.code, result.why, remedy=result.remedy)
+    return result
+
+
+def _facts(kind: SubjectKind, view: Any) -> Fields:
+    rows = [plain(fact) for fact in rows_of(_measure("facts", kind, view), Fact)]
+    return {row.pop("name"): row for row in rows}
+
+
+def _columns(view: Any) -> dict[str, Fields]:
+    rows: Any = rows_of(_measure("step_columns", SubjectKind.RUN, view), StepColumn)
+    told: dict[str, Fields] = {}
+    for row in rows:
+        found = basis_of(row)
+        by = f" ({found.how} of {found.partner})" if found.partner else ""
+        counted = {"samples": row.samples, "missing": row.missing, "min": row.min, "max": row.max}
+        told[row.column] = {**counted, "basis": f"{found.basis}{by}"}
+    return told
+
+
+def _tensors(view: Any) -> dict[str, Fields]:
+    tensors = {name: view.tensor(name) for name in view.names()}
+    return {name: {"dtype": t.dtype, "shape": list(t.shape), "bytes": t.nbytes} for name, t in tensors.items()}
+
+
+# --- A checkpoint without its source: what the gates see under their default limits, in their words -------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReport:
+    """What a checkpoint shows by itself: problems, figures of its stored dtypes and health, and every tensor.
+
+    A problem has its place, the gate that would report it, its code, and the message that it `says`.
+    """
+
+    findings: tuple[Mapping[str, str], ...]
+    labels: Fields
+    health: Fields
+    tensors: Mapping[str, Fields]
+
+
+def look(view: Any, table: Mapping[str, Fields], *, moments: bool = False) -> CheckpointReport:
+    """Return what a checkpoint's values show, with what each tensor of its table looks like.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    files = VERIFIERS["file_structure", (SubjectKind.CHECKPOINT,)].measure((view,), {})
+    assert isinstance(files, Measurement)
+    asked = [tensor_bits, tensor_health, *([tensor_moments] if moments else [])]
+    read_once = tensor_walk.walk(view, [(one.QUANTITY, one.begin) for one in asked])
+    measured = {found.quantity: found for found in (files, *read_once)}
+    verdicts = {gate: _judged(gate, measured) for gate in GATES}
+    findings = tuple(finding for gate, verdict in verdicts.items() for finding in _findings(gate, verdict))
+    rows = {row.name: {**table[row.name], **_stored(row)} for row in rows_of(measured["tensor_bits"], TensorBits)}
+    for row in rows_of(measured["tensor_moments"], TensorMoments) if moments else ():
+        rows[row.name] |= {name: getattr(row, name) for name in MOMENTS}
+    wrong = {finding["place"] for finding in findings}
+    worst_first = sorted(rows, key=lambda name: (name not in wrong, name))
+    return CheckpointReport(
+        findings=findings,
+        labels=verdicts["label-plausibility"].figures,
+        health=verdicts["checkpoint-integrity"].figures,
+        tensors={name: rows[name] for name in worst_first},
+    )
+
+
+def _judged(gate: str, measured: Mapping[str, Measurement]) -> Verdict:
+    kind = KINDS[gate]
+    evidence = {name: measured[need.quantity] for name, need in kind.needs.items()}
+    return kind.judge(evidence, read(kind.limits, {}))
+
+
+def _findings(gate: str, verdict: Verdict) -> list[Mapping[str, str]]:
+    if verdict.outcome is not Outcome.FAIL:
+        return []
+    told = zip(verdict.offences, render(gate_words(gate), verdict), strict=True)
+    return [{"place": offence.place, "gate": gate, "code": offence.code, "says": says} for offence, says in told]
+
+
+def _stored(row: TensorBits) -> Fields:
+    """Return whether a tensor's stored dtype can be right, and how much of its mantissa is used."""
+    decision = decide(row, Limits())
+    unused, all_bits = row.trailing_zero_bits, row.mantissa_bits
+    used = None if unused is None or all_bits is None else all_bits - unused
+    return {"label": decision.verdict, "why": decision.why, "used_bits": used, "mantissa_bits": all_bits}

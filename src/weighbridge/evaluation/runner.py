@@ -1,0 +1,356 @@
+"""Measure what the gates need with its canaries, seal what was measured, and judge what the sealed form decodes to.
+
+The runner never judges, and judging never sees anything but what the sealed bytes decode to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.core import plugins
+from weighbridge.core.canonical import dumps, loads
+from weighbridge.core.errors import PluginError, SubjectError, WeighbridgeError
+from weighbridge.core.model import (
+    CanaryResult,
+    Contract,
+    Faulted,
+    Fields,
+    Finding,
+    GateDecl,
+    Measured,
+    Measurement,
+    Origin,
+    SubjectKind,
+    Unmeasured,
+)
+from weighbridge.evaluation.binding import Bound, find, origin, refuse
+from weighbridge.evidence.codec import decode_measured, encode_measured
+from weighbridge.judging.conditions import lacking_here
+from weighbridge.judging.judging import judge_contract
+from weighbridge.judging.requests import NOT_HERE, Request, all_requests, host_request
+from weighbridge.scheduling import threads
+from weighbridge.scheduling.threads import HERE, Execution
+from weighbridge.verifiers import VERIFIERS
+from weighbridge.verifiers.verifier import Asked, NoCanary, Verifier, Views
+from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    from weighbridge.evidence.redact import Redactor
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """What was measured in one session, as its sealed bytes decode."""
+
+    contract: Contract
+    bound: tuple[Bound, ...]
+    instances: Mapping[str, tuple[str, ...]]
+    measured: Mapping[str, Measured]
+    canaries: Mapping[str, CanaryResult]
+    origins: Mapping[tuple[str, str], Origin]
+    digests: Mapping[tuple[str, str], Mapping[str, str]]
+    sizes: Mapping[tuple[str, str], int]
+    starts: Mapping[tuple[str, str], str]
+    programs: Mapping[tuple[str, str], tuple[str, bool | None]]
+    seconds: Mapping[tuple[str, str], float]
+    plugins: tuple[plugins.Plugin, ...]
+    started: dt.datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Sealed):
+    """What was measured, and what it came to."""
+
+    findings: tuple[Finding, ...]
+    finished: dt.datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One evaluation under way: opens each subject once, measures each quantity once."""
+
+    contract: Contract
+    bound: tuple[Bound, ...]
+    on: Mapping[str, tuple[str, ...]]
+    views: dict[tuple[str, str], Any]
+    execution: Execution
+    progress: Progress
+    debug: bool
+    started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+    broken: dict[tuple[str, str], SubjectError] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    canaries: dict[str, CanaryResult] = field(default_factory=dict)
+    prefetched: dict[str, Measurement | Unmeasured | SubjectError] = field(default_factory=dict)
+    prefetching: dict[str, float] = field(default_factory=dict)
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def view(self, bound: Bound) -> Any:
+        """Open a subject once; an unreadable one stays so."""
+        key = (bound.subject, bound.instance)
+        if key in self.broken:
+            raise self.broken[key]
+        if key not in self.views:
+            try:
+                self.views[key] = bound.open()
+            except SubjectError as error:
+                self.broken[key] = error
+                raise
+        return self.views[key]
+
+    def require_two(self, gate: GateDecl, instance: str) -> None:
+        """Raise `same-subject` where a gate would compare one checkpoint with itself."""
+        found = [one for name in gate.subjects.values() if (one := find(self.bound, name, instance)) is not None]
+        checkpoints = [one for one in found if one.kind is SubjectKind.CHECKPOINT]
+        for one, other in itertools.combinations(checkpoints, 2):
+            if self.is_one(one, other):
+                refuse(gate, one, other)
+
+    def is_one(self, one: Bound, other: Bound) -> bool:
+        """Return whether the tensors of one checkpoint lie in files of another; an unreadable one is told later."""
+        try:
+            here, there = self.view(one), self.view(other)
+        except SubjectError:
+            return False
+        return bool(here.lies_in(there) or there.lies_in(here))
+
+    def measure_gate(self, gate: GateDecl, instance: str) -> None:
+        """Measure what one gate needs; nothing is run where the host lacks what the gate requires.
+
+        What several gates need counts for the first of them, as a fixture's time does for a test.
+        """
+        began = time.monotonic()
+        if (host := host_request(gate)) is not None:
+            self.measure(host)
+        lacking = lacking_here(gate, self.measured)
+        for item in all_requests(gate, instance):
+            if lacking is None:
+                self.measure(item)
+            elif item.key not in self.measured:
+                why, remedy = f"this host lacks {lacking[0]}", "run it on a host that has it"
+                self.measured[item.key] = self._unbound(item) or Unmeasured(code=NOT_HERE, why=why, remedy=remedy)
+        before = sum(self.prefetching.pop(item.key, 0.0) for item in all_requests(gate, instance))
+        self.seconds[gate.id, instance] = before + time.monotonic() - began
+
+    def measure(self, item: Request) -> None:
+        """Measure one quantity once, and lay its canary."""
+        if item.key in self.measured:
+            return
+        unbound = self._unbound(item)
+        if unbound is None:
+            self.progress(f"measuring {item.quantity} of {', '.join(item.subjects) or 'this host'}")
+        self.measured[item.key] = unbound or self._guarded(item, self._bound(item))
+
+    def _bound(self, item: Request) -> tuple[Bound, ...]:
+        return tuple(one for name in item.subjects if (one := find(self.bound, name, item.instance)) is not None)
+
+    def _unbound(self, item: Request) -> Unmeasured | None:
+        for name in item.subjects:
+            if find(self.bound, name, item.instance) is None:
+                why = f"the subject {name!r} is not bound"
+                remedy = f"bind it: --subject {name}=… (under pytest --gate-subject {name}=…)"
+                return Unmeasured(code="unbound", why=why, remedy=remedy)
+        return None
+
+    def prefetch(self, items: Iterable[Request]) -> None:
+        """Make at once what reads the same: quantities of one subject, or of several that differ in the last alone."""
+        alike: dict[Any, dict[str, tuple[Verifier, tuple[Bound, ...]]]] = {}
+        for item in items:
+            bound = self._bound(item)
+            verifier = VERIFIERS.get((item.quantity, tuple(one.looked_at_as for one in bound)))
+            if verifier is not None and verifier.batch is not None and len(bound) == len(item.subjects):
+                shared = verifier.batch, bound[: max(len(bound) - 1, 1)], item.options
+                alike.setdefault(shared, {})[item.key] = verifier, bound
+        for (batch, shared, options), group in alike.items():
+            if len(group) > 1:
+                self.progress(f"measuring {len(group)} times of {', '.join(one.subject for one in shared)}")
+                self._prefetch_group(batch, loads(options), group)
+
+    def _prefetch_group(
+        self, batch: Any, options: Fields, group: Mapping[str, tuple[Verifier, tuple[Bound, ...]]]
+    ) -> None:
+        asked, began = {}, time.monotonic()
+        for key, (verifier, bound) in group.items():
+            with contextlib.suppress(SubjectError):  # told when its own turn comes
+                asked[key] = Asked(verifier, tuple(map(self.view, bound)))
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):  # then each is measured alone
+            self.prefetched |= dict(zip(asked, batch(list(asked.values()), options, self.execution), strict=True))
+        self.prefetching |= dict.fromkeys(group, (time.monotonic() - began) / len(group))
+
+    def _guarded(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # a subject's own code may print; the answer stays readable
+                return self._measured(item, bound)
+        except SubjectError as error:
+            return Faulted(code=error.code, why=f"{error.where}: {error.what}".removeprefix(": "), remedy=error.remedy)
+        except (KeyboardInterrupt, PluginError):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- whatever a verifier raises is a finding; its text is never sealed
+            if self.debug:
+                import traceback
+
+                traceback.print_exc()
+            return Faulted(
+                code="verifier-raised",
+                why=f"the verifier of {item.quantity} raised {type(error).__name__}",
+                remedy="this is a fault of the tool: run again with --debug",
+            )
+
+    def _measured(self, item: Request, bound: tuple[Bound, ...]) -> Measured:
+        kinds: tuple[SubjectKind, ...] = tuple(one.looked_at_as for one in bound)
+        verifier = VERIFIERS.get((item.quantity, kinds))
+        if verifier is None:
+            return Faulted(
+                code="no-verifier", why=f"no verifier measures {item.quantity} of {kinds}", remedy="bind another kind"
+            )
+        views = tuple(self.view(one) for one in bound)
+        options: Fields = loads(item.options)
+        result = self.prefetched.pop(item.key, None) or _measured(verifier, views, options, self.execution)
+        if isinstance(result, SubjectError):
+            raise result
+        if isinstance(result, Unmeasured):
+            return result
+        self.canaries[item.key] = lay_canary(verifier, views, options, result, self.execution)
+        return dataclasses.replace(result, total=verifier.extent(views, options))
+
+
+def _measured(
+    verifier: Verifier, views: Views, options: Fields, execution: Execution
+) -> Measurement | Unmeasured | SubjectError:
+    if verifier.batch is None:
+        return verifier.measure(views, options)
+    (found,) = verifier.batch([Asked(verifier, views)], options, execution)
+    return found
+
+
+def lay_canary(
+    verifier: Verifier, views: Views, options: Fields, measured: Measurement, execution: Execution = HERE
+) -> CanaryResult:
+    """Lay one known damage over a subject, measure again, and tell whether the instrument saw it.
+
+    An instrument whose answer cannot even be held against the damage has not seen it.
+    """
+    canary = verifier.canary(views, options, measured)
+    if isinstance(canary, NoCanary):
+        return CanaryResult(name="", place="", applied=False, seen=False, why=canary.why)
+    again = _measured(verifier, canary.views, options, execution)
+    if isinstance(again, SubjectError):
+        raise again
+    try:
+        seen = canary.seen(again)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError):
+        seen = False
+    return CanaryResult(name=canary.name, place=canary.place, applied=True, seen=seen)
+
+
+def measure(
+    contract: Contract,
+    bound: Sequence[Bound],
+    on: Mapping[str, tuple[str, ...]],
+    *,
+    opened: Mapping[tuple[str, str], Any] = MappingProxyType({}),
+    execution: Execution = HERE,
+    progress: Progress = lambda _text: None,
+    debug: bool = False,
+    with_itself: bool = False,
+) -> Session:
+    """Measure what the gates of a contract need, each on the instances that `on` names for it.
+
+    `opened` are views that were opened already, by subject and instance; `with_itself` compares a file with itself.
+
+    Raises:
+        UsageError: `same-subject`, before anything is measured.
+    """
+    session = Session(
+        contract=contract, bound=tuple(bound), on=on, views=dict(opened), execution=execution, progress=progress,
+        debug=debug,
+    )  # fmt: skip
+    for gate, one in [] if with_itself else [(each, one) for each in contract.gates for one in on[each.id]]:
+        session.require_two(gate, one)
+    session.prefetch(
+        item for gate in contract.gates if not gate.requires for one in on[gate.id] for item in all_requests(gate, one)
+    )
+    for gate in contract.gates:
+        for instance in on[gate.id]:
+            session.measure_gate(gate, instance)
+    return session
+
+
+def seal(session: Session, redactor: Redactor | None) -> Sealed:
+    """Return what was measured as its sealed bytes decode, so that a live verdict and a re-judged one cannot differ.
+
+    With a redactor, names and secrets are replaced and the subjects digested; without, nothing is meant to be kept.
+    """
+    views, canaries = session.views, session.canaries
+    digests: Mapping[tuple[str, str], Mapping[str, str]] = {}
+    if redactor:
+        from weighbridge.evidence.redact import redact_canary
+
+        nbytes = {key: getattr(view, "nbytes", 0) for key, view in views.items()}  # large ones two at a time
+        digests = dict(zip(nbytes, threads.map_in_order(lambda key: views[key].digest(), nbytes), strict=True))
+        canaries = {key: redact_canary(one, redactor) for key, one in canaries.items()}
+    return Sealed(
+        contract=session.contract,
+        bound=session.bound,
+        instances=session.on,
+        measured={key: _as_sealed(item, redactor) for key, item in session.measured.items()},
+        canaries=canaries,
+        origins={
+            key: origin(item, views[key]) for item in session.bound if (key := (item.subject, item.instance)) in views
+        },
+        digests=digests,
+        starts={key: began for key, view in views.items() if (began := getattr(view, "started", ""))},
+        programs={key: view.program for key, view in views.items() if hasattr(view, "program")},
+        sizes={key: view.size for key, view in views.items() if isinstance(view, CheckpointView)},
+        seconds=session.seconds,
+        plugins=tuple(_plugins(session)) if redactor else (),
+        started=session.started,
+    )
+
+
+def _plugins(session: Session) -> Iterator[plugins.Plugin]:
+    """Yield what other packages brought to this evaluation: kinds, quantities with their verifiers, and readers."""
+    gates = [gate for gate in session.contract.gates if session.on[gate.id]]
+    yield from plugins.used("kinds", [gate.kind for gate in gates])
+    measured = [item.quantity for gate in gates for one in session.on[gate.id] for item in all_requests(gate, one)]
+    yield from plugins.used("quantities", measured)
+    yield from plugins.used("verifiers", measured)
+    forms = [view.format.removesuffix("-sharded") for view in session.views.values() if hasattr(view, "format")]
+    yield from plugins.used("checkpoints", [part for form in forms for part in form.split("+")])
+    runs = [one.target for one in session.bound if one.kind is SubjectKind.RUN]
+    yield from plugins.used("run_logs", [target.rpartition(".")[2] for target in runs])
+
+
+def judge(sealed: Sealed) -> Evaluation:
+    """Judge every gate on every instance that was measured; nothing but the sealed form is looked at."""
+    findings = judge_contract(sealed.contract, sealed.instances, sealed.measured, sealed.canaries)
+    return Evaluation(**vars(sealed), findings=findings, finished=dt.datetime.now(dt.UTC))
+
+
+def _as_sealed(item: Measured, redactor: Redactor | None) -> Measured:
+    """Return what the sealed bytes decode to.
+
+    What cannot be sealed was not measured: a hostile subject may hold names or numbers that no bundle can.
+    """
+    try:
+        body, arrays = encode_measured(item)
+        if redactor:
+            from weighbridge.evidence.redact import redact_json
+
+            body = redact_json(body, redactor)
+        return decode_measured(loads(dumps(body)), arrays)
+    except (WeighbridgeError, RecursionError) as error:
+        what = error.what if isinstance(error, WeighbridgeError) else "it is nested too deep"
+        why = f"what was measured cannot be sealed: {what}"
+        remedy = "look for odd names and numbers in the subject"
+        return Faulted(code="not-sealable", why=redactor.text(why) if redactor else why, remedy=remedy)

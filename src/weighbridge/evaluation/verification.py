@@ -1,0 +1,356 @@
+"""One `verify`: load contracts, bind subjects, measure, judge, seal the evidence, and show or record what moves."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from weighbridge.contract.load import LoadedContract, load_contract, reused
+from weighbridge.contract.resolved import digests
+from weighbridge.contract.strict_yaml import collected
+from weighbridge.core import git
+from weighbridge.core.canonical import dumps, sha256
+from weighbridge.core.errors import ContractError, UsageError
+from weighbridge.core.exit_code import Excuses, ExitCode, exit_code
+from weighbridge.core.limits import nearest
+from weighbridge.core.local_files import is_file, read_regular_file
+from weighbridge.core.model import EMPTY, EXECUTED, Fields, Origin, SubjectKind
+from weighbridge.core.project import LOCAL, make_local
+from weighbridge.core.version import __version__
+from weighbridge.evaluation.binding import ARGUMENT, Bound, bind, instances
+from weighbridge.evaluation.runner import Evaluation, judge, measure, seal
+from weighbridge.evidence.bundle import BUNDLES, Bundle, Draft
+from weighbridge.evidence.bundle import seal as write_bundle
+from weighbridge.evidence.disk import digest_regular, disk_error
+from weighbridge.evidence.redact import Redactor, host_pseudonym, own_key, redactor_here
+from weighbridge.evidence.statement import BoundSubject, Companion, Tool
+from weighbridge.lanes.waivers import Waivers, demand_places
+
+if TYPE_CHECKING:
+    from weighbridge.lanes.lane_turn import Turn
+    from weighbridge.lanes.lanes import Project
+    from weighbridge.ledger.record import Move
+
+MAX_ATTACHED = 64 << 20
+ROLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
+PACKAGES = ("torch", "numpy", "safetensors", "gguf", "ml_dtypes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the person at the keyboard asked for; without a folder for `evidence`, nothing is kept."""
+
+    contracts: tuple[str, ...]
+    subjects: tuple[str, ...] = ()
+    params: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    gates: tuple[str, ...] = ()
+    expect_blocked: frozenset[str] = frozenset()
+    attached: tuple[tuple[str, Path], ...] = ()
+    inputs: tuple[tuple[str, Path], ...] = ()
+    evidence: Path | None
+    ledger: Path
+    record: bool = False
+    command: tuple[str, ...] = ()  # without it, what was typed
+    debug: bool = False
+    waivers: Waivers = dataclasses.field(default_factory=Waivers)
+    lane: str = ""
+    project: Project | None = None  # with a lane: the lanes that there are
+
+    @property
+    def excuses(self) -> Excuses:
+        """Return what excuses a finding."""
+        return Excuses(expect_blocked=self.expect_blocked, waived=self.waivers.good)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one contract came to, where its evidence is, and what was recorded of it.
+
+    `elsewhere` says, by gate and instance, what the findings stand on that another lane measured: they are in the
+    evaluation, and not in the bundle. There is no bundle of a contract of which the lane measures nothing.
+    """
+
+    loaded: LoadedContract
+    evaluation: Evaluation
+    bundle: Bundle | None
+    moves: tuple[Move, ...] = ()
+    elsewhere: Mapping[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+
+
+def verify(asked: Asked, progress: Callable[[str], None]) -> tuple[Result, ...]:
+    """Verify every contract that was asked for; nothing is measured before all of them are read and bound.
+
+    Raises:
+        ContractError, UsageError: where something asked for cannot be.
+        BundleError: where evidence cannot be sealed.
+    """
+    loaded = load_all(asked.contracts, asked.params)
+    if asked.record:
+        _demand_own_version(loaded, asked.ledger)
+    bound = bind_all(loaded, asked.subjects)
+    _check_gates(loaded, asked)
+    if asked.waivers.given:
+        demand_places(asked.waivers, zip((one.contract for one in loaded), bound, strict=True), asked.ledger)
+    turn = _begin(asked)
+    targets = (item.target for items in bound for item in items)
+    command = asked.command or _command_line()
+    named = (*command, *targets, *(str(one.path) for one in loaded))
+    redactor = redactor_here(own_key(), run=Path.cwd(), named=named)
+    texts = {role: read_regular_file(path, MAX_ATTACHED, UsageError) for role, path in asked.attached}
+    companions = tuple(_companions(asked, texts, redactor))
+    results = []
+    for one, subjects in zip(loaded, bound, strict=True):
+        gates = one.contract.gates
+        wanted = frozenset(gate.id for gate in gates if _wanted(gate.id, asked.gates))
+        mine = turn.of(one.contract, wanted) if turn else wanted
+        on = {gate.id: instances(gate, subjects) if gate.id in mine else () for gate in gates}
+        session = measure(one.contract, subjects, on, progress=progress, debug=asked.debug)
+        sealed = seal(session, redactor)
+        progress("judging")
+        evaluation = judge(sealed)
+        bundle = None
+        if asked.evidence is not None and (mine or not turn):
+            progress("sealing")
+            logs = {role: data.decode(errors="replace") for role, data in texts.items()}
+            lane = turn.sealed if turn else EMPTY
+            bundle = keep(
+                evaluation, one.source, redactor, asked.evidence, command, logs=logs, companions=companions, told=lane
+            )
+        moves = _recorded(bundle, one, evaluation, asked.ledger) if asked.record and bundle else ()
+        elsewhere: Mapping[tuple[str, str], str] = {}
+        if turn:
+            evaluation, elsewhere = turn.with_others(evaluation, wanted - mine)
+        results.append(Result(loaded=one, evaluation=evaluation, bundle=bundle, moves=moves, elsewhere=elsewhere))
+    return tuple(results)
+
+
+def _begin(asked: Asked) -> Turn | None:
+    """Return the turn of the lane that was asked for; None without one."""
+    if asked.project is None:
+        return None
+    from weighbridge.lanes.lane_turn import begin
+
+    return begin(asked.project, asked.lane, asked.ledger)
+
+
+def code_of(results: Sequence[Result], excuses: Excuses) -> ExitCode:
+    """Fold the results into one code; a contract without a gate has shown nothing, whatever passed beside it."""
+    found = ((one.loaded.contract.id, finding) for one in results for finding in one.evaluation.findings)
+    code = exit_code(found, excuses)
+    empty = any(not result.evaluation.contract.gates for result in results)
+    return ExitCode.NOTHING_SHOWN if code is ExitCode.PASSED and empty else code
+
+
+def _recorded(bundle: Bundle, loaded: LoadedContract, evaluation: Evaluation, ledger: Path) -> tuple[Move, ...]:
+    from weighbridge.ledger.record import record  # what reads bundles again loads as long as the rest
+    from weighbridge.ledger.store import Ledger
+
+    digest = digests(loaded.contract).whole
+    return record(bundle, Ledger(ledger), now=evaluation.finished, contract_digest=digest)
+
+
+def load_all(names: Sequence[str], params: Mapping[str, str]) -> tuple[LoadedContract, ...]:
+    """Return every contract, loaded, or raise the problems of all of them together.
+
+    Raises:
+        ContractError: with every problem of every contract.
+    """
+    loaded: list[LoadedContract] = []
+    problems: list[ContractError] = []
+    for name in names:
+        try:
+            loaded.append(load_contract(name, params))
+        except ContractError as error:
+            problems += error.problems
+    if problems:
+        raise collected(tuple(problems))
+    return tuple(loaded)
+
+
+def _demand_own_version(loaded: Sequence[LoadedContract], ledger: Path) -> None:
+    """Refuse to record under an id and version that the ledger knows with another content."""
+    from weighbridge.ledger.causes import recorded_contracts
+    from weighbridge.ledger.store import Ledger
+
+    written = ((one, digests(one.contract).whole) for one in loaded if not one.contract.overridden)
+    found = tuple(problem.error for problem in reused(written, recorded_contracts(Ledger(ledger))))
+    if found:
+        raise collected(found)
+
+
+def bind_all(loaded: Sequence[LoadedContract], arguments: Sequence[str]) -> tuple[tuple[Bound, ...], ...]:
+    """Bind each argument in every contract that declares its subject.
+
+    Raises:
+        UsageError: for an argument that no contract knows, or that is of no form.
+    """
+    known = {name for contract in loaded for name in contract.contract.subjects}
+    names = {text: match["name"] if (match := ARGUMENT.fullmatch(text)) else None for text in arguments}
+    for name in names.values():
+        if name is not None and name not in known:
+            raise UsageError("unknown-subject", f"no contract has a subject {name!r}{nearest(name, known)}")
+    return tuple(
+        bind(
+            one.contract, one.path.parent, [text for text in arguments if names[text] in {None, *one.contract.subjects}]
+        )
+        for one in loaded
+    )
+
+
+def _check_gates(loaded: Sequence[LoadedContract], asked: Asked) -> None:
+    """Refuse a glob that chooses no gate, and an expected block, by its very id, of a gate that is not judged."""
+    known = [gate.id for contract in loaded for gate in contract.contract.gates]
+    unmatched = (glob for glob in asked.gates if not any(_wanted(gate, (glob,)) for gate in known))
+    judged = {gate for gate in known if _wanted(gate, asked.gates)}
+    for name in (*unmatched, *sorted(asked.expect_blocked - judged)):
+        among = " that is judged" if name in known else ""
+        raise UsageError("unknown-gate", f"no gate{among} is called {name!r}{nearest(name, known)}")
+
+
+def _wanted(gate: str, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatch.fnmatchcase(gate, glob) for glob in globs)
+
+
+def _companions(asked: Asked, texts: Mapping[str, bytes], redactor: Redactor) -> Iterator[Companion]:
+    """Yield the files given beside the subjects, with the digests of what was read of them."""
+    roles = [role for role, _ in (*asked.attached, *asked.inputs)]
+    wrong = next((role for role in roles if roles.count(role) > 1 or not ROLE.fullmatch(role)), None)
+    if wrong is not None:
+        remedy = "give each file a role of its own, of letters, digits, - and _"
+        raise UsageError("role", f"{wrong!r} is given twice, or is no role", remedy=remedy)
+    for role, path in (*asked.attached, *asked.inputs):
+        data = texts.get(role)
+        yield Companion(
+            role=role,
+            name=redactor.text(path.name),
+            sha256=digest_regular(path) if data is None else sha256(data),
+            size=path.stat().st_size if data is None else len(data),
+            sealed=data is not None,
+        )
+
+
+def keep(
+    evaluation: Evaluation,
+    source: bytes,
+    redactor: Redactor,
+    folder: Path,
+    command: Iterable[str],
+    *,
+    logs: Mapping[str, str] = MappingProxyType({}),
+    companions: tuple[Companion, ...] = (),
+    told: Fields = EMPTY,
+) -> Bundle:
+    """Write a bundle of an evaluation.
+
+    `source` is the contract's own bytes, `logs` and `companions` are what was attached, and `told` is said of the
+    environment besides.
+
+    Raises:
+        BundleError: where it cannot be written.
+    """
+    draft = Draft(
+        contract=evaluation.contract,
+        contract_yaml=source,
+        subjects=tuple(_subject(item, evaluation, redactor) for item in evaluation.bound),
+        instances=evaluation.instances,
+        measured=evaluation.measured,
+        canaries=evaluation.canaries,
+        findings=evaluation.findings,
+        tool=tool(),
+        host=host_pseudonym(redactor.key),
+        started=evaluation.started,
+        finished=evaluation.finished,
+        command=tuple(redactor.text(word) for word in command),
+        environment={**environment(), **told},
+        plugins=evaluation.plugins,
+        logs=logs,
+        companions=companions,
+    )
+    if folder.name == LOCAL:
+        try:
+            make_local(folder)
+        except OSError as problem:
+            raise disk_error(problem, "the bundle", folder) from None
+    return write_bundle(draft, folder / BUNDLES, redactor)
+
+
+def _subject(item: Bound, evaluation: Evaluation, redactor: Redactor) -> BoundSubject:
+    key = (item.subject, item.instance)
+    found: Mapping[str, str] = evaluation.digests.get(key, {})
+    commit, dirty = evaluation.programs.get(key) or _program(item)
+    return BoundSubject(
+        commit=commit,
+        dirty=dirty,
+        name=item.subject,
+        instance=item.instance,
+        kind=item.kind,
+        path=redactor.text(item.target),
+        origin=evaluation.origins.get(key, Origin.FIXTURE),
+        digests={redactor.text(name): digest for name, digest in found.items()},
+        started=evaluation.starts.get(key, ""),
+        size=evaluation.sizes.get(key) or _size(item, found),
+    )
+
+
+def _program(item: Bound) -> tuple[str, bool | None]:
+    """Return the commit that a command or factory was run from, and whether the tree has changed since."""
+    place = Path(item.target.rpartition(":")[0])
+    root = place.parent if item.kind is SubjectKind.MODEL and place.suffix == ".py" else Path()
+    commit = git.commit(root) if item.kind in EXECUTED else ""
+    return commit, git.is_dirty(root) if commit else None
+
+
+def _size(item: Bound, digests: Mapping[str, str]) -> int:
+    """Sum the bytes of a subject's files; what is executed is no file of its own."""
+    path = Path(item.target)
+    files = [path] if is_file(path) else [path / name for name in digests]
+    return 0 if item.kind in EXECUTED else sum(file.stat().st_size for file in files if is_file(file))
+
+
+def environment() -> Fields:
+    """Return the versions that measuring rested on; only what is on the bundle's allow-list is sealed."""
+    versions = {name: version_of(name) for name in PACKAGES}
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "weighbridge": __version__,
+        "cpu_count": os.cpu_count(),
+        **{name: version for name, version in versions.items() if version},
+    }
+
+
+def version_of(name: str) -> str:
+    """Return the installed version of a package, empty where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def tool() -> Tool:
+    """Return which build of this tool is running: version, digest of its source, and its commit in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    files = (path for suffix in ("py", "yaml") for path in package.rglob(f"*.{suffix}"))
+    source = {path.relative_to(package).as_posix(): sha256(path.read_bytes()) for path in files}
+    root = package.parents[1]
+    commit = git.commit(root) if (root / ".git").exists() else ""
+    changed = ("status", "--porcelain", "--untracked-files=no", "--", "src", "gates", "verifiers")
+    dirty = bool(commit) and git.answer(root, *changed) != ""
+    return Tool(version=__version__, digest=sha256(dumps(source)), commit=commit, dirty=dirty)
+
+
+def _command_line() -> tuple[str, ...]:
+    """Return the command as it was typed, the program by its name alone."""
+    return ("weighbridge", *sys.argv[1:])

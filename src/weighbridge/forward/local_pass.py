@@ -1,0 +1,229 @@
+"""The local test: one float64 pass of the reference, in which each point is compared with a capture and replaced by it.
+
+So an error is that of one step alone: what the reference makes of the captured values before a point, against the
+value that was captured there. Rounding inherited from earlier layers does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from weighbridge.core.errors import SubjectError
+from weighbridge.forward.constants import Constants, rebuilt
+from weighbridge.forward.relations import Neighbours, Relation
+from weighbridge.forward.stacks import held_by
+from weighbridge.forward.widened import Audit, unwatched, widened
+
+if TYPE_CHECKING:
+    import torch
+
+    from weighbridge.forward.points import Visit
+    from weighbridge.forward.stacks import Tokens, Torch
+    from weighbridge.forward.trace_file import Trace
+
+PLAIN = (1e-200, 1e200)  # sums of squares between these neither overflowed nor vanished
+TILE = 1 << 16  # elements that are compared while they stay in a core's cache
+SMALL = 1e-3  # of the mean norm: a token or channel of less is measured against so much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far values lie from what was made of the values before them, over what is finite on both sides.
+
+    Relative L2 over all, over the worst token and over the worst channel; None where the truth is all zeros.
+    """
+
+    all: float | None
+    token: float | None
+    channel: float | None
+    worst_token: str
+    worst_channel: int
+    absolute: float
+    truth_norm: float
+    elements: int
+    nonfinite: int
+    truth_nonfinite: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One point of a pass: how far its values lie, from which points they were made, and what relates the two.
+
+    `beside` is the same of a second trace, made from the values of the first.
+    """
+
+    distance: Distance
+    shape: tuple[int, ...]
+    made_from: tuple[str, ...]
+    relation: Relation | None = None
+    beside: Step | None = None
+
+
+Steps = Mapping[str, Step]
+
+
+def local_test(  # noqa: PLR0917 -- what a pass is about; most of it is left out
+    reference: Torch,
+    tokens: Tokens,
+    trace: Trace,
+    than: Steps = MappingProxyType({}),
+    suspicious: Callable[[Distance, Distance], bool] = lambda *_: False,
+    as_made: Collection[str] = (),
+    beside: Trace | None = None,
+) -> tuple[Steps, Audit, Constants]:
+    """Return, for each point of the reference, how far a trace's capture lies from what is made before it.
+
+    What relates the two is looked for where that is `suspicious`, `than` being what a trusted run's steps are. A point
+    that the trace does not hold goes on as it was made, and so do those of `as_made`. What a trace `beside` this one
+    holds is compared as well, with what is made from the values of this one.
+    """
+    steps: dict[str, Step] = {}
+    near = Neighbours(reference.plain)
+
+    with rebuilt(reference.plain) as constants, widened() as audit:
+
+        def look(of: Trace, point: str, made: torch.Tensor, least: Step | None) -> tuple[Step, torch.Tensor | None]:
+            found = Step(distance=NOTHING, shape=_full(made, len(tokens)), made_from=audit.made_from(made))
+            if of.shape(point) != tuple(made.shape):
+                return found, None
+            values = held_by(of, point, made)
+            if not made.is_floating_point():
+                return replace(found, distance=_choices(near.scores(point), made, values)), values
+            distance = compare(made, values)
+            odd = least is not None and suspicious(distance, least.distance)
+            relation = near.relation(point, made, values.double()) if odd else None
+            return replace(found, distance=distance, relation=relation), values
+
+        def visit(point: str, made: torch.Tensor) -> torch.Tensor | None:
+            with unwatched():
+                step, values = look(trace, point, made, than.get(point))
+                if beside is not None and point in beside.tensors:
+                    step = replace(step, beside=look(beside, point, made, step)[0])
+                steps[point] = step
+                if values is None or (point in as_made and made.is_floating_point()):
+                    return None
+                held = values.to(made.dtype)
+                if made.is_floating_point():
+                    near.note(point, values)
+                    audit.is_point(point, made)  # one of them goes on
+                audit.is_point(point, held)
+                return held
+
+        _forward(reference, tokens, visit, frozenset(trace.tensors))
+    return steps, audit, constants
+
+
+def end_to_end(reference: Torch, tokens: Tokens, traces: Mapping[str, Trace]) -> Mapping[str, Mapping[str, float]]:
+    """Return by trace and point how far captures lie from float64 truth, relative L2, with nothing replaced."""
+    found: dict[str, dict[str, float]] = {name: {} for name in traces}
+
+    def visit(point: str, made: torch.Tensor) -> None:
+        with unwatched():
+            for name, trace in traces.items():
+                shape = trace.shape(point) if made.is_floating_point() else None
+                if shape is not None and shape[1:] == tuple(made.shape[1:]):
+                    error = _apart(made, held_by(trace, point, made))
+                    if error is not None:
+                        found[name][point] = error
+
+    with rebuilt(reference.plain), widened():
+        _forward(reference, tokens, visit)
+    return found
+
+
+def _forward(reference: Torch, tokens: Tokens, visit: Visit, casts: frozenset[str] = frozenset()) -> None:
+    try:
+        reference.forward(tokens, visit, casts=casts)
+    except (SubjectError, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        what = f"the reference, widened to float64, raised {type(problem).__name__}"
+        remedy = "an operation of it may know no float64: choose another implementation; --debug shows the traceback"
+        raise SubjectError("forward-raised", what, remedy=remedy) from problem
+
+
+def _choices(scores: torch.Tensor | None, made: torch.Tensor, held: torch.Tensor) -> Distance:
+    """Compare choices by their scores, where there are any: a tie may fall either way."""
+    wide = made.double()
+    if scores is None or min(wide.min(), held.min()) < 0 or max(wide.max(), held.max()) >= scores.shape[2]:
+        return compare(wide, held)
+    return compare(*(scores.double().gather(2, chosen.long()) for chosen in (wide, held)))
+
+
+def _full(made: torch.Tensor, sequences: int) -> tuple[int, ...]:
+    return tuple(made.shape) if made.shape[0] in (1, sequences) else (sequences, *made.shape[1:])
+
+
+NOTHING = Distance(
+    all=None, token=None, channel=None, worst_token="", worst_channel=0, absolute=0.0, truth_norm=0.0, elements=0,
+    nonfinite=0, truth_nonfinite=0,
+)  # fmt: skip
+
+
+def compare(made: torch.Tensor, held: torch.Tensor) -> Distance:
+    """Compare captured values with those made in float64, both `[sequences, tokens, channels]`; NaN equals nothing."""
+    import torch
+
+    sums = _sums(made, held)
+    largest, odd, truth_odd, elements = 1.0, 0, 0, made.numel()
+    if not all(bool(torch.isfinite(one).all()) for one in sums) or not PLAIN[0] < float(sums[0].sum()) < PLAIN[1]:
+        held = held.double()
+        finite = torch.isfinite(made) & torch.isfinite(held)
+        odd, truth_odd = int((~finite & ~(made == held)).sum()), int(torch.isnan(made).sum())
+        elements = int(finite.sum())
+        truth, value = torch.where(finite, made, 0.0), torch.where(finite, held, 0.0)
+        largest = max(float(truth.abs().max()) or float(value.abs().max()), 1e-300)
+        sums = _sums(truth / largest, value / largest)
+    token_norms, token_errors, channel_norms, channel_errors = (one.sqrt() for one in sums)
+    norm, absolute = float(sums[0].sum().sqrt()), float(sums[1].sum().sqrt())
+    tokens, channels = _relative(token_errors, token_norms), _relative(channel_errors, channel_norms)
+    at = int(tokens.argmax())
+    return Distance(
+        all=absolute / norm if norm else None,
+        token=float(tokens.max()) if norm else None,
+        channel=float(channels.max()) if norm else None,
+        worst_token=f"sequence {at // made.shape[1]}, token {at % made.shape[1]}",
+        worst_channel=int(channels.argmax()),
+        absolute=absolute * largest,
+        truth_norm=norm * largest,
+        elements=elements,
+        nonfinite=odd,
+        truth_nonfinite=truth_odd,
+    )
+
+
+def _apart(made: torch.Tensor, held: torch.Tensor) -> float | None:
+    """Return the relative L2 distance over all elements, in fewer passes where everything is finite."""
+    norm, error = (float(one.norm()) for one in (made, held.double().sub_(made)))
+    plain = PLAIN[0] < norm**2 < PLAIN[1] and math.isfinite(error)
+    return error / norm if plain else compare(made, held).all
+
+
+def _sums(made: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the squares of values and of errors summed by token and by channel, without copies of whole tensors."""
+    import torch
+
+    truth, value = made.flatten(0, 1), held.flatten(0, 1)
+    tokens, channels = truth.new_empty(2, truth.shape[0]), truth.new_zeros(2, truth.shape[1])
+    height = max(1, TILE // truth.shape[1])
+    kept, ones = truth.new_empty(height, truth.shape[1]), truth.new_ones(max(height, truth.shape[1]))
+    each = ones[: truth.shape[1]]
+    parts = (one.split(height) for one in (truth, value, *tokens))
+    for tile, other, norms, errors in zip(*parts, strict=True):
+        squares, every = kept[: len(tile)], ones[: len(tile)]
+        torch.mul(tile, tile, out=squares)
+        torch.mv(squares, each, out=norms)
+        channels[0].addmv_(squares.t(), every)
+        squares.copy_(other).sub_(tile).square_()
+        torch.mv(squares, each, out=errors)
+        channels[1].addmv_(squares.t(), every)
+    tokens = tokens.view(2, *made.shape[:2])
+    return tokens[0], tokens[1], channels[0], channels[1]
+
+
+def _relative(errors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    return (errors / norms.clamp(min=float(norms.mean()) * SMALL or 1.0)).flatten()

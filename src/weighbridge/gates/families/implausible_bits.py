@@ -1,0 +1,235 @@
+"""How trials break label-plausibility: tables of bits that are wrong by exactly one limit, at its boundary.
+
+By rules of their own, so that a weakened rule of the judge cannot weaken them too. Never judges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from weighbridge.clauses.faults import Injected, in_rows, only_rows, without_all_of_a_glob
+from weighbridge.clauses.kind import Evidence, Falsifier, rows_of, with_rows
+from weighbridge.core.model import Outcome
+from weighbridge.quantities.tensors import BitReading, TensorBits
+
+Limits: TypeAlias = Any  # those of label-plausibility, which imports this module
+Words: TypeAlias = Callable[[TensorBits, Limits], TensorBits | None]
+Short: TypeAlias = Callable[[TensorBits, Limits, Any], TensorBits | None]  # with the value that breaks a limit
+
+MANY = 10**13  # elements, of which one more or fewer is next to nothing
+FAR = 20.0  # bits: under no reading like weights
+READINGS = {"F16": ("F16", "BF16"), "BF16": ("BF16", "F16"), "F32": ("BF16", "F16")}  # the label's, and the other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooMany:
+    """Fault of a share of the elements: as many as just go beyond it are wrong, in ways told with their codes."""
+
+    ways: Mapping[str, tuple[str, Words]]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: float, places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the named tensors at these places wrong, all others plain weights."""
+        rows, wanted = rows_of(evidence, "bits", TensorBits), set(places)
+        for way, (code, change) in self.ways.items():
+            wrong = {row.name: new for row in rows if row.name in wanted and (new := change(row, limits))}
+            if wrong:
+                right = {row.name: new for row in rows if row.name not in wrong and (new := words(row, limits))}
+                *others, last = wrong
+                least = math.floor(value * sum(row.elements for row in right.values()) / (1 - value)) + 1
+                wrong[last] = replace(wrong[last], elements=max(least - sum(wrong[one].elements for one in others), 1))
+                changed = [wrong.get(row.name) or right.get(row.name) or row for row in rows]
+                yield Injected(way, code, with_rows(evidence, "bits", changed), frozenset(wrong))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLittle:
+    """Fault of the share that must be decided: one element fewer of very many, in tensors that are plain weights."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: float, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield one tensor of plain weights among others that nothing can be told of."""
+        plain = [new for row in rows_of(evidence, "bits", TensorBits) if (new := words(row, limits))]
+        if len(plain) > 1:
+            decided = math.ceil(value * MANY)
+            others = [replace(row, elements=0, as_stored=None, byte_swapped=None) for row in plain[1:]]
+            others[0] = replace(others[0], elements=max(MANY - decided, 1))
+            rows = [replace(plain[0], elements=decided - 1), *others]
+            changed = with_rows(evidence, "bits", rows)
+            yield Injected("too little decided", "too-little-decided", changed, outcome=Outcome.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """Fault of a limit of a decision: every tensor just short of it, so that nothing is decided."""
+
+    ways: Mapping[str, Short]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield nothing but tensors that are short of a decision, in each way."""
+        rows = rows_of(evidence, "bits", TensorBits)
+        for way, change in self.ways.items():
+            short = [new for row in rows if (new := change(row, limits, value)) is not None]
+            if short:
+                changed = with_rows(evidence, "bits", short)
+                yield Injected(way, "nothing-decided", changed, outcome=Outcome.BLOCKED)
+
+
+# --- Words that are decided by a hair, and only just ------------------------------------------------------------------
+
+
+def words(
+    row: TensorBits, limits: Limits, *, label: float = 0.0, other: float = FAR, swapped: float = FAR,
+    nonzero: int | None = None, **more: Any,
+) -> TensorBits | None:  # fmt: skip
+    """Return a row of words with these excesses, or None where the promise is not about such a row."""
+    if row.dtype not in READINGS or not any(fnmatchcase(row.name, glob) for glob in limits.tensors):
+        return None
+    reading, rival = READINGS[row.dtype]
+    many = limits.min_nonzero if nonzero is None else nonzero
+    stored = BitReading(
+        negative=math.floor(many * limits.one_sign_at_most_share),
+        symbols=limits.min_symbols,
+        excess={reading: label, rival: other},
+    )
+    turned = swapped if row.dtype != "F32" else min(other, swapped)
+    columns: dict[str, Any] = {
+        "nonzero": many,
+        "as_stored": stored,
+        "byte_swapped": replace(stored, excess={reading: turned, rival: FAR}),
+        "half_divergence": 1.0,
+        "half_entropy": 6.0,
+        "trailing_zero_bits": 0,
+    }
+    return replace(row, **{**columns, **more})
+
+
+def _above(limit: float) -> float:
+    return math.nextafter(limit, math.inf)
+
+
+def _below(limit: float) -> float:
+    return math.nextafter(limit, -math.inf)
+
+
+def _mislabelled(row: TensorBits, limits: Limits) -> TensorBits | None:
+    label, other = _above(limits.fits_not_above_bits), _below(limits.fits_below_bits)
+    return None if row.dtype == "F32" else words(row, limits, label=label, other=other)
+
+
+def _swapped(row: TensorBits, limits: Limits, **more: Any) -> TensorBits | None:
+    label, fits = _above(limits.fits_not_above_bits), _below(limits.fits_below_bits)
+    # The other reading is not implausible, so that words whose order tells nothing are undecided under any limits.
+    return words(row, limits, label=label, other=limits.implausible_above_bits, swapped=fits, **more)
+
+
+def _swapped_of_one_sign(row: TensorBits, limits: Limits) -> TensorBits | None:
+    return _changed(_swapped(row, limits), "as_stored", negative=0, symbols=1)
+
+
+def _changed(row: TensorBits | None, reading: str, **more: Any) -> TensorBits | None:
+    return row and replace(row, **{reading: replace(getattr(row, reading), **more)})
+
+
+def _pairs(row: TensorBits, limits: Limits) -> TensorBits | None:
+    divergence, entropy = _below(limits.halves_alike_below_bits), _below(limits.random_from_bits)
+    return words(row, limits, half_divergence=divergence, half_entropy=entropy)
+
+
+def _implausible(row: TensorBits, limits: Limits) -> TensorBits | None:
+    far = _above(limits.implausible_above_bits)
+    return words(row, limits, label=far, other=far)
+
+
+def _no_better(row: TensorBits, limits: Limits, apart: float) -> TensorBits | None:
+    label = limits.fits_below_bits / 2
+    other = label + apart
+    while other - label > apart:
+        other = _below(other)
+    return words(row, limits, label=label, other=other)
+
+
+def _one_sign(share: float, limits: Limits) -> int:
+    return int(limits.min_nonzero * share) + 1
+
+
+def _told(change: Callable[[Any, Limits], int], column: str) -> Mapping[str, Short]:
+    """Return words that are plausible, or swapped, but for one figure of the reading that tells."""
+    return {
+        "stored": lambda row, limits, value: _changed(
+            words(row, limits), "as_stored", **{column: change(value, limits)}
+        ),
+        "swapped": lambda row, limits, value: _changed(
+            _swapped(row, limits), "byte_swapped", **{column: change(value, limits)}
+        ),
+    }
+
+
+# --- The faults of each limit -----------------------------------------------------------------------------------------
+
+WRONG = TooMany(ways={
+    "the other reading fits": ("mislabelled", _mislabelled),
+    "the other order of bytes fits": ("byte-swapped", _swapped),
+    "the other order of bytes fits, this one has no order": ("byte-swapped", _swapped_of_one_sign),
+    "both halves of every word alike": ("pairs", _pairs),
+})  # fmt: skip
+IMPLAUSIBLE = TooMany(ways={"no reading fits": ("implausible", _implausible)})
+TOO_LITTLE = TooLittle()
+FEW = Undecided(ways={
+    "stored": lambda row, limits, many: words(row, limits, nonzero=many),
+    "swapped": lambda row, limits, many: _swapped(row, limits, nonzero=many),
+})  # fmt: skip
+FEW_SYMBOLS = Undecided(ways=_told(lambda symbols, _: int(symbols), "symbols"))
+ONE_SIGN = Undecided(ways={
+    **{f"negative, {way}": words for way, words in _told(_one_sign, "negative").items()},
+    **{f"positive, {way}": words for way, words in _told(
+        lambda share, limits: limits.min_nonzero - _one_sign(share, limits), "negative").items()},
+})  # fmt: skip
+NO_FIT = Undecided(ways={
+    "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
+    "the other reading": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, other=bits),
+    "swapped": lambda row, limits, bits: words(row, limits, label=limits.implausible_above_bits, swapped=bits),
+})  # fmt: skip
+STILL_FITS = Undecided(ways={
+    "the other reading better": lambda row, limits, bits: words(row, limits, label=bits, other=0.0),
+    "swapped better": lambda row, limits, bits: words(row, limits, label=bits, swapped=0.0),
+})  # fmt: skip
+NO_BETTER = Undecided(ways={"no reading better": _no_better})
+ALMOST_IMPLAUSIBLE = Undecided(ways={
+    "both": lambda row, limits, bits: words(row, limits, label=_above(bits), other=bits),
+    "the label's reading": lambda row, limits, bits: words(row, limits, label=bits),
+})  # fmt: skip
+HALVES_APART = Undecided(ways={
+    "halves": lambda row, limits, bits: words(row, limits, label=limits.fits_below_bits, half_divergence=bits),
+})  # fmt: skip
+HALVES_OF_NOISE = Undecided(ways={
+    "halves": lambda row, limits, bits: words(
+        row, limits, label=limits.fits_below_bits, half_divergence=0.0, half_entropy=bits),
+})  # fmt: skip
+
+
+# --- What no limit bounds ---------------------------------------------------------------------------------------------
+
+
+def _unused(row: TensorBits, limits: Limits) -> TensorBits | None:
+    most = limits.trailing_zero_bits_at_most.get(row.dtype)
+    named = any(fnmatchcase(row.name, glob) for glob in limits.tensors)
+    return None if most is None or not named else replace(row, nonzero=limits.min_nonzero, trailing_zero_bits=most + 1)
+
+
+FALSIFIERS: tuple[Falsifier[Limits], ...] = (
+    in_rows("bits unused", "unused-bits", "bits", TensorBits, _unused, why="no dtype is held to its bits"),
+    only_rows(
+        "all zeros", "nothing-decided", "bits", TensorBits,
+        lambda row, limits: words(row, limits, as_stored=None, byte_swapped=None), why="no tensor is of 16 or 32 bits",
+    ),
+    without_all_of_a_glob("names-nothing", "bits", TensorBits, lambda limits: limits.tensors, words),
+)  # fmt: skip

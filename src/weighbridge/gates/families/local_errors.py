@@ -1,0 +1,229 @@
+"""Local errors: how large they may be at a capture point, how much of that one uses, and how each limit is broken.
+
+A limit is a multiple of what a trusted run in the same dtype makes at the point, or a run by the roughest kernels that
+are right, with a floor in units of the dtype's roundoff; never an absolute tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from weighbridge.clauses.faults import Injected, RowsFault, Way
+from weighbridge.clauses.kind import Evidence, rows_of, with_rows
+from weighbridge.core.limits import Doc
+from weighbridge.quantities.forward import ForwardError, LocalError
+
+NONE = LocalError(all=None, token=None, channel=None)
+EXACT = LocalError(all=0.0, token=0.0, channel=0.0)
+POINT = r"[A-Za-z*?][A-Za-z0-9_.*?]*"
+
+
+def among(name: str, globs: Sequence[str]) -> bool:
+    """Return whether any glob names this."""
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+# --- How what a limit bounds is moved ---------------------------------------------------------------------------------
+
+
+def _alone(row: ForwardError, **changes: Any) -> ForwardError | None:
+    """Return a row with another error that is its own: made from no other point, and of no other state."""
+    own = {"made_from": (), "candidate_end_to_end": 0.0, "rough": NONE, **changes}
+    return replace(row, **own) if row.truth_norm else None
+
+
+def _beyond_ratio(of: str) -> Callable[[ForwardError, Limits, float], ForwardError | None]:
+    def change(row: ForwardError, limits: Limits, ratio: float) -> ForwardError | None:
+        """Leave the trusted run an error that makes the limit, a power of two, so that its multiple is exact."""
+        floor = limits.floor_u if of == "all" else limits.tail_floor_u
+        trusted = 2.0 ** math.ceil(math.log2(2 * floor * row.run.u))
+        return _alone(
+            row,
+            trusted=replace(row.trusted, **{of: trusted}),
+            candidate=replace(row.candidate, **{of: ratio * trusted}),
+        )
+
+    return change
+
+
+def _beyond_floor(of: str) -> Callable[[ForwardError, Limits, float], ForwardError | None]:
+    def change(row: ForwardError, _limits: Limits, floor: float) -> ForwardError | None:
+        trusted = replace(row.trusted, **{of: 0.0})
+        return _alone(row, trusted=trusted, candidate=replace(row.candidate, **{of: floor * row.run.u}))
+
+    return change
+
+
+def _beyond_rough(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
+    """Leave a rough run an error of one, far above the trusted run's and the floor."""
+    rough = LocalError(all=1.0, token=1.0, channel=1.0)
+    return _alone(row, trusted=EXACT, rough=rough, candidate=replace(row.candidate, all=ratio))
+
+
+def _too_coarse(row: ForwardError, limits: Limits, limit: float) -> ForwardError | None:
+    """Make the trusted run so poor that the limit at this point is the one given."""
+    trusted = limit / limits.ratio
+    while limits.ratio * trusted < limit:
+        trusted = math.nextafter(trusted, math.inf)
+    return _alone(row, trusted=replace(row.trusted, all=trusted), rough=row.rough)
+
+
+def _noisy(row: ForwardError, _limits: Limits, ratio: float) -> ForwardError | None:
+    trusted = max(row.trusted.all or 0.0, row.run.u)
+    changed = replace(row, trusted=replace(row.trusted, all=trusted), trusted_end_to_end=0.0, noise=ratio * trusted)
+    return changed if row.truth_norm else None
+
+
+def _of_elements(row: ForwardError, _limits: Limits, elements: int) -> ForwardError:
+    return replace(row, elements=elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Fault of the number of points that carry a signal: the others agree on zeros."""
+
+    def inject(
+        self, evidence: Evidence, _held: Any, limits: Limits, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the points with so many left that carry a signal."""
+        rows = list(rows_of(evidence, "points", ForwardError))
+        telling = [at for at, row in enumerate(rows) if row.truth_norm and among(row.point, limits.points)]
+        for at in telling[value:]:
+            rows[at] = replace(rows[at], truth_norm=0.0, candidate_error=0.0)
+        yield Injected("too few", "nothing-compared", with_rows(evidence, "points", rows))
+
+
+Change = Callable[[ForwardError, Any, Any], ForwardError | None]
+
+
+def _moved(code: str, *changes: tuple[str, Change]) -> RowsFault[ForwardError]:
+    ways = tuple(Way(name, code, _where_compared(change)) for name, change in changes)
+    return RowsFault(need="points", row=ForwardError, ways=ways)
+
+
+def _where_compared(change: Change) -> Change:
+    return lambda row, limits, value: change(row, limits, value) if among(row.point, limits.points) else None
+
+
+def _in_run(code: str, column: str) -> RowsFault[ForwardError]:
+    """Return the fault of a figure that is the same at every point."""
+    return _moved(code, ("beyond", lambda row, _, value: replace(row, run=replace(row.run, **{column: value}))))
+
+
+def _demand(text: str, least: int, most: int, fault: object) -> Doc:
+    return Doc(text, ge=least, le=most, tight="up", must="at least", fault=fault, comes_to="BLOCKED")
+
+
+def _bound(text: str, above: float, most: float, *faults: tuple[str, Change], unit: str = "") -> Doc:
+    return Doc(text, gt=above, le=most, tight="down", must="at most", unit=unit, fault=_moved("diverged", *faults))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far a candidate may lie from the truth, and how much must have been looked at."""
+
+    ratio: Annotated[
+        float, _bound("times the trusted run's error at the point", 1, 10, ("beyond", _beyond_ratio("all")))
+    ] = 2.5
+    rough_ratio: Annotated[
+        float,
+        _bound("times the error of the roughest kernels that are right, where that is more", 1, 10,
+               ("beyond", _beyond_rough)),
+    ] = 1.5  # fmt: skip
+    floor_u: Annotated[
+        float,
+        _bound("the least limit, in units of the dtype's roundoff", 0, 10, ("beyond", _beyond_floor("all")), unit="u"),
+    ] = 1.25
+    tail_ratio: Annotated[
+        float,
+        _bound("times the trusted or rough run's error over its worst token or channel", 1, 10,
+               ("token", _beyond_ratio("token")), ("channel", _beyond_ratio("channel"))),
+    ] = 3.0  # fmt: skip
+    tail_floor_u: Annotated[
+        float,
+        _bound("the least limit of the worst token or channel", 0, 50,
+               ("token", _beyond_floor("token")), ("channel", _beyond_floor("channel")), unit="u"),
+    ] = 8.0  # fmt: skip
+    max_limit: Annotated[
+        float,
+        Doc("a limit above this could not tell a broken point; it is BLOCKED", gt=0, le=0.5, tight="down",
+            must="at most", fault=_moved("too-coarse", ("beyond", _too_coarse)), comes_to="BLOCKED"),
+    ] = 0.5  # fmt: skip
+    noise_ratio: Annotated[
+        float,
+        Doc("times the trusted run's error that a second run may lie from the first, where it first does", ge=0, le=1,
+            tight="down", must="at most", fault=_moved("not-repeatable", ("beyond", _noisy)), comes_to="BLOCKED"),
+    ] = 1.0  # fmt: skip
+    points: Annotated[
+        tuple[Annotated[str, Doc(pattern=POINT)], ...],
+        Doc("globs of the points that are compared; each of them must be on both sides", min_items=1, tight="up"),
+    ] = ("*",)
+    required: Annotated[
+        tuple[Annotated[str, Doc(pattern=POINT)], ...],
+        Doc("capture points that must be there, by exact id", tight="up"),
+    ] = ()
+    other_weights: Annotated[
+        tuple[str, ...], Doc("globs of weights that may differ, or that the candidate cannot name", tight="down")
+    ] = ()
+    dtype: Annotated[
+        str, Doc("what the candidate must compute in", choices=("", "bfloat16", "float16", "float32"))
+    ] = ""  # fmt: skip
+    device: Annotated[str, Doc("where the candidate must compute", choices=("", "cpu", "cuda"))] = ""
+    min_sequences: Annotated[int, _demand("different sequences", 2, 10**6, _in_run("one-token", "sequences"))] = 2
+    min_tokens: Annotated[int, _demand("tokens in a sequence", 2, 10**7, _in_run("one-token", "tokens"))] = 2
+    min_points: Annotated[int, _demand("points compared", 1, 10**6, Silence())] = 1
+    min_elements: Annotated[
+        int,
+        _demand("finite elements compared at a point", 1, 10**12,
+                _moved("too-few-elements", ("beyond", _of_elements))),
+    ] = 1  # fmt: skip
+
+
+# --- One point --------------------------------------------------------------------------------------------------------
+
+
+def allowed(row: ForwardError, limits: Limits) -> LocalError:
+    """Return the largest errors that a point may have: max(ratio × the trusted or rough run's, floor × u)."""
+    rough = of_rough(row)
+    tails = [
+        max(limits.tail_ratio * or_nan(error), limits.tail_ratio * or_nan(least), limits.tail_floor_u * row.run.u)
+        for error, least in ((row.trusted.token, rough.token), (row.trusted.channel, rough.channel))
+    ]
+    whole = max(
+        limits.ratio * or_nan(row.trusted.all), limits.rough_ratio * or_nan(rough.all), limits.floor_u * row.run.u
+    )
+    return LocalError(all=whole, token=tails[0], channel=tails[1])
+
+
+def of_rough(row: ForwardError) -> LocalError:
+    """Return the error of a rough run, none at all where there was none."""
+    return row.rough if known(row.rough) else EXACT
+
+
+def detectable(row: ForwardError, limits: Limits) -> float:
+    """Return the least relative error, independent of rounding, that would be noticed: √(limit² − trusted²)."""
+    limit, trusted = or_nan(allowed(row, limits).all), or_nan(row.trusted.all)
+    return math.sqrt(max(limit - trusted, 0.0) * (limit + trusted))
+
+
+def share_of(row: ForwardError, limits: Limits) -> tuple[float, str]:
+    """Return the largest share of a limit that a point uses, and whether over all, a token or a channel."""
+    found, limit = row.candidate, allowed(row, limits)
+    pairs = [(found.all, limit.all, "all"), (found.token, limit.token, "token"),
+             (found.channel, limit.channel, "channel")]  # fmt: skip
+    return max((or_nan(error) / or_nan(bound), name) for error, bound, name in pairs)
+
+
+def or_nan(value: float | None) -> float:
+    """Return a figure, NaN where it was not measured: no limit holds it."""
+    return math.nan if value is None else value
+
+
+def known(error: LocalError) -> bool:
+    """Return whether all figures of an error are there and are errors."""
+    figures = (error.all, error.token, error.channel)
+    return all(figure is not None and math.isfinite(figure) and figure >= 0 for figure in figures)

@@ -1,0 +1,327 @@
+"""What every kind that judges one column of a run asks of it first, and how that is broken: said once for all of them.
+
+An invented, constant or derived column is never judged; a sample that is not finite is FAIL; steps that repeat or fall
+leave no "before".
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import operator
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass, replace
+from typing import Annotated, Any
+
+from weighbridge.clauses.clause import Clause, ClauseJudge, Requires, Whole
+from weighbridge.clauses.faults import At, Injected, RowsFault, Way, in_rows
+from weighbridge.clauses.kind import (
+    Damage,
+    Evidence,
+    Falsifier,
+    Kind,
+    Need,
+    rows_of,
+    series_of,
+    with_rows,
+    with_value,
+)
+from weighbridge.core.limits import Doc, plain
+from weighbridge.core.model import EMPTY, Fields, Outcome, Series, SubjectKind
+from weighbridge.gates.families import column_basis
+from weighbridge.gates.families.column_basis import ColumnBasis, basis_of
+from weighbridge.quantities.runs import QuickSteps, StepColumn, Stretch
+
+SAMPLES, COLUMNS = "samples", "columns"
+INVENTED = (ColumnBasis.CONSTANT, ColumnBasis.NOISE, ColumnBasis.DERIVED, ColumnBasis.UNDECIDED)
+CUT = 4096  # samples that trials need of a long column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One thing asked of a column before it is judged: the clauses, their codes, and how they are broken."""
+
+    clauses: Callable[[], Iterator[Clause]]
+    codes: Mapping[str, Outcome]
+    falsifiers: tuple[Falsifier[Any], ...]
+
+
+def kind_of_column(
+    name: str, *, version: int, column: str, means: str = "the column that is judged", asks: Sequence[Asked],
+    limits: type[Any],
+    clauses: Callable[[Any], Sequence[Clause]], codes: Mapping[str, Outcome],
+    falsifiers: Sequence[Falsifier[Any]] = (), figures: Callable[[Evidence, Any], Fields] = lambda _e, _l: EMPTY,
+    **more: Any,
+) -> Kind[Any]:  # fmt: skip
+    """Return a kind that judges one column of a run: `column`, where the contract names no other, told as `means`."""
+    hint = Annotated[str, Doc(means)]
+
+    def everything(held: Any) -> Sequence[Clause]:
+        return (*(clause for one in asks for clause in one.clauses()), *clauses(held))
+
+    return Kind(
+        name=name,
+        version=version,
+        roles={"run": SubjectKind.RUN},
+        needs={
+            SAMPLES: Need("step_series", of=("run",), options=("column",)),
+            COLUMNS: Need("step_columns", of=("run",)),
+        },
+        limits=limits,
+        measure=make_dataclass("Measure", [("column", hint, column)], frozen=True, kw_only=True),
+        codes={**codes, **{code: outcome for one in asks for code, outcome in one.codes.items()}},
+        judge=ClauseJudge(everything, figures),
+        falsifiers=(*(falsifier for one in asks for falsifier in one.falsifiers), *falsifiers),
+        cut=cut,
+        **more,
+    )
+
+
+def place(evidence: Evidence) -> str:
+    """Return the name of the column that is judged."""
+    return evidence[SAMPLES].at
+
+
+def window_place(steps: tuple[int, int]) -> str:
+    """Return the name of a window of steps, as verdicts and trials give it."""
+    return f"steps {steps[0]}..{steps[1]}"
+
+
+def inside(evidence: Evidence, window: tuple[int, int]) -> tuple[Sequence[int], Sequence[float]]:
+    """Return the steps and samples of a window, both ends included."""
+    series, (first, last) = series_of(evidence, SAMPLES), window
+    if all(map(operator.le, series.step, itertools.islice(series.step, 1, None))):  # far quicker, for a long log
+        part = slice(bisect.bisect_left(series.step, first), bisect.bisect_right(series.step, last))
+        return series.step[part], series.value[part]
+    pairs = [pair for pair in zip(series.step, series.value, strict=True) if first <= pair[0] <= last]
+    return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def changed(evidence: Evidence, change: Callable[[array[int], array[float]], None]) -> Evidence:
+    """Return the evidence with steps and samples changed in place by `change`."""
+    series = series_of(evidence, SAMPLES)
+    steps, values = array("q", series.step), array("d", series.value)
+    change(steps, values)
+    return with_value(evidence, SAMPLES, Series(steps, values))
+
+
+def cut(evidence: Evidence, limits: Any) -> tuple[Evidence, Any]:
+    """Return as many samples of a long column as the limits need, with a few around them, and limits of that window."""
+    series = series_of(evidence, SAMPLES)
+    if len(series.step) <= 2 * CUT:
+        return evidence, limits
+    steps = getattr(limits, "steps", None)
+    start = bisect.bisect_left(series.step, steps[0] if steps else getattr(limits, "warmup_steps", 0))
+    stop = start + getattr(limits, "window", 0) + max(getattr(limits, "min_samples", None) or 0, CUT)
+    if steps:
+        stop = min(stop, bisect.bisect_right(series.step, steps[1]))
+        limits = replace(limits, steps=(steps[0], series.step[stop - 1]))
+    kept = slice(max(start - CUT // 4, 0), stop + CUT // 4)
+    return with_value(evidence, SAMPLES, Series(series.step[kept], series.value[kept])), limits
+
+
+# --- What is asked ----------------------------------------------------------------------------------------------------
+
+
+def _row(evidence: Evidence) -> StepColumn | None:
+    return next((row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column == place(evidence)), None)
+
+
+def _genuine() -> Iterator[Clause]:
+    yield Requires(code="no-basis", lacking=lambda evidence: None if _row(evidence) else {"column": place(evidence)})
+    for basis in INVENTED:
+        yield Requires(code=f"column-{basis}", lacking=lambda evidence, basis=basis: _invented(evidence, basis))  # type: ignore[misc]
+
+
+def _invented(evidence: Evidence, basis: ColumnBasis) -> Fields | None:
+    row = _row(evidence)
+    if row is None or (found := basis_of(row)).basis is not basis:
+        return None
+    figures: Fields = {"column": row.column, "how": found.how, "partner": found.partner, "samples": row.finite}
+    return {**figures, "min": row.min, "max": row.max}
+
+
+def placeholder_rows(evidence: Evidence, window: tuple[int, int]) -> Fields | None:
+    """Return the first rows of a window that no step gave, by the judged column or by any that each step gives anew."""
+    rows = [row for row in rows_of(evidence, COLUMNS, StepColumn) if _tells_of_steps(row.column, place(evidence))]
+    timed = {row.column for row in rows}
+    for row in rows:
+        found: Fields | None = next((plain(one) for one in column_basis.placeholders(row) if _meets(one, window)), None)
+        quick = column_basis.too_quick(row) if column_basis.tells_speed(row.column, timed) else None
+        if found is None and quick is not None and _meets(quick, window):
+            found = {
+                **plain(quick),
+                "value": f"at most {quick.below_ms:.4g}, the other steps at least {quick.above_ms:.4g}",
+            }
+        if found is not None:
+            kept = ("first_step", "last_step", "length", "value")
+            return {"column": row.column, **{key: found[key] for key in kept}}
+    return None
+
+
+def _tells_of_steps(column: str, judged: str) -> bool:
+    return column == judged or column_basis.of_a_step(column)
+
+
+def _meets(one: Stretch | QuickSteps, window: tuple[int, int]) -> bool:
+    """Return whether rows lie in a window, as they do where their steps are unknown."""
+    first, last = one.first_step, one.last_step
+    return first is None or last is None or (first <= window[1] and last >= window[0])
+
+
+def _rising() -> Iterator[Clause]:
+    def lacking(evidence: Evidence) -> Fields | None:
+        pairs = itertools.pairwise(series_of(evidence, SAMPLES).step)
+        return next(({"step": after, "after": before} for before, after in pairs if after <= before), None)
+
+    yield Requires(code="out-of-order", lacking=lacking)
+
+
+def _finite() -> Iterator[Clause]:
+    def read(evidence: Evidence) -> tuple[float, Fields]:
+        series = series_of(evidence, SAMPLES)
+        bad = [step for step, value in zip(series.step, series.value, strict=True) if not math.isfinite(value)]
+        return len(bad), {"not_finite": len(bad), "samples": len(series.value), "first_step": bad[0] if bad else None}
+
+    yield Whole(code="not-finite", place=place, read=read, must="at most", bound=0)
+
+
+def _the_judged(evidence: Evidence, _limits: object, _places: Sequence[str]) -> tuple[str, ...]:
+    return (place(evidence),)
+
+
+def _of_basis(name: str, basis: ColumnBasis, change: Callable[[StepColumn], StepColumn | None]) -> Falsifier[Any]:
+    return in_rows(
+        name, f"column-{basis}", COLUMNS, StepColumn, lambda row, _: change(row),
+        why="no other column has the rank of this one", outcome=Outcome.BLOCKED, at=_the_judged,
+    )  # fmt: skip
+
+
+def _without_row(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
+    left = [row for row in rows_of(evidence, COLUMNS, StepColumn) if row.column != place(evidence)]
+    return Damage(with_rows(evidence, COLUMNS, left), frozenset())
+
+
+def _in_samples(
+    name: str, code: str, change: Callable[[array[int], array[float]], None], outcome: Outcome = Outcome.BLOCKED
+) -> Falsifier[Any]:
+    def damage(evidence: Evidence, _limits: object, _places: tuple[str, ...]) -> Damage:
+        return Damage(changed(evidence, change), frozenset({place(evidence)}))
+
+    return Falsifier(name, code, damage, outcome)
+
+
+def _again(steps: array[int], values: array[float], at: int, later: int) -> None:
+    """Log the sample at an index once more right after itself, so much later by its step."""
+    after = at % len(steps) + 1
+    steps.insert(after, steps[at] + later)
+    values.insert(after, values[at])
+
+
+def _put(values: array[float], at: int, value: float) -> None:
+    values[at] = value
+
+
+GENUINE = Asked(
+    clauses=_genuine,
+    codes={"no-basis": Outcome.BLOCKED, **{f"column-{basis}": Outcome.BLOCKED for basis in INVENTED}},
+    falsifiers=(
+        Falsifier("no such column", "no-basis", _without_row, Outcome.BLOCKED),
+        _of_basis("a constant column", ColumnBasis.CONSTANT, column_basis.as_constant),
+        _of_basis("a column of noise", ColumnBasis.NOISE, column_basis.as_noise),
+        _of_basis("a column of noise that hardly moves", ColumnBasis.NOISE, column_basis.as_faint_noise),
+        _of_basis("a column too short to tell from noise", ColumnBasis.UNDECIDED, column_basis.as_undecided),
+        _of_basis("a derived column", ColumnBasis.DERIVED, column_basis.as_derived),
+        _of_basis("a derived column, with holes", ColumnBasis.DERIVED, column_basis.as_derived_with_holes),
+        _of_basis("a copy of another column", ColumnBasis.DERIVED, column_basis.as_copy),
+    ),
+)
+RISING = Asked(
+    clauses=_rising,
+    codes={"out-of-order": Outcome.BLOCKED},
+    falsifiers=(
+        _in_samples("the last step logged twice", "out-of-order", lambda steps, values: _again(steps, values, -1, 0)),
+        _in_samples("the step falls", "out-of-order", lambda steps, values: _again(steps, values, 0, -1)),
+    ),
+)
+FINITE = Asked(
+    clauses=_finite,
+    codes={"not-finite": Outcome.FAIL},
+    falsifiers=(
+        _in_samples("the last sample is NaN", "not-finite", lambda _, values: _put(values, -1, math.nan), Outcome.FAIL),
+        _in_samples("the first is infinite", "not-finite", lambda _, values: _put(values, 0, math.inf), Outcome.FAIL),
+    ),
+)
+
+
+def telling_speed(evidence: Evidence, _limits: object, places: Sequence[str]) -> Sequence[str]:
+    """Return which columns of times tell how quick a step was: the CPU time, where it is logged."""
+    logged = {row.column for row in rows_of(evidence, COLUMNS, StepColumn)}
+    return [name for name in places if name != "wall_ms" or "cpu_ms" not in logged]
+
+
+def without_placeholders(steps: str) -> tuple[Falsifier[Any], ...]:
+    """Return the falsifiers of a window, the limit `steps`, in which no row may be a placeholder."""
+
+    def breaks(name: str, change: Callable[[StepColumn, int], StepColumn | None], at: At) -> Falsifier[Any]:
+        return in_rows(
+            name, "placeholder-rows", COLUMNS, StepColumn, lambda row, limits: change(row, getattr(limits, steps)[1]),
+            why="this column does not tell how quick a step was", outcome=Outcome.BLOCKED, at=at,
+        )  # fmt: skip
+
+    def timed(evidence: Evidence, limits: object, _places: Sequence[str]) -> Sequence[str]:
+        return telling_speed(evidence, limits, (place(evidence),))
+
+    def stands_still(row: StepColumn, at: int) -> StepColumn:
+        still = column_basis.as_stretch(row)
+        return replace(still, stretches=tuple(replace(one, first_step=at, last_step=at + 9) for one in still.stretches))
+
+    def too_quick(row: StepColumn, at: int) -> StepColumn | None:
+        quick = column_basis.as_quick(row)
+        return quick and replace(quick, quick=quick.quick and replace(quick.quick, first_step=at, last_step=at))
+
+    return (
+        breaks("placeholders at the end", stands_still, _the_judged),
+        breaks("steps too quick to have trained", too_quick, timed),
+    )
+
+
+def _as_fast(row: StepColumn, _limits: Any, value: float) -> StepColumn | None:
+    return None if row.flops_per_s is None else replace(row, flops_per_s=value)
+
+
+SPEED = RowsFault(
+    need=COLUMNS, row=StepColumn, ways=(Way("faster than any hardware", "beyond-hardware", _as_fast),)
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesFault:
+    """Fault of a limit on the samples of a column: each of `ways` changes steps and samples in place.
+
+    A way is given the value that the figure must come to, the nearest one that breaks the limit.
+    """
+
+    code: str
+    ways: Mapping[str, Callable[[array[int], array[float], Any], None]]
+
+    def inject(
+        self, evidence: Evidence, _held: Any, _limits: Any, value: Any, _places: Sequence[str]
+    ) -> Iterator[Injected]:
+        """Yield the column changed in each way."""
+        for way, change in self.ways.items():
+            moved = changed(evidence, lambda steps, samples, change=change: change(steps, samples, value))  # type: ignore[misc]
+            yield Injected(way, self.code, moved, frozenset({place(evidence)}))
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in order of size: the mean of the two middle ones."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else math.fsum(ordered[half - 1 : half + 1]) / 2
+
+
+def end(steps: array[int], samples: array[float], count: int) -> None:
+    """End a column after so many samples."""
+    del steps[count:], samples[count:]

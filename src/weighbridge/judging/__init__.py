@@ -1,0 +1,1 @@
+"""From measurements and limits to findings."""

@@ -1,0 +1,107 @@
+"""What a verdict stands on besides its limits: `where:`, `requires:`, and what the reader of a run noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weighbridge.clauses.kind import blocked
+from weighbridge.core.model import (
+    GateDecl,
+    Json,
+    Measured,
+    Measurement,
+    Scalar,
+    SubjectKind,
+    Verdict,
+)
+from weighbridge.gates import KINDS
+from weighbridge.judging.requests import facts_request, host_request
+from weighbridge.quantities.base import record_of, rows_of
+from weighbridge.quantities.facts import ALL, COUNTED, ENDED, OF_COLUMNS, OF_STEPS, OF_WHOLE, RECORDER_FAILED, Fact
+from weighbridge.quantities.hosts import Host
+
+
+def facts_of(gate: GateDecl, instance: str, measured: Mapping[str, Measured]) -> dict[str, Fact]:
+    """Return the facts that a gate stands on, by name, as far as they were measured."""
+    item = facts_request(gate, instance)
+    found = measured.get(item.key) if item else None
+    return {fact.name: fact for fact in rows_of(found, Fact)} if isinstance(found, Measurement) else {}
+
+
+def sealed(fact: Fact | None) -> Json:
+    """Return a fact as verdicts seal it."""
+    if fact is None:
+        return None
+    return {"value": _value(fact), "basis": str(fact.basis), "contradicted_by": list(fact.contradicted_by)}
+
+
+def _value(fact: Fact | None) -> Any:  # any JSON
+    return None if fact is None else fact.value
+
+
+def unmet(gate: GateDecl, facts: Mapping[str, Fact], measured: Mapping[str, Measured]) -> Verdict | None:
+    """Hold the gate's conditions against what was found; a false, unknown or contradicted one holds it back."""
+    if (lacking := lacking_here(gate, measured)) is not None:
+        name, found = lacking
+        return blocked("requires", {"requirement": name, "needed": gate.requires[name], "found": found})
+    problems = (_unmet(name, needed, facts.get(name)) for name, needed in sorted(gate.where.items()))
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def lacking_here(gate: GateDecl, measured: Mapping[str, Measured]) -> tuple[str, Json] | None:
+    """Return the first requirement that this host does not meet, with what was found, or None."""
+    item = host_request(gate)
+    host = measured.get(item.key) if item else None
+    found = record_of(host, Host) if isinstance(host, Measurement) else None
+    told = ((name, getattr(found, name, None)) for name in sorted(gate.requires))  # as in sealed JSON
+    return next((pair for pair in told if pair[1] is not gate.requires[pair[0]]), None)
+
+
+def _unmet(name: str, needed: Scalar, fact: Fact | None) -> Verdict | None:
+    if fact is None or fact.value is None:
+        return blocked("where-unknown", {"fact": name, "needed": needed})
+    if fact.contradicted_by:
+        return blocked("where-contradicted", {"fact": name, "needed": needed, "by": list(fact.contradicted_by)})
+    if fact.value != needed:
+        return blocked("where-false", {"fact": name, "needed": needed, "found": _value(fact)})
+    return None
+
+
+# --- What is asked of every run, unless the gate's `where:` says otherwise by name ------------------------------------
+
+NOTED = (*OF_COLUMNS, *OF_STEPS, *OF_WHOLE, RECORDER_FAILED, "mapped_by_place", "unterminated", "banner_lines")
+RUN_FACTS = (ENDED, "ended_by", "requested_steps", "steps", *NOTED)
+
+
+def is_of_run(gate: GateDecl) -> bool:
+    """Return whether a gate looks at a run."""
+    return SubjectKind.RUN in KINDS[gate.kind].roles.values()
+
+
+def unfit_run(gate: GateDecl, facts: Mapping[str, Fact]) -> Verdict | None:
+    """Hold back a gate that stands on what the reader noted, or on a whole run that is not known to have ended."""
+    whole = gate.measure.get("steps") is None and gate.limits.get("steps") is None
+    rows = any(need.of_rows for need in KINDS[gate.kind].needs.values())
+    noted = (*(OF_COLUMNS + OF_STEPS if rows else ()), *(OF_WHOLE if whole else ()))
+    noted += (RECORDER_FAILED,) if _reads(gate, str(_value(facts.get(RECORDER_FAILED)) or "").split()) else ()
+    for name in noted:
+        if name in facts and name not in gate.where:
+            return blocked("reader-noted", {"fact": name, "found": _value(facts[name])})
+    if not whole or ENDED in gate.where:
+        return None
+    ended = facts.get(ENDED)
+    found, contradicted_by = (_value(ended), list(ended.contradicted_by)) if ended else (None, [])
+    counted = found == "unknown" and not gate.where.keys().isdisjoint(COUNTED)
+    if counted or (found == ENDED and not contradicted_by):
+        return None
+    names = (ENDED, "ended_by", "requested_steps", "steps", "last_step")
+    told = [f"{name}: {_value(facts[name])}" for name in names if name in facts] + contradicted_by
+    return blocked("not-ended", {"ended": found, "steps": _value(facts.get("steps")), "told": told})
+
+
+def _reads(gate: GateDecl, lost: Sequence[str]) -> bool:
+    """Return whether a gate names one of these columns; one that names none says itself what it cannot do without."""
+    required: Any = gate.limits.get("required", ())
+    named = {*required, gate.measure.get("column")}
+    return not named.isdisjoint(lost) or (ALL in lost and named != {None})

@@ -1,0 +1,148 @@
+"""From measurements and limits to findings: judge, try to falsify every pass, and check that instruments can see.
+
+All that judging again needs: pure functions of decoded evidence. Imports no view, no verifier, no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weighbridge.clauses.kind import Kind, blocked
+from weighbridge.core.limits import read
+from weighbridge.core.model import (
+    CanaryResult,
+    Contract,
+    Faulted,
+    Finding,
+    GateDecl,
+    Measured,
+    Measurement,
+    Outcome,
+    Trial,
+    TrialResult,
+    Unmeasured,
+    Verdict,
+)
+from weighbridge.gates import KINDS
+from weighbridge.judging.conditions import RUN_FACTS, facts_of, is_of_run, sealed, unfit_run, unmet
+from weighbridge.judging.requests import NOT_HERE, all_requests, request_for
+from weighbridge.judging.trials import answer, falsify
+
+
+def judge_contract(
+    contract: Contract,
+    instances: Mapping[str, Sequence[str]],
+    measured: Mapping[str, Measured],
+    canaries: Mapping[str, CanaryResult],
+) -> tuple[Finding, ...]:
+    """Judge every gate of a contract on each of its instances; `instances` is by gate id."""
+    return tuple(
+        judge_gate(gate, instance, measured, canaries) for gate in contract.gates for instance in instances[gate.id]
+    )
+
+
+def judge_gate(
+    gate: GateDecl, instance: str, measured: Mapping[str, Measured], canaries: Mapping[str, CanaryResult]
+) -> Finding:
+    """Judge one gate on one instance, with its trials and its conditions."""
+    kind = KINDS[gate.kind]
+    limits = read(kind.limits, gate.limits)
+    keys = {name: request_for(gate, need, instance).key for name, need in kind.needs.items()}
+    facts = facts_of(gate, instance, measured)
+    canary_trials = tuple(
+        _canary_trial(item.key, canaries.get(item.key))
+        for item in all_requests(gate, instance)
+        if isinstance(measured.get(item.key), Measurement)
+    )
+    verdict, trials = _judged(kind, limits, keys, measured, canary_trials)
+    of_run = [name for name in RUN_FACTS if name in facts]
+    held_back = unmet(gate, facts, measured)
+    if held_back is None and verdict.outcome is Outcome.PASS and is_of_run(gate):
+        held_back = unfit_run(gate, facts)  # what is broken beyond doubt is broken however the run ended
+    uncounted = verdict if held_back is not None and verdict.outcome in (Outcome.PASS, Outcome.FAIL) else None
+    if verdict.outcome is Outcome.ERROR or (verdict.outcome is Outcome.BLOCKED and verdict.code != NOT_HERE):
+        held_back = None  # what kept the gate from looking says more than the conditions it would have stood under
+    return Finding(
+        gate=gate.id,
+        instance=instance,
+        kind=kind.name,
+        kind_version=kind.version,
+        severity=gate.severity,
+        verdict=held_back or verdict,
+        facts={name: sealed(facts.get(name)) for name in (*gate.where, *(of_run if is_of_run(gate) else ()))},
+        trials=trials,
+        uncounted=uncounted,
+    )
+
+
+# --- One verdict ------------------------------------------------------------------------------------------------------
+
+
+def _judged(
+    kind: Kind[Any],
+    limits: object,
+    keys: Mapping[str, str],
+    measured: Mapping[str, Measured],
+    canary_trials: tuple[Trial, ...],
+) -> tuple[Verdict, tuple[Trial, ...]]:
+    evidence = _evidence(kind, keys, measured)
+    if isinstance(evidence, Verdict):
+        return evidence, ()
+    verdict = answer(kind, evidence, limits)
+    if verdict.outcome is Outcome.ERROR:
+        return verdict, ()
+    blind = next((trial for trial in canary_trials if trial.result is TrialResult.SURVIVED), None)
+    if blind is not None:
+        return Verdict(
+            outcome=Outcome.ERROR, code="blind", figures={"instrument": blind.name, "place": blind.code}
+        ), canary_trials
+    if verdict.outcome is not Outcome.PASS:
+        return verdict, canary_trials
+    trials = tuple(falsify(kind, evidence, limits, verdict))
+    return _shown_able_to_fail(verdict, trials, canary_trials), (*trials, *canary_trials)
+
+
+def _evidence(
+    kind: Kind[Any], keys: Mapping[str, str], measured: Mapping[str, Measured]
+) -> dict[str, Measurement] | Verdict:
+    """Return what the kind needs, or the verdict where something of it is not there."""
+    evidence: dict[str, Measurement] = {}
+    for name, need in kind.needs.items():
+        item = measured.get(keys[name], NEVER_MEASURED)
+        if isinstance(item, Faulted):
+            return Verdict(outcome=Outcome.ERROR, code=item.code, figures={"measurement": keys[name]})
+        if isinstance(item, Unmeasured):
+            if need.optional:
+                continue
+            return blocked(item.code, {"measurement": keys[name]})
+        if item.examined < item.total:
+            return blocked("partial-look", {"examined": item.examined, "total": item.total})
+        evidence[name] = item
+    return evidence
+
+
+NEVER_MEASURED = Unmeasured(code="never-measured", why="no verifier measured it", remedy="bind the gate's subjects")
+
+
+def _canary_trial(key: str, canary: CanaryResult | None) -> Trial:
+    """Turn a canary's result into a trial; an instrument without a canary has not been shown to see."""
+    if canary is None:
+        return Trial(kind="canary", name=key, code="", result=TrialResult.NOT_APPLICABLE, why="no canary was measured")
+    result = TrialResult.CAUGHT if canary.seen else TrialResult.SURVIVED
+    if not canary.applied:
+        result = TrialResult.NOT_APPLICABLE
+    return Trial(kind="canary", name=key, code=canary.place, result=result, why=canary.why)
+
+
+def _shown_able_to_fail(verdict: Verdict, trials: Sequence[Trial], canary_trials: Sequence[Trial]) -> Verdict:
+    survivor = next((trial for trial in trials if trial.result is TrialResult.SURVIVED), None)
+    if survivor is not None:
+        return blocked("vacuous", {"survivor": survivor.name, "clause": survivor.code})
+    falsified = any(trial.kind == "falsifier" and trial.result is TrialResult.CAUGHT for trial in trials)
+    if not falsified:
+        return blocked("nothing-falsified", {"trials": len(trials)})
+    unseeing = next((trial for trial in canary_trials if trial.result is not TrialResult.CAUGHT), None)
+    if unseeing is not None:
+        return blocked("no-canary", {"instrument": unseeing.name, "why": unseeing.why})
+    return verdict

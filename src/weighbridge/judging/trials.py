@@ -1,0 +1,128 @@
+"""Try to make a pass fail: break each limit and each clause, then take all away. A survivor is a vacuous pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weighbridge.clauses.faults import derived
+from weighbridge.clauses.kind import Evidence, Falsifier, Kind, NotApplicable
+from weighbridge.core.model import (
+    Measurement,
+    Outcome,
+    Record,
+    Rows,
+    Series,
+    Trial,
+    TrialResult,
+    Value,
+    Verdict,
+)
+
+
+def answer(kind: Kind[Any], evidence: Evidence, limits: object) -> Verdict:
+    """Return what a kind comes to; where its judge breaks, an ERROR."""
+    try:
+        return kind.judge(evidence, limits)
+    except Exception:  # noqa: BLE001 -- a judge that breaks is a tool fault, whatever it raised; its text is never sealed
+        return Verdict(outcome=Outcome.ERROR, code="judge-raised")
+
+
+def falsify(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Iterable[Trial]:
+    """Try to make a pass fail: break each limit and each clause, then take all away.
+
+    Trials of a long measurement run on a cut of it that was first seen to pass; the first falsifier, those that find
+    nothing to break in the cut, and the taking away run on the whole.
+    """
+    if not verdict.looked or verdict.of == 0:
+        yield Trial(kind="falsifier", name="looked at nothing", code="", result=TrialResult.SURVIVED)
+    cut, within, cut_verdict = _cut(kind, evidence, limits, verdict)
+    falsifiers = (*kind.falsifiers, *derived(cut, within))
+    for at, falsifier in enumerate(falsifiers):
+        trial = _try(kind, falsifier, cut, within, cut_verdict)
+        on_whole = trial.result is TrialResult.NOT_APPLICABLE or (at == 0 and trial.result is TrialResult.CAUGHT)
+        if cut is not evidence and on_whole:
+            trial = _try(kind, falsifier, evidence, limits, verdict)
+        yield trial
+    for name in evidence:
+        if not kind.needs[name].optional:
+            yield _nothing_left(kind, evidence, limits, (name,))
+    if len(evidence) > 1:
+        yield _nothing_left(kind, evidence, limits, tuple(evidence))
+
+
+def _cut(kind: Kind[Any], evidence: Evidence, limits: object, verdict: Verdict) -> tuple[Evidence, object, Verdict]:
+    """Return a smaller measurement that passes, too, with its limits and verdict; the whole where there is none."""
+    whole = evidence, limits, verdict
+    try:
+        cut, within = kind.cut({name: _few_rows(item) for name, item in evidence.items()}, limits)
+    except Exception:  # noqa: BLE001 -- a cut that breaks costs time only: the whole is tried instead
+        return whole
+    if all(cut[name] is item for name, item in evidence.items()):
+        return whole
+    passed = answer(kind, cut, within)
+    return (cut, within, passed) if passed.outcome is Outcome.PASS else whole
+
+
+def _few_rows(item: Measurement) -> Measurement:
+    """Return a measurement with the first, the last and some rows between of a long table."""
+    if not isinstance(item.value, Rows) or len(item.value.rows) <= FEW_ROWS:
+        return item
+    rows, last = item.value.rows, len(item.value.rows) - 1
+    kept = tuple(rows[last * at // (FEW_ROWS - 1)] for at in range(FEW_ROWS))
+    return dataclasses.replace(item, value=Rows(item.value.key, kept))
+
+
+FEW_ROWS = 16
+
+
+def _try(kind: Kind[Any], falsifier: Falsifier[Any], evidence: Evidence, limits: object, verdict: Verdict) -> Trial:
+    """Break one clause everywhere, at the first and the last place alone, and where nobody said that they looked."""
+    survived = Trial(kind="falsifier", name=falsifier.name, code=falsifier.code, result=TrialResult.SURVIVED)
+    caught, why = False, ""
+    everywhere, looked = verdict.looked, frozenset(verdict.looked)
+    tables = (item.value.places() for item in evidence.values() if isinstance(item.value, Rows))
+    elsewhere = tuple(place for places in tables for place in places if place not in looked)
+    for places in dict.fromkeys((everywhere, everywhere[-1:], everywhere[:1], *([elsewhere] if elsewhere else []))):
+        try:
+            damage = falsifier.damage(evidence, limits, places)
+        except Exception:  # noqa: BLE001 -- one that breaks itself on what passed has shown nothing, whatever it raised
+            return survived
+        if isinstance(damage, NotApplicable):
+            why = why or damage.why
+            continue
+        if not _objects(answer(kind, damage.evidence, limits), falsifier, damage.places):
+            return survived
+        caught = True
+    if caught:
+        return dataclasses.replace(survived, result=TrialResult.CAUGHT)
+    return dataclasses.replace(survived, result=TrialResult.NOT_APPLICABLE, why=why)
+
+
+def _objects(came_to: Verdict, falsifier: Falsifier[Any], places: frozenset[str]) -> bool:
+    if came_to.outcome is not falsifier.outcome:
+        return False
+    if came_to.outcome is Outcome.BLOCKED:
+        return came_to.code == falsifier.code
+    return bool(places) and places <= {o.place for o in came_to.offences if o.code == falsifier.code}
+
+
+def _nothing_left(kind: Kind[Any], evidence: Evidence, limits: object, names: Sequence[str]) -> Trial:
+    emptied = {
+        name: dataclasses.replace(item, value=_emptied(item.value), examined=0) if name in names else item
+        for name, item in evidence.items()
+    }
+    held = answer(kind, emptied, limits).outcome is Outcome.BLOCKED
+    result = TrialResult.CAUGHT if held else TrialResult.SURVIVED
+    return Trial(kind="nothing-left", name="without " + " and ".join(names), code="", result=result)
+
+
+def _emptied(value: Value) -> Value:
+    match value:
+        case Rows():
+            return Rows(value.key, ())
+        case Series():
+            return Series((), ())
+        case Record():
+            return Record(None)

@@ -1,0 +1,1 @@
+"""Files of a project: which job decides which gate, and what is excused."""

@@ -1,0 +1,238 @@
+"""What the evidence of a lane says of a gate that another lane needs: the finding it sealed, or why it does not count.
+
+Evidence counts that the lane itself sealed, of the same contract and instance, of the same files, young enough, whole,
+and judged again to the same verdict. The newest that counts decides. Nothing here measures or writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from weighbridge.clauses.kind import blocked
+from weighbridge.contract.resolved import digests
+from weighbridge.core.canonical import loads
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.core.model import Contract, Fields, Finding, GateDecl, Outcome, Unmeasured
+from weighbridge.evidence import manifest
+from weighbridge.evidence.bundle import ID_SHOWN, Bundle
+from weighbridge.evidence.disk import read_regular
+from weighbridge.evidence.review import other_versions
+from weighbridge.evidence.statement import CLOCK_SKEW_S, Predicate, moment
+from weighbridge.gates import KINDS
+from weighbridge.judging.requests import DEFAULT
+from weighbridge.lanes.lanes import EVERYTHING, Project
+from weighbridge.ledger.causes import Causes, bundle_evidence, causes_of
+from weighbridge.ledger.fold import RETIRED, Entry, Place, fold
+from weighbridge.ledger.store import Ledger
+
+LANE = "lane"  # what `verify --lane` seals into a bundle's environment
+LANE_PATHS = "lane_paths"
+UNCOMMITTED = "a file was changed since the commit, or it is in no git repository"
+
+
+class Unfit(enum.StrEnum):
+    """Why no evidence of a lane decides a gate."""
+
+    NONE = "lane-no-evidence"
+    INSTANCE = "lane-other-instance"
+    CONTRACT = "lane-other-contract"
+    TREE = "lane-other-tree"
+    STALE = "lane-stale"
+    UNPROVEN = "lane-unproven"
+    UNDECIDED = "lane-undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One gate of a contract on one instance, and the lane that is to have decided it."""
+
+    contract: Contract
+    gate: GateDecl
+    instance: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What a gate comes to by evidence of a lane: a finding, and what it stands on or, BLOCKED, what is lacking."""
+
+    finding: Finding
+    says: str
+    lacking: Mapping[str, Unmeasured] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class LaneEvidence:
+    """The evidence beside a ledger, as one lane of a project looks at it at one moment."""
+
+    project: Project
+    lane: str
+    now: dt.datetime
+    causes: Causes
+    chains: Mapping[Place, Mapping[str, Entry]]
+    trees: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    opened: dict[str, Bundle] = field(default_factory=dict)
+
+    def instances(self, contract: str, gate: str) -> tuple[str, ...]:
+        """Return the instances of a gate that the ledger knows, those that are RETIRED left out."""
+        mine = {
+            place: entries for place, entries in self.chains.items() if (place.contract, place.gate) == (contract, gate)
+        }
+        return tuple(place.instance for place, entries in mine.items() if fold(entries).status is not RETIRED)
+
+    def all(self) -> Iterator[tuple[Wanted, Decided]]:
+        """Yield what every gate of the lane comes to, by its own evidence and that of the lanes which it accepts."""
+        known = {name: one.contract for of in self.project.contracts.values() for name, one in of.items()}
+        for contract in (known[name] for name in self.project.names(self.lane)):
+            for gate in contract.gates:
+                by = self.project.decider(self.lane, contract.id, gate.id)
+                for instance in (self.instances(contract.id, gate.id) or (DEFAULT,)) if by else ():
+                    asked = Wanted(contract, gate, instance, by)
+                    yield asked, self.decide(asked)
+
+    def decide(self, asked: Wanted) -> Decided:
+        """Return what the newest evidence of the lane that counts says of a gate, or a BLOCKED that says why none does.
+
+        What cannot be believed ends the search: an older PASS must not stand in for a FAIL that was damaged.
+        """
+        gate, instance = asked.gate.id, asked.instance
+        unfit: list[tuple[Unfit, str]] = []
+        others: set[str] = set()
+        for bundle, stated, told in self._sealed_by(asked):
+            if instance not in stated.instances[gate]:
+                others.update(stated.instances[gate])
+                continue
+            answer = self._finding(bundle, stated, told, asked)
+            if isinstance(answer, Decided):
+                return answer
+            unfit.append((answer[0], f"its bundle {bundle[:ID_SHOWN]} {answer[1]}"))
+            if answer[0] is Unfit.UNPROVEN:
+                break
+        if not unfit and others:
+            unfit = [(Unfit.INSTANCE, f"it judged {gate} on {', '.join(sorted(others))}, not on {instance}")]
+        elif not unfit:
+            where = self.causes.ledger.root.parent
+            unfit = [(Unfit.NONE, f"there is no evidence of it in {where} for {gate} of {asked.contract.id}")]
+        (code, why), older = unfit[0], len(unfit) - 1
+        return _blocked(asked, code, f"{why}{f'; {older} older ones do not count either' if older else ''}")
+
+    def _sealed_by(self, asked: Wanted) -> Iterator[tuple[str, Predicate, Fields]]:
+        """Yield the bundles that the lane sealed of a gate, the newest first, with their environments."""
+        for bundle, stated in reversed(self.causes.stated.items()):
+            if stated.contract.id == asked.contract.id and stated.instances.get(asked.gate.id):
+                path = self.causes.folders[bundle[:ID_SHOWN]] / manifest.ENVIRONMENT
+                with contextlib.suppress(WeighbridgeError):  # what is damaged is told by `evidence verify`
+                    told = loads(read_regular(path, manifest.ENVIRONMENT, manifest.MAX_FILE))
+                    if isinstance(told, Mapping) and told.get(LANE) == asked.by:
+                        yield bundle, stated, told
+
+    def _finding(self, bundle: str, stated: Predicate, told: Fields, asked: Wanted) -> Decided | tuple[Unfit, str]:
+        """Return what a bundle says of a gate, or why it does not count; it is opened last, for that takes longest."""
+        limit = self._limit(asked)
+        unfit = (
+            _other_contract(stated, asked.contract)
+            or self._other_tree(paths_read(told), asked.by)
+            or self._too_old(moment(stated.finished), limit)
+        )
+        if unfit is not None:
+            return unfit
+        try:
+            opened = self.opened.get(bundle) or self.opened.setdefault(bundle, self.causes.open(bundle[:ID_SHOWN]))
+        except WeighbridgeError as refused:
+            return Unfit.UNPROVEN, f"cannot be believed: {refused.what}"
+        if others := other_versions(opened):
+            return Unfit.UNPROVEN, f"was judged by {', '.join(others)}, which this version does not have"
+        if opened.statement.tool.dirty:
+            return Unfit.UNPROVEN, "was sealed by a build of weighbridge with changes that no commit has"
+        found = next(one for one in opened.findings if (one.gate, one.instance) == (asked.gate.id, asked.instance))
+        if found.verdict.outcome not in (Outcome.PASS, Outcome.FAIL):
+            return Unfit.UNDECIDED, f"came to {found.verdict.outcome} ({found.verdict.code}) there"
+        at = bundle_evidence(opened, found).at
+        said = f"by lane {asked.by}: bundle {bundle[:ID_SHOWN]}, {_long(self.now - at)} old"
+        said += "" if limit is None else f", at most {_long(limit)}"
+        return self._too_old(at, limit) or Decided(finding=found, says=said)
+
+    def _limit(self, asked: Wanted) -> dt.timedelta | None:
+        accepts, days = self.project.lane(self.lane).accepts.get(asked.by), asked.gate.max_age_days
+        limits = [*([accepts.age] if accepts else ()), *([dt.timedelta(days=days)] if days is not None else ())]
+        return min(limits, default=None)
+
+    def _other_tree(self, was: Mapping[str, str], by: str) -> tuple[Unfit, str] | None:
+        if by not in self.trees:
+            self.trees[by] = self.project.lane(by).trees()
+        if was.keys() != (here := self.trees[by]).keys():
+            return Unfit.TREE, f"was measured when the paths of lane {by} were {', '.join(sorted(was))}"
+        for path, digest in here.items():
+            name = f"all that is tracked (the lane {by} has no paths)" if (path,) == EVERYTHING else path
+            if not digest:
+                return Unfit.TREE, f"cannot be held against {name}: {UNCOMMITTED}"
+            if not was[path]:
+                return Unfit.TREE, f"says nothing of {name}: there {UNCOMMITTED}"
+            if was[path] != digest:
+                what = f"was measured on other files: {name} is the tree {was[path][:12]} there, {digest[:12]} here"
+                return Unfit.TREE, what
+        return None
+
+    def _too_old(self, at: dt.datetime, limit: dt.timedelta | None) -> tuple[Unfit, str] | None:
+        if (self.now - at).total_seconds() < -CLOCK_SKEW_S:
+            return Unfit.UNPROVEN, f"is from the future: {at:%Y-%m-%d %H:%M} UTC"
+        if limit is not None and self.now - at > limit:
+            return Unfit.STALE, f"is {_long(self.now - at)} old, at most {_long(limit)} is accepted"
+        return None
+
+
+def lane_evidence(project: Project, lane: str, ledger: Ledger, now: dt.datetime) -> LaneEvidence:
+    """Return the evidence beside a ledger for a lane.
+
+    Raises:
+        UsageError: `unknown-lane`.
+        BundleError: where the ledger is not whole.
+    """
+    project.lane(lane)
+    chains = ledger.chains()
+    return LaneEvidence(project=project, lane=lane, now=now, causes=causes_of(ledger, chains), chains=chains)
+
+
+def paths_told(trees: Mapping[str, str]) -> str:
+    """Return the digests of a lane's paths as they are sealed; those that are not known are empty."""
+    return ", ".join(f"{path}={digest}" for path, digest in sorted(trees.items()))
+
+
+def paths_read(environment: Fields) -> dict[str, str]:
+    """Return the digests of a lane's paths from what was sealed."""
+    told = str(environment.get(LANE_PATHS, ""))
+    return dict(part.rpartition("=")[::2] for part in told.split(", ") if told)
+
+
+def _other_contract(stated: Predicate, contract: Contract) -> tuple[Unfit, str] | None:
+    if stated.overridden:
+        return Unfit.CONTRACT, f"was judged with other parameters: {', '.join(stated.overridden)}"
+    if stated.contract.whole != digests(contract).whole:
+        return Unfit.CONTRACT, f"was judged under another content of {stated.contract.id} ({stated.contract.version})"
+    return None
+
+
+def _blocked(asked: Wanted, code: Unfit, why: str) -> Decided:
+    key, kind = f"lane.{asked.gate.id}.{asked.instance}", KINDS[asked.gate.kind]
+    finding = Finding(
+        gate=asked.gate.id,
+        instance=asked.instance,
+        kind=kind.name,
+        kind_version=kind.version,
+        severity=asked.gate.severity,
+        verdict=blocked(code, {"measurement": key}),
+    )
+    why = f"needs lane {asked.by}: {why}"
+    remedy = f"run it there, and bring its evidence here: weighbridge verify --lane {asked.by} --record"
+    return Decided(finding=finding, says=why, lacking={key: Unmeasured(code=code, why=why, remedy=remedy)})
+
+
+def _long(span: dt.timedelta) -> str:
+    hours = span.total_seconds() / 3600
+    if hours < 1:
+        return f"{max(hours, 0) * 60:.0f} minutes"
+    return f"{hours:.3g} hours" if hours < 72 else f"{hours / 24:.3g} days"

@@ -1,0 +1,266 @@
+"""Lanes: which job of a project measures which gates, and whose evidence it accepts for others; `weighbridge.toml`.
+
+Paths are relative to the folder of that file, which is the current one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from glob import iglob
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Final
+
+from weighbridge.contract.document import KEBAB, REQUIREMENT
+from weighbridge.contract.layers import Found, from_errors, raise_errors
+from weighbridge.contract.load import (
+    BUILTIN,
+    PROJECT,
+    WAIVERS,
+    LoadedContract,
+    contracts_here,
+    load_contract,
+    written_in,
+)
+from weighbridge.contract.strict_yaml import MAX_BYTES, collected
+from weighbridge.core import git
+from weighbridge.core.errors import ContractError, UsageError
+from weighbridge.core.limits import Doc, LimitsError, nearest, read
+from weighbridge.core.limits import Path as At
+from weighbridge.core.local_files import is_file, read_regular_file
+from weighbridge.core.model import Contract
+
+EVERYTHING: Final = ("**",)
+NO_INPUT: Final = ("evidence/", WAIVERS)  # they follow from results
+
+_GLOB: Final = Doc("relative to this file", pattern=r"[^/:~,][^,]*", form="relative to this file, without a comma")
+_AGE: Final = Doc("no older than this", pattern=r"[1-9][0-9]{0,4}[hd]", form='hours or days, such as "36h"')
+_NAMED: Final = Doc("by name", keys=KEBAB, form="lower-case words joined by hyphens")
+_HAS: Final = Doc("what its host must have", keys=REQUIREMENT, form="what a host is asked for: cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepts:
+    """What evidence of another lane must be."""
+
+    max_age: Annotated[str, _AGE]
+
+    @property
+    def age(self) -> dt.timedelta:
+        """Return the greatest age."""
+        count = int(self.max_age[:-1])
+        return dt.timedelta(hours=count) if self.max_age.endswith("h") else dt.timedelta(days=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One lane: the gates that it measures itself, and whose evidence it accepts for others.
+
+    Without `contracts` it is of those in contracts/ and below. `paths` is what its results depend on; without them, all
+    that is tracked.
+    """
+
+    decides: Annotated[tuple[str, ...], Doc("globs of the gates that it measures itself", min_items=1)]
+    contracts: Annotated[tuple[str, ...], _GLOB] = ()
+    accepts: Annotated[Mapping[str, Accepts], _NAMED] = field(default_factory=dict)
+    requires: Annotated[Mapping[str, bool], _HAS] = field(default_factory=dict)
+    paths: Annotated[tuple[str, ...], _GLOB] = ()
+
+    def measures(self, gate: str) -> bool:
+        """Return whether it measures a gate of its contracts itself."""
+        return any(fnmatch.fnmatchcase(gate, glob) for glob in self.decides)
+
+    def trees(self) -> dict[str, str]:
+        """Return the digest of what is tracked under each of its paths, "" where it is not known."""
+        return {path: _tree(path) or "" for path in self.paths or EVERYTHING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectDocument:
+    """The file `weighbridge.toml`."""
+
+    lanes: Annotated[Mapping[str, Lane], _NAMED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """The lanes of a project, and the contracts of each by the name that `verify` takes."""
+
+    lanes: Mapping[str, Lane]
+    contracts: Mapping[str, Mapping[str, LoadedContract]]
+
+    def lane(self, name: str) -> Lane:
+        """Return a lane.
+
+        Raises:
+            UsageError: `unknown-lane`.
+        """
+        if name not in self.lanes:
+            raise UsageError("unknown-lane", f"{PROJECT} has no lane {name!r}{nearest(name, self.lanes)}")
+        return self.lanes[name]
+
+    def decider(self, lane: str, contract: str, gate: str) -> str:
+        """Return the lane that decides a gate for a lane, itself or the first that it accepts; "" for neither."""
+        for name in (lane, *self.lane(lane).accepts):
+            of = {loaded.contract.id for loaded in self.contracts[name].values()}
+            if contract in of and self.lanes[name].measures(gate):
+                return name
+        return ""
+
+    def names(self, lane: str) -> tuple[str, ...]:
+        """Return the contracts that a lane has a gate in, its own or one that it accepts, as `verify` names them."""
+        self.lane(lane)
+        known = {name: one.contract for of in self.contracts.values() for name, one in of.items()}
+        return tuple(
+            name
+            for name, contract in known.items()
+            if any(self.decider(lane, contract.id, gate.id) for gate in contract.gates)
+        )
+
+
+def known_contracts() -> dict[str, Contract]:
+    """Return the contracts that are known here, by id: the starter contracts, those in contracts/, those of lanes.
+
+    Raises:
+        ContractError: where there are lanes that cannot be used.
+    """
+    of_lanes = load_project().contracts if is_file(PROJECT) else {}
+    found = {name: one.contract for name, one in contracts_here().items()}
+    return found | {one.contract.id: one.contract for named in of_lanes.values() for one in named.values()}
+
+
+def refuse_contracts(lane: str, named: object) -> None:
+    """Refuse contracts that are named beside a lane.
+
+    Raises:
+        UsageError: `lane-contracts`.
+    """
+    if named:
+        what = f"the lane {lane} says in {PROJECT} which contracts are its"
+        raise UsageError("lane-contracts", what, remedy="leave out either the contracts or the lane")
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def load_project(path: Path = Path(PROJECT)) -> Project:
+    """Read the lanes of a project, and its contracts.
+
+    Raises:
+        ContractError: with every problem: of the file, of its contracts, a lane that is not there, a glob that matches
+            nothing, a gate that no lane decides.
+    """
+    written = _Written(str(path), _text(path))
+    try:
+        lanes = read(ProjectDocument, written.data()).lanes
+    except LimitsError as error:
+        told = (written.found(one.path, one.code, one.what) for one in error.problems)
+        raise collected(tuple(problem.error for problem in sorted(told))) from None
+    loaded: dict[str, LoadedContract] = {}
+    problems: list[Found] = []
+    named: dict[str, list[str]] = {}
+    for lane, body in lanes.items():
+        named[lane] = [] if body.contracts else list(written_in())
+        for index, glob in enumerate(body.contracts):
+            builtin = glob.startswith(BUILTIN)
+            found = [glob] if builtin else sorted(iglob(glob, recursive=True))  # noqa: PTH207 -- Path.glob raises
+            named[lane] += found
+            if not found:
+                problems.append(written.matches_nothing(("lanes", lane, "contracts", index), glob, "file"))
+    for name in dict.fromkeys((*(name for names in named.values() for name in names), *written_in())):
+        try:
+            loaded[name] = load_contract(name)
+        except ContractError as error:
+            problems += from_errors(error.problems)
+    contracts = {lane: {name: loaded[name] for name in names if name in loaded} for lane, names in named.items()}
+    project = Project(lanes=lanes, contracts=contracts)
+    raise_errors((*problems, *_of_lanes(project, written), *_undecided(project, loaded)))
+    return project
+
+
+def _text(path: Path) -> str:
+    data = read_regular_file(path, MAX_BYTES, ContractError)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        what = f"byte 0x{problem.object[problem.start]:02x} at offset {problem.start} is not UTF-8"
+        raise ContractError("toml-syntax", what, where=str(path), remedy="save the file as UTF-8 text") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A TOML document as text: `tomllib` tells no places."""
+
+    file: str
+    text: str
+
+    def data(self) -> object:
+        """Parse it."""
+        import tomllib
+
+        try:
+            return tomllib.loads(self.text)
+        except (tomllib.TOMLDecodeError, RecursionError) as problem:
+            at = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(problem), re.DOTALL)
+            what, line, column = at.groups() if at else ("it is no TOML that can be read", 1, 1)
+            raise ContractError("toml-syntax", str(what), where=f"{self.file}:{line}:{column}") from None
+
+    def found(self, path: At, code: str, what: str, remedy: str = "") -> Found:
+        """Return a problem at the line where a part is written: of its table, and of its key where that is there."""
+        lines = [line.partition("#")[0].replace('"', "").strip() for line in self.text.splitlines()]
+        place = 1
+        for depth in range(1, len(path) + 1):
+            table = f"[{'.'.join(map(str, path[:depth]))}"
+            starts = [at for at, line in enumerate(lines, 1) if line == f"{table}]" or line.startswith(f"{table}.")]
+            if starts:
+                place = starts[0]
+                key = re.escape(str(path[depth])) if depth < len(path) else "$."
+                inside = takewhile(lambda line: not line.startswith("["), lines[place:])
+                place = next(
+                    (at for at, line in enumerate(inside, place + 1) if re.match(rf"{key}\s*[.=]", line)), place
+                )
+        return Found(file=self.file, line=place, column=1, code=code, what=what, remedy=remedy)
+
+    def matches_nothing(self, path: At, glob: str, what: str) -> Found:
+        """Return the problem of a glob without a match."""
+        return self.found(path, "glob-matches-nothing", f"{glob!r} matches no {what}", "mend the glob, or delete it")
+
+
+def _tree(glob: str) -> str | None:
+    """Return the digest of what is tracked under a path, as `git.tree` does; evidence and waivers are no input."""
+    return git.tree(Path(), f":(glob){glob}", NO_INPUT)
+
+
+def _of_lanes(project: Project, written: _Written) -> Iterator[Found]:
+    """Yield lanes that are accepted and not there, and globs of gates and paths that match nothing."""
+    for name, lane in project.lanes.items():
+        at: At = ("lanes", name)
+        for other in lane.accepts:
+            if other == name or other not in project.lanes:
+                what = f"the lane {name} accepts from {other!r}, which is no other lane"
+                what += nearest(other, sorted(project.lanes.keys() - {name}))
+                yield written.found((*at, "accepts", other), "unknown-lane", what)
+        gates = [gate.id for loaded in project.contracts[name].values() for gate in loaded.contract.gates]
+        for index, glob in enumerate(lane.decides):
+            if not fnmatch.filter(gates, glob):
+                what = f"gate of the {len(project.contracts[name])} contracts of this lane"
+                yield written.matches_nothing((*at, "decides", index), glob, what)
+        for index, glob in enumerate(lane.paths):
+            if _tree(glob) == "":
+                yield written.matches_nothing((*at, "paths", index), glob, "file that git tracks")
+
+
+def _undecided(project: Project, loaded: Mapping[str, LoadedContract]) -> Iterator[Found]:
+    """Yield the gates that no lane decides."""
+    for name, one in loaded.items():
+        lanes = [lane for lane, contracts in project.contracts.items() if name in contracts]
+        for gate in one.contract.gates:
+            if not any(project.lanes[lane].measures(gate.id) for lane in lanes):
+                what = f"no lane decides {gate.id} of {name}: it would never be measured"
+                remedy = f"name it in `decides` of a lane in {PROJECT}"
+                yield dataclasses.replace(one.gate_at(gate.id), code="undecided-gate", what=what, remedy=remedy)

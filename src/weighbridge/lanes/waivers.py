@@ -1,0 +1,231 @@
+"""Waivers: dated, owned exemptions for a FAIL or a BLOCKED of one gate on one instance, in a file of their own.
+
+A waiver excuses from the exit code and nothing else: it is no evidence, moves no status, and is printed with what it
+excuses. It ends with the day of `expires`, UTC, at most 90 days after it was created. The clock is an argument.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from weighbridge.contract import strict_yaml
+from weighbridge.contract.checks import structural
+from weighbridge.contract.document import DIALECT
+from weighbridge.contract.layers import Found, Layered, raise_errors
+from weighbridge.contract.load import WAIVERS
+from weighbridge.core.errors import ContractError
+from weighbridge.core.limits import Doc, LimitsError, nearest, read, schema
+from weighbridge.core.local_files import is_file, is_folder, read_regular_file
+from weighbridge.core.model import Contract, Outcome
+from weighbridge.judging.requests import DEFAULT
+
+if TYPE_CHECKING:
+    from weighbridge.evaluation.binding import Bound
+
+FORMAT: Final = "waivers/v0"
+LONGEST: Final = dt.timedelta(days=90)
+SOON: Final = dt.timedelta(days=14)
+REMEDY: Final = "name what is there, delete it, or keep waivers of contracts elsewhere in a file for --waivers"
+Key = tuple[str, str, str, str]  # contract, gate, instance, and the outcome that is covered
+
+_DATE: Final = Doc("a day, UTC", pattern=r"[0-9]{4}-[0-9]{2}-[0-9]{2}", form="a date, such as 2026-11-22")
+_SAID: Final = Doc("in words", pattern=r"\S(.*\S)?", form="a line of text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """One exemption; `expires` is its last day."""
+
+    contract: Annotated[str, Doc("id of the contract")]
+    gate: Annotated[str, Doc("id of the gate")]
+    instance: Annotated[str, Doc("the instance of the gate")] = DEFAULT
+    covers: Annotated[str, Doc("the outcome that is excused", choices=("FAIL", "BLOCKED"))]
+    reason: Annotated[str, _SAID]
+    owner: Annotated[str, _SAID]
+    created: Annotated[str, _DATE]
+    expires: Annotated[str, _DATE]
+    issue: Annotated[str, Doc("where it is followed up, as a link", pattern=r"\S+", form="a link")] = ""
+
+    @property
+    def key(self) -> Key:
+        """Return what it excuses."""
+        return self.contract, self.gate, self.instance, self.covers
+
+    @property
+    def place(self) -> str:
+        """Return the gate and instance that it is of, as findings name them."""
+        return self.gate if self.instance == DEFAULT else f"{self.gate}[{self.instance}]"
+
+    @property
+    def said(self) -> str:
+        """Return it in words, as it is printed with what it excuses."""
+        followed = f" ({self.issue})" if self.issue else ""
+        return f"waived: {self.covers} of {self.place}, by {self.owner} until {self.expires}: {self.reason}{followed}"
+
+    @property
+    def days(self) -> tuple[dt.date, dt.date]:
+        """Return its first and its last day."""
+        return dt.date.fromisoformat(self.created), dt.date.fromisoformat(self.expires)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiversDocument:
+    """A file of waivers."""
+
+    weighbridge: Annotated[str, Doc("version of this format", choices=(FORMAT,))]
+    waivers: Annotated[tuple[Waiver, ...], Doc("every waiver")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waivers:
+    """The waivers of a file on one day; `given` keeps their order, in which remarks find their place."""
+
+    given: tuple[Waiver, ...] = ()
+    today: dt.date = dt.date.min
+    layered: Layered | None = field(default=None, repr=False)
+
+    @property
+    def good(self) -> Mapping[Key, str]:
+        """Return what is excused today, and by which waiver in words."""
+        return {one.key: one.said for one in self.given if one.days[0] <= self.today <= one.days[1]}
+
+    @property
+    def expired(self) -> tuple[Waiver, ...]:
+        """Return those that are over and that none replaces."""
+        return tuple(one for one in self.given if one.days[1] < self.today and one.key not in self.good)
+
+    def demand_known(self, known: Mapping[str, Mapping[str, Collection[str] | None]]) -> None:
+        """Demand that each is of a contract, gate and instance that there is.
+
+        `known` gives the instances of each gate of each contract, None where any may be.
+
+        Raises:
+            ContractError: `waives-nothing`, for every one that is of none.
+        """
+        problems = []
+        for index, one in enumerate(self.given):
+            gates = known.get(one.contract, {})
+            levels: tuple[tuple[str, Collection[str] | None, str], ...] = (
+                ("contract", known, ""),
+                ("gate", gates, f" in {one.contract}"),
+                ("instance", gates.get(one.gate), f" of {one.gate}"),
+            )
+            for key, among, where in levels:
+                name = getattr(one, key)
+                if among is not None and name not in among:
+                    what = f"there is no {key} {name!r}{where}{nearest(name, among)}"
+                    problems.append(self._found(index, key, "waives-nothing", what, REMEDY))
+                    break
+        raise_errors(problems)
+
+    def remarks(self, judged: Mapping[tuple[str, str, str], Outcome]) -> Iterator[Found]:
+        """Yield what is to be known of each: over, not begun, over soon, or not used for what was judged."""
+        for index, one in enumerate(self.given):
+            (begins, ends), came = one.days, judged.get(one.key[:3])
+            of = f"the waiver of {one.owner} for {one.place}"
+            if ends < self.today:
+                what = f"{of} ended with {one.expires}, and is ignored"
+                yield self._found(
+                    index, "expires", "waiver-expired", what, "mend the gate, or give a new reason and date"
+                )
+                continue
+            if begins > self.today:
+                yield self._found(index, "created", "waiver-not-begun", f"{of} begins on {one.created}, and is ignored")
+                continue
+            if ends - self.today <= SOON:
+                left = (ends - self.today).days
+                yield self._found(index, "expires", "waiver-ends-soon", f"{of} ends in {left} days, with {one.expires}")
+            if came is not None and came != one.covers:
+                what = f"{of} covers a {one.covers}, and the gate came to {came}"
+                yield self._found(index, "covers", "waiver-unused", what, "delete it, unless the gate comes and goes")
+
+    def _found(self, index: int, key: str, code: str, what: str, remedy: str = "") -> Found:
+        assert self.layered is not None
+        warning = code != "waives-nothing"
+        return self.layered.found(("waivers", index, key), code, what, remedy, warning=warning)
+
+
+def read_waivers(path: Path, now: dt.datetime) -> Waivers:
+    """Read a file of waivers.
+
+    Raises:
+        ContractError: with every problem of it, each at its `file:line:col`.
+    """
+    document = strict_yaml.load(read_regular_file(path, strict_yaml.MAX_BYTES, ContractError), str(path))
+    layered = Layered(document.data, {(): (document, ())})
+    try:
+        given = read(WaiversDocument, document.data).waivers
+    except LimitsError as error:
+        found = sorted(structural(layered, problem) for problem in error.problems)
+        raise strict_yaml.collected(tuple(problem.error for problem in found)) from None
+    raise_errors(_dates(layered, given))
+    return Waivers(given=given, today=now.astimezone(dt.UTC).date(), layered=layered)
+
+
+def waivers_of(path: Path | None, now: dt.datetime, folder: Path = Path()) -> Waivers:
+    """Read the file that was named, else `waivers.yaml` in a folder, where there is one; raises as `read_waivers`."""
+    here = folder / WAIVERS
+    if path is None and not is_file(here):
+        return Waivers()
+    return read_waivers(path or here, now)
+
+
+def _dates(layered: Layered, given: tuple[Waiver, ...]) -> Iterator[Found]:
+    """Yield what is wrong with the days of waivers: no dates, in no order, too far apart, or taken by another."""
+    before: dict[Key, list[tuple[dt.date, dt.date]]] = {}
+    for index, one in enumerate(given):
+        try:
+            begins, ends = one.days
+        except ValueError:
+            what = f"{one.created} or {one.expires} is no day of the calendar"
+            yield layered.found(("waivers", index, "created"), "waiver-dates", what)
+            continue
+        if not begins <= ends <= begins + LONGEST:
+            what = f"it lasts {(ends - begins).days} days, from {one.created} to {one.expires}"
+            remedy = (
+                f"let it end between {begins} and {begins + LONGEST}: at most {LONGEST.days} days after it was created"
+            )
+            yield layered.found(("waivers", index, "expires"), "waiver-dates", what, remedy)
+        if any(begins <= other_ends and other <= ends for other, other_ends in before.get(one.key, ())):
+            what = f"another waiver covers the same {one.covers} of {one.place} on some of these days"
+            yield layered.found(("waivers", index), "waiver-twice", what, "keep one of the two")
+        before.setdefault(one.key, []).append((begins, ends))
+
+
+def waivers_schema() -> dict[str, Any]:
+    """Describe a file of waivers as a JSON Schema (2020-12)."""
+    return {"$schema": DIALECT, "title": "weighbridge waivers, v0", **schema(WaiversDocument)}
+
+
+# --- Held against what there is ---------------------------------------------------------------------------------------
+
+
+def demand_places(waivers: Waivers, judged: Iterable[tuple[Contract, Sequence[Bound]]], folder: Path) -> None:
+    """Demand that waivers are of what there is: instances that are bound or in the ledger, in other contracts here any.
+
+    Raises:
+        ContractError: `waives-nothing`.
+    """
+    from weighbridge.evaluation.binding import instances
+    from weighbridge.lanes.lanes import known_contracts
+    from weighbridge.ledger.fold import Place
+    from weighbridge.ledger.store import Ledger
+
+    places = {Place(contract=one.contract, gate=one.gate, instance=one.instance) for one in waivers.given}
+    recorded = {place for place in places if is_folder(Ledger(folder).folder(place))}
+    known: dict[str, dict[str, Collection[str] | None]] = {
+        contract.id: {
+            gate.id: {
+                *instances(gate, subjects),
+                *(one.instance for one in recorded if (one.contract, one.gate) == (contract.id, gate.id)),
+            }
+            for gate in contract.gates
+        }
+        for contract, subjects in judged
+    }
+    others = known_contracts() if {place.contract for place in places} - known.keys() else {}
+    waivers.demand_known({name: dict.fromkeys(gate.id for gate in one.gates) for name, one in others.items()} | known)

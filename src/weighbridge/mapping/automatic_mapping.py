@@ -1,0 +1,120 @@
+"""Choose how names map where nothing says it: as they are, after one rename, or by a layout that is known.
+
+Nothing is guessed: a rename takes away or puts before only what is listed, and must be the only one that fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from weighbridge.mapping.gguf_mapping import Sides
+from weighbridge.mapping.gguf_mapping import plan as gguf_plan
+from weighbridge.mapping.known_layouts import BUILT_IN, ENCODERS, PROJECTORS
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, identity
+from weighbridge.mapping.renaming import WRAPPED, renamings, unwrapped
+from weighbridge.mapping.tensor_rules import Numbers, Rule, Shape, made
+
+CLIP = "clip"  # the architecture of every mmproj file
+ENCODER = re.compile(
+    r"(.*\.)?(vision_tower|vision_model|vision_encoder|visual|audio_tower|embed_vision|embed_audio|multi_modal_projector|"
+    r"mm_projector|vision_language_adapter|vision_adapter|vision_projection|patch_merger|vit|mlp_AR|aligner|merger|"
+    r"connector)\..*"
+)
+SPEAKER = re.compile(r"(model\.)?(vqmodel|generation_(embeddings|aligner|head)|talker|code2wav)\..*")
+SPOKEN = "of what draws or speaks, which the converter leaves out"  # januspro.py:23, chameleon.py, qwen3vl.py:316
+ENCODER_HALF = "of what goes before the text model, into the mmproj file"
+TEXT_HALF = "of the text model, into its own GGUF file"
+SIGLIP_HEAD, HEAD = ".vision_model.head.", "SigLIP's head, which the converter leaves out"
+COMPUTED = {"rope.freqs": "a table that the loader computes"}  # of Meta's files
+
+
+def automatic(source: Mapping[str, Shape], candidate: Mapping[str, Shape], numbers: Numbers) -> Plan:
+    """Plan by names alone.
+
+    Raises:
+        RuleError: a layout that is known, and whose head counts are not.
+    """
+    plan = identity(source, candidate)
+    wrapped = any(map(WRAPPED.search, source.keys() ^ candidate.keys()))
+    tried = wrapped or 2 * len(plan.pairings) <= len(candidate)
+    found = renamings(source, candidate, more_than=len(plan.pairings)) if tried else ()
+    if len(found) == 1 and found[0].known:
+        pairings = {new: _plain(new, old, source[old]) for new, old in found[0].origin.items()}
+        plan = replace(plan, name=f"renamed: {found[0].told}", pairings=pairings)
+    return by_rules(plan, BUILT_IN, source, candidate, numbers)
+
+
+def converted(sides: Sides) -> Plan:
+    """Return the plan for a GGUF file by the names that pair most, without wrappers and keys that hold all weights.
+
+    Of a model that sees or hears, such a file holds one half: the text model, or (`clip`) what goes before it.
+    """
+    whole, encoders = sides.source, _encoders(sides)
+    spoken = {name: SPOKEN for name in whole if SPEAKER.fullmatch(name)}
+    sides = replace(sides, source={name: shape for name, shape in whole.items() if name not in spoken})
+    if encoders:
+        of_clip = sides.architecture == CLIP
+        half = {name: shape for name, shape in sides.source.items() if bool(ENCODER.fullmatch(name)) is of_clip}
+        sides = replace(sides, source=half, config={**sides.config, **encoders} if of_clip else sides.config)
+    best: Plan | None = None
+    for names in unwrapped(sides.source):
+        bare = {bare: whole[name] for bare, name in names.items()}
+        plan = gguf_plan(replace(sides, source=bare))
+        if sides.architecture == CLIP:
+            plan = by_rules(plan, ENCODERS, bare, sides.candidate, partial(numbers_of, sides.config), first=True)
+            plan = plan if set(sides.projectors) <= {*PROJECTORS.split()} else _untried(plan, sides, bare)
+        if best is None or len(plan.pairings) > len(best.pairings):
+            held = any(bare != name for bare, name in names.items())
+            best = replace(
+                plan.of(names), name=f"{plan.name}, what holds or wraps the names taken away" if held else plan.name
+            )
+    other = TEXT_HALF if sides.architecture == CLIP else ENCODER_HALF
+    left_out = {name: other for name in whole if name not in sides.source} | spoken
+    left_out |= {name: HEAD for name in sides.source if sides.architecture == CLIP and SIGLIP_HEAD in name}
+    assert best is not None  # a name without a wrapper is its own
+    return replace(best, left_out=left_out)
+
+
+def _untried(plan: Plan, sides: Sides, source: Mapping[str, Shape]) -> Plan:
+    """Return the plan for a projector that was never tried: no rule speaks of what it leaves unpaired."""
+    unpaired = (source.keys() - plan.used()) | (sides.candidate.keys() - plan.pairings.keys())
+    return replace(plan, without_rule=frozenset(unpaired), untried=f"projector {' '.join(sides.projectors)!r}")
+
+
+def _encoders(sides: Sides) -> Mapping[str, Any]:
+    """Return what a configuration says of the encoder that goes before the text model; nothing where there is none."""
+    found = next((sides.config[key] for key in ("vision_config", "audio_config") if sides.config.get(key)), None)
+    depth = found.get("num_hidden_layers") or found.get("depth") if isinstance(found, dict) else None
+    return {**found, "num_hidden_layers": depth} if isinstance(found, dict) else {}
+
+
+def by_rules(
+    plan: Plan, rules: tuple[Rule, ...], source: Mapping[str, Shape], candidate: Mapping[str, Shape],
+    numbers: Numbers, *, first: bool = False, strict: bool = False,
+) -> Plan:  # fmt: skip
+    """Return a plan with what rules make of the tensors that it leaves unpaired; of all, where rules go `first`."""
+    free = [name for name in candidate if first or name not in plan.pairings]
+    found = made(rules, free, source, candidate, numbers, strict=strict)
+    if not found:
+        return plan
+    name = plan.name if first else f"{plan.name}, {len(found)} by a known layout"
+    return replace(plan, name=name, pairings={**plan.pairings, **found}, left_out=COMPUTED)
+
+
+def numbers_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers that a rule may name, by what a configuration says."""
+    heads, groups = Sides(architecture="", config=config, source={}, candidate={}).heads
+    return {"heads": heads, "kv_heads": groups} if heads else {}
+
+
+def differ(source: Mapping[str, Any], candidate: Mapping[str, Any]) -> bool:
+    """Return whether so many names changed that they were meant to: fewer than half of them are on both sides."""
+    return bool(source) and 2 * len(source.keys() & candidate.keys()) < len(candidate)
+
+
+def _plain(new: str, old: str, shape: Shape) -> Pairing:
+    return Pairing(candidate=new, parts=(Part(source=old),), shape=shape)

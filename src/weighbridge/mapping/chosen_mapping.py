@@ -1,0 +1,113 @@
+"""Choose the mapping of two checkpoints: from what was asked for, and from what headers and configuration say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
+
+from weighbridge.core.errors import SubjectError
+from weighbridge.core.model import Fields
+from weighbridge.mapping import gguf_mapping
+from weighbridge.mapping.automatic_mapping import automatic, by_rules, converted, differ, numbers_of
+from weighbridge.mapping.mapping_plan import Plan, identity
+from weighbridge.mapping.mapping_plan import table as by_table
+from weighbridge.mapping.tensor_rules import RuleError, rule_of
+from weighbridge.views.checkpoint import MAX_CONFIG, CheckpointView, config_beside, json_beside
+
+ARCHITECTURE = "general.architecture"
+PARAMETERS = "params.json"  # what Meta's and Mistral's files have in the place of config.json
+TRAINING_STATE = "training state beside the model"
+
+
+def planned(source: CheckpointView, candidate: CheckpointView, options: Fields) -> Plan:
+    """Return which tensors of the source make which tensor of the candidate; `map` is auto, identity or table.
+
+    Raises:
+        SubjectError: `mapping`, where names must be mapped and nothing says how.
+    """
+    shapes, there = models(source, candidate), models(candidate, source)
+    plan = _planned(source, candidate, shapes, there, options)
+    beside = sorted((source.tensors.keys() - shapes.keys()) | (candidate.tensors.keys() - there.keys()))
+    return replace(plan, left_out={**plan.left_out, **dict.fromkeys(beside, TRAINING_STATE)}) if beside else plan
+
+
+def _planned(
+    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any],
+    options: Fields,
+) -> Plan:  # fmt: skip
+    chosen = options.get("map", "auto")
+    if chosen == "table":
+        names: Any = options.get("names") or {}
+        rename: Any = options.get("rename") or ()
+        try:
+            pairs = [(str(rule["from"]), str(rule["to"])) for rule in rename]
+            plan = by_table(shapes, there, names=names, rename=pairs)
+            given: Any = options.get("make") or ()
+            rules = tuple(map(rule_of, given))
+            return by_rules(plan, rules, shapes, there, partial(numbers, source, candidate), first=True, strict=True)
+        except re.error as problem:
+            _refuse(candidate, f"a pattern in `rename` cannot be used: {problem}")
+        except RuleError as problem:
+            _refuse(candidate, f"a rule in `make` cannot be used: {problem}")
+    architecture = str(candidate.metadata.get(ARCHITECTURE) or "") if candidate.format == "gguf" else ""
+    if chosen == "identity" or (architecture and not differ(shapes, there)):
+        return identity(shapes, there)
+    if source.format == "gguf" and not architecture and differ(shapes, there):
+        return _inverse(source, candidate, shapes, there)
+    if not architecture:
+        try:
+            return automatic(shapes, there, partial(numbers, source, candidate))
+        except RuleError as problem:
+            _refuse(candidate, f"the tensors have the names of a known layout, but {problem}")
+    config = config_beside(source)
+    if config is None:
+        _refuse(source, "the tensors have other names, and no config.json beside the source says its head counts")
+    return converted(_sides(architecture, config, shapes, there, candidate))
+
+
+def _sides(
+    architecture: str, config: Mapping[str, Any], source: Mapping[str, Any], candidate: Mapping[str, Any],
+    file: CheckpointView,
+) -> gguf_mapping.Sides:  # fmt: skip
+    """Return both sides of a conversion; numbers that the rules need are read from the GGUF file's header."""
+    from weighbridge.formats.gguf_file import LongValues
+
+    named = (file.metadata.get(f"clip.{one}projector_type") for one in ("", "vision.", "audio."))
+    return gguf_mapping.Sides(
+        architecture=architecture, config=config, source=source, candidate=candidate,
+        projectors=tuple(str(one) for one in named if one),
+        numbers=lambda key: LongValues(next(iter(file.files.values()))).numbers(key),
+    )  # fmt: skip
+
+
+def _inverse(
+    source: CheckpointView, candidate: CheckpointView, shapes: Mapping[str, Any], there: Mapping[str, Any]
+) -> Plan:
+    """Return the plan by which a Hugging Face directory was made of a GGUF file."""
+    from weighbridge.mapping.inverse_plan import inverse
+
+    config, architecture = config_beside(candidate), str(source.metadata.get(ARCHITECTURE) or "")
+    if config is None:
+        _refuse(candidate, "the source is a GGUF file, and no config.json beside the import says its head counts")
+    return inverse(converted(_sides(architecture, config, there, shapes, source)), there)
+
+
+def models(view: CheckpointView, other: CheckpointView) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes of a side's tensors: without training state, where the other side has none."""
+    alone = all(one.weight for one in other.tensors.values())
+    return {name: one.shape for name, one in view.tensors.items() if one.weight or not alone}
+
+
+def numbers(*sides: CheckpointView) -> Mapping[str, int]:
+    """Return the numbers that a rule may name, from the first side that says them: its config.json or params.json."""
+    told = (config or json_beside(view, PARAMETERS, MAX_CONFIG) for view in sides for config in (config_beside(view),))
+    return next((found for config in told if (found := numbers_of(config or {}))), {})
+
+
+def _refuse(view: CheckpointView, what: str) -> NoReturn:
+    where = next(iter(view.files), "")
+    remedy = "bind the model's directory with its config.json, or say how names map: --map FILE"
+    raise SubjectError("mapping", what, where=where, remedy=remedy)

@@ -1,0 +1,412 @@
+"""gguf:auto: which Hugging Face tensors make which tensor of a GGUF file, by architecture and configuration.
+
+The rules are rows of `gguf_rules`. Head counts are the source's, never the import's own: a permutation with the wrong
+ones is what has to be found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from weighbridge.mapping.generated_tables import generated
+from weighbridge.mapping.gguf_layouts import Shape, pairings, sizes_of
+from weighbridge.mapping.gguf_names import Names, by_layer
+from weighbridge.mapping.gguf_rules import (
+    CUT_VOCABULARY,
+    IN_HEADER,
+    INTERLEAVED,
+    LAYER,
+    MTP,
+    MULTIPLIED,
+    OF_SECTIONS,
+    PADDED_VOCABULARY,
+    PERMUTED,
+    PLUS_ONE,
+    PROVEN,
+    RULES,
+    STACKS,
+    TURNED,
+)  # fmt: skip
+from weighbridge.mapping.mapping_plan import Pairing, Part, Plan, rope_order, ties
+from weighbridge.model_config.model_keys import CONFIG_KEYS
+
+# One expert of a layer: its place, and which of the three matrices it is.
+EXPERT = re.compile(LAYER + r"(?:block_sparse_moe|mlp|feed_forward|mixer)\.experts\.(\d{1,6})\.(\w+)\.weight")
+MATRIX = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "down_proj": "down", "up_proj": "up"}
+OF_LAYER = re.compile(LAYER + r".*")
+
+MASK = "a causal mask"
+OF_FURTHER = tuple(f".{name}.weight" for name in MTP.values())
+FURTHER = "a layer that predicts further tokens, which the file has none of"
+POOLER = "the pooler, which embedding models do not use"
+CLASSIFIER = "classifier."  # a head over what the pooler gives
+
+# What llama.cpp's converter leaves out by rule, whatever it holds.
+LEFT_OUT = {
+    r".*\.(attention|attn)\.(masked_bias|bias)": MASK,
+    r".*rotary_emb\.inv_freq": "a table that the loader computes",
+    r"(bert\.|roberta\.)?embeddings\.position_ids": "a table of whole numbers",
+    r"(bert\.|roberta\.)?pooler\.dense\.(weight|bias)": POOLER,
+    r"cls\.(predictions|seq_relationship)\..*|vocab_(layer_norm|projector|transform)\..*": "a training head",
+}
+PADDING = 64  # rows at most that pad an embedding beyond its vocabulary
+
+
+class Expert(NamedTuple):
+    """One expert's matrix among those of a layer."""
+
+    layer: int
+    place: int
+    matrix: str
+
+
+def expert(name: str) -> Expert | None:
+    """Return which expert's matrix a source tensor is."""
+    found = EXPERT.fullmatch(name)
+    known = found is not None and found[3] in MATRIX
+    return Expert(int(found[1]), int(found[2]), MATRIX[found[3]]) if found and known else None
+
+
+def left_out(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return, for each source tensor that a rule leaves out, what it is.
+
+    A mask must have a mask's shape, and a pooler that a classifier stands on is no tensor to leave out.
+    """
+    found = ((name, why) for name in shapes for rule, why in LEFT_OUT.items() if re.fullmatch(rule, name))
+    pooled = any(name.startswith(CLASSIFIER) for name in shapes)
+    return {
+        name: why for name, why in found if (why != MASK or _masks(shapes[name])) and not (why == POOLER and pooled)
+    }
+
+
+def _masks(shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor is shaped as a causal mask is, or as the one value that stands for minus infinity."""
+    return shape in ((), (1,)) or (len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """What a plan is made from: architecture, the source's configuration, and shapes by name on both sides.
+
+    `numbers` reads an array of numbers from the file's header, by its key; `projectors` are those that it names.
+    """
+
+    architecture: str
+    config: Mapping[str, Any]
+    source: Mapping[str, Shape]
+    candidate: Mapping[str, Shape]
+    numbers: Callable[[str], Any] = lambda _key: None
+    projectors: tuple[str, ...] = ()
+
+    def number(self, what: str) -> int:
+        """Find a number in the configuration under any of its names, or 0."""
+        found = (self.config.get(key) for key in CONFIG_KEYS[what])
+        return next((value for value in found if isinstance(value, int) and value > 0), 0)
+
+    @property
+    def heads(self) -> tuple[int, int]:
+        """Return the head counts of queries and of keys."""
+        heads = self.number("head_count")
+        return heads, self.number("head_count_kv") or heads
+
+    @property
+    def blocks(self) -> int:
+        """Return how many layers the configuration states."""
+        kinds = self.config.get("layers_block_type")
+        return self.number("block_count") or (len(kinds) if isinstance(kinds, list) else 0)
+
+    @cached_property
+    def by_layer(self) -> Mapping[str, str]:
+        """Return the source's names by those that they have among the numbered layers."""
+        stack = self.config.get("num_layers_per_stack")
+        return by_layer(self.source, stack if isinstance(stack, int) else self.blocks)
+
+    def is_one_of(self, families: str) -> bool:
+        """Return whether a rule is for this architecture; one without families is for all."""
+        return not families or self.architecture in families.split()
+
+
+def plan(sides: Sides) -> Plan:
+    """Plan how a source became a GGUF file; an architecture that was never tried is planned by names alone."""
+    made: dict[str, Pairing] = {}
+    repeats: dict[str, str] = {}
+    found = _single(sides)
+    for one in sorted(found, key=lambda one: (one.candidate, one.parts[0].source)):
+        if one.candidate in made:
+            repeats[one.parts[0].source] = made[one.candidate].parts[0].source
+        else:
+            made[one.candidate] = one
+    made |= _stacks(sides)
+    made |= _fused(sides, made)
+    kept = {target: found for target, found in made.items() if target in sides.candidate}
+    gone = {found.parts[0].source: target for target, found in made.items() if target not in sides.candidate}
+    # A lost head may repeat the source's embedding, and a new head the candidate's.
+    embedding = kept["token_embd.weight"].parts[0].source if "token_embd.weight" in kept else ""
+    lost = {name: embedding for name, target in gone.items() if target == "output.weight" and embedding}
+    whole = Plan(
+        name=f"gguf:auto ({sides.architecture})",
+        pairings={target: _reshaped(found, sides.candidate[target]) for target, found in kept.items()},
+        tied={**ties(sides.candidate), **ties(sides.source), **lost, **repeats},
+        drop_rules=left_out(sides.source) | _further(sides),
+        generated={name: values for name, values in generated(sides.config).items() if name in sides.candidate},
+        in_header=_in_header(sides),
+        heads=sides.heads,
+    )
+    return whole if sides.is_one_of(PROVEN) else _unproven(sides, whole, made)
+
+
+def _unproven(sides: Sides, plan: Plan, made: Mapping[str, Pairing]) -> Plan:
+    """Mark what no rule speaks of: names that no table has, and what was made of them."""
+    named = {part.source for pairing in made.values() for part in pairing.parts}
+    unnamed = sides.source.keys() - named - plan.tied.keys() - plan.drop_rules.keys() - plan.in_header.keys()
+    unmade = sides.candidate.keys() - plan.pairings.keys() - plan.generated.keys() - plan.tied.keys()
+    return replace(plan, without_rule=frozenset(unnamed | unmade), untried=f"architecture {sides.architecture!r}")
+
+
+# --- One source tensor ------------------------------------------------------------------------------------------------
+
+
+def _single(sides: Sides) -> list[Pairing]:
+    """Return what each source tensor becomes that is no expert's and none of a stack."""
+    names = Names(sides.architecture, sides.candidate)
+    found = []
+    for spelled, name in sides.by_layer.items():
+        one = expert(spelled)
+        if one is not None and _is_stacked(sides, one):
+            continue
+        told = _by_rule(sides, spelled, name), _by_name(sides, names, spelled, name)
+        held = (made for made in told if any(one.candidate in sides.candidate for one in made))
+        found += [_computed(sides, spelled, one) for one in next(held, told[0] or told[1])]
+    return found
+
+
+def _by_rule(sides: Sides, spelled: str, name: str) -> list[Pairing]:
+    """Return what the first rule makes whose targets the file has, else what the first rule makes."""
+    told: list[list[Pairing]] = []
+    for rule in RULES:
+        layer = re.fullmatch(rule.names, spelled)
+        if layer is None or not sides.is_one_of(rule.families):
+            continue
+        targets = rule.targets.replace("{}", layer[1]).split()
+        made = pairings(rule.layout, targets, name, sides.source[name], sizes_of(sides.config))
+        if any(one.candidate in sides.candidate for one in made):
+            return made
+        told.append(made)
+    return next(filter(None, told), [])
+
+
+def _by_name(sides: Sides, names: Names, spelled: str, name: str) -> list[Pairing]:
+    target = names.target(spelled)
+    if target is None:
+        return []
+    # A table may name it with its suffix, or the file without one (hunyuan.py:363).
+    written = target, target.removesuffix(".bias"), f"{target}.{name.rpartition('.')[2]}"
+    return [pairing(sides, next((one for one in written if one in sides.candidate), target), name)]
+
+
+def pairing(sides: Sides, target: str, name: str) -> Pairing:
+    """Return how one source tensor makes one GGUF tensor; the first rule that applies counts."""
+    plain = Pairing(candidate=target, parts=(Part(source=name),), shape=sides.source[name])
+    part = _attention(sides, target, name)
+    if part is not None:
+        return replace(plain, parts=part[0], transform=part[1])
+    if sides.architecture == "gpt2" and len(plain.shape) == 2 and target.endswith(TURNED):
+        turned = (Part(source=name, transposed=True),)
+        return replace(plain, parts=turned, shape=plain.shape[::-1], transform="transposed")
+    return _cut(sides, plain) or plain
+
+
+def _attention(sides: Sides, target: str, name: str) -> tuple[tuple[Part, ...], str] | None:
+    """Return queries and keys in the file's order, and how that is called; None where they stay as they are."""
+    (heads, groups), (rows, *_) = sides.heads, (*sides.source[name], 0)
+    stem = target.rsplit(".", 1)[0]
+    if sides.is_one_of(OF_SECTIONS) and stem.endswith((".attn_q", ".attn_k")):
+        return _of_sections(sides, name, groups if stem.endswith(".attn_k") else heads, rows)
+    if sides.is_one_of(PERMUTED) and stem.endswith((".attn_q", ".attn_k")):
+        heads = groups if stem.endswith(".attn_k") else heads
+        if heads and rows % (2 * heads) == 0:
+            return (rope_order(name, heads, rows),), f"rope permutation of {heads} heads"
+    if not heads or not stem.endswith(".attn_qkv"):
+        return None
+    if sides.architecture in INTERLEAVED:
+        part = Part(source=name, view=(heads, 3, rows // (3 * heads)), order=(1, 0, 2))
+        return (part,), f"q, k and v of {heads} heads put apart"
+    if sides.architecture != "falcon":
+        return None
+    if sides.config.get("multi_query") and not sides.config.get("new_decoder_architecture"):
+        groups = 1
+    each = heads // groups
+    view = groups, each + 2, rows // (groups * (each + 2))
+    cuts = (1, 0, each), (1, each, each + 1), (1, each + 1, each + 2)
+    return tuple(Part(source=name, view=view, take=cut) for cut in cuts), f"q, k and v of {groups} groups put apart"
+
+
+def _of_sections(sides: Sides, name: str, heads: int, rows: int) -> tuple[tuple[Part, ...], str] | None:
+    """Return every second row of what turns of each head, then the others, then what does not turn."""
+    rope = sides.config.get("rope_parameters") or sides.config.get("rope_scaling")
+    if not isinstance(rope, Mapping) or "mrope_section" not in rope or not heads or rows % heads:
+        return None
+    each, share = rows // heads, rope.get("partial_rotary_factor", 0.5)
+    turning = int(each * share) if isinstance(share, (int, float)) and 0 < share <= 1 else 0
+    if turning < 2 or turning % 2:
+        return None
+    parts = []
+    for begin in range(0, rows, each):
+        parts.append(Part(source=name, rows=(begin, begin + turning), view=(turning // 2, 2), order=(1, 0)))
+        if turning < each:
+            parts.append(Part(source=name, rows=(begin + turning, begin + each)))
+    return tuple(parts), f"pairs of {heads} heads put apart"
+
+
+def _cut(sides: Sides, plain: Pairing) -> Pairing | None:
+    """Keep or add the rows that the vocabulary has, or keep the positions after the padding."""
+    target, there = plain.candidate, sides.candidate.get(plain.candidate, ())
+    rows = plain.shape[0] if plain.shape else 0
+    if len(there) != 2 or there[0] == rows:
+        return None
+    if there[0] > rows:
+        padded = sides.is_one_of(PADDED_VOCABULARY) and target.endswith("token_embd.weight")
+        if not padded or len(plain.shape) != len(there) or there[0] != sides.number("vocab_size"):
+            return None
+        zeros = (there[0] - rows) * plain.shape[1]
+        return replace(plain, shape=(there[0], plain.shape[1]), zeros=zeros, transform=f"zeros from row {rows} on")
+    offset = int(sides.config.get("pad_token_id") or 0) + 1
+    embedding = target in ("token_embd.weight", "output.weight")
+    if sides.architecture in CUT_VOCABULARY and embedding and rows - there[0] <= PADDING:
+        take, transform = (0, 0, there[0]), f"{there[0]} of {rows} rows"
+    elif (
+        "roberta" in str(sides.config.get("model_type"))
+        and target == "position_embd.weight"
+        and there[0] == rows - offset
+    ):
+        take, transform = (0, offset, rows), f"rows from {offset} on"
+    else:
+        return None
+    part = Part(source=plain.parts[0].source, take=take)
+    return replace(plain, parts=(part,), shape=(there[0], *plain.shape[1:]), transform=transform)
+
+
+def _computed(sides: Sides, spelled: str, made: Pairing) -> Pairing:
+    """Add what is computed of each value: a constant, an exponential, or multipliers of the configuration."""
+    if any(sides.is_one_of(families) and re.fullmatch(names, spelled) for families, names, _ in PLUS_ONE):
+        return replace(made, arithmetic="+1", transform="+1")
+    if spelled.endswith(".A_log"):
+        return replace(made, arithmetic="-exp", transform="-exp")
+    return _multiplied(sides, spelled, made) if sides.architecture == "falcon-h1" else made
+
+
+def _multiplied(sides: Sides, spelled: str, made: Pairing) -> Pairing:
+    """Multiply a tensor by numbers of the configuration, or each stretch of its rows by its own."""
+    keys = next((keys for names, keys in MULTIPLIED if re.fullmatch(names, spelled)), "")
+    if spelled.endswith("mamba.in_proj.weight"):
+        return _multiplied_apart(sides, made)
+    stated = [_factor(sides.config, key) for key in keys.split()]
+    factors = tuple(factor for factor in stated if factor is not None)
+    if len(factors) < len(stated) or set(factors) <= {1.0}:
+        return made
+    parts = tuple(replace(part, factors=factors) for part in made.parts)
+    told = " ".join(f"x {factor:g}" for factor in factors if factor != 1.0)
+    return replace(made, parts=parts, transform=", ".join(filter(None, (made.transform, told))))
+
+
+def _multiplied_apart(sides: Sides, made: Pairing) -> Pairing:
+    """Multiply z, x, B, C and dt by a number each: falcon_h1.py:78."""
+    (part,), rows = made.parts, made.shape[0] if made.shape else 0
+    sizes = sizes_of(sides.config)
+    width, states = sizes("mamba_d_ssm"), sizes("mamba_n_groups") * sizes("mamba_d_state")
+    ends = (width, 2 * width, 2 * width + states, 2 * (width + states), rows)
+    keys = ("ssm_in_multiplier", *(f"ssm_multipliers.{at}" for at in range(len(ends))))
+    factors = [factor for key in keys if (factor := _factor(sides.config, key)) is not None]
+    if len(factors) != len(keys) or list(ends) != sorted(ends):
+        return made
+    cuts = zip((0, *ends), ends, factors[1:], strict=False)
+    parts = tuple(replace(part, rows=(begin, end), factors=(factors[0], factor)) for begin, end, factor in cuts)
+    return replace(made, parts=parts, transform="z, x, B, C and dt multiplied")
+
+
+def _factor(config: Mapping[str, Any], path: str) -> float | None:
+    key, _, at = path.partition(".")
+    value = config.get(key)
+    value = value[int(at)] if at and isinstance(value, list) and int(at) < len(value) else value
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+# --- Several source tensors -------------------------------------------------------------------------------------------
+
+
+def _is_stacked(sides: Sides, one: Expert) -> bool:
+    """Return whether an expert is one of a stack; an expert alone may be stored as no expert (jamba.py:64)."""
+    return f"blk.{one.layer}.ffn_{one.matrix}.weight" not in sides.candidate
+
+
+def _stacks(sides: Sides) -> dict[str, Pairing]:
+    """Stack tensors of one number each, such as the experts of a layer, in the order of their numbers."""
+    found: dict[str, dict[int, str]] = {}
+    for spelled, name in sides.by_layer.items():
+        one = expert(spelled)
+        if one is not None and _is_stacked(sides, one):
+            found.setdefault(f"blk.{one.layer}.ffn_{one.matrix}_exps.weight", {})[one.place] = name
+        for pattern, target, _ in STACKS if one is None else ():
+            number = re.fullmatch(pattern, spelled)
+            if number is not None:
+                found.setdefault(target, {})[int(number[1])] = name
+    stacks = {}
+    for target, names in found.items():
+        parts = tuple(Part(source=names[place]) for place in sorted(names))
+        shape = len(parts), *sides.source[parts[0].source]
+        what = "experts" if target.startswith("blk.") else "tensors"
+        stacks[target] = Pairing(candidate=target, parts=parts, shape=shape, transform=f"{len(parts)} {what} stacked")
+    return stacks
+
+
+def _fused(sides: Sides, made: Mapping[str, Pairing]) -> dict[str, Pairing]:
+    """Put queries, keys and values one after the other where the file holds them in one tensor."""
+    found = {}
+    for target in sides.candidate:
+        if target in made or ".attn_qkv." not in target:
+            continue
+        three = [made.get(target.replace("attn_qkv", f"attn_{one}")) for one in "qkv"]
+        if all(three):
+            parts = tuple(part for one in three if one for part in one.parts)
+            rows = sum(one.shape[0] for one in three if one)
+            tail = three[0].shape[1:] if three[0] else ()
+            found[target] = Pairing(candidate=target, parts=parts, shape=(rows, *tail), transform="q, k and v fused")
+    return found
+
+
+def _reshaped(pairing: Pairing, there: Shape) -> Pairing:
+    """Return a pairing in the file's own shape where dimensions of one come or go, or a norm is split by groups."""
+    if [size for size in pairing.shape if size != 1] == [size for size in there if size != 1]:
+        return replace(pairing, shape=there)
+    if pairing.candidate.endswith(".ssm_norm.weight") and len(there) == 2 and pairing.shape == (there[0] * there[1],):
+        return replace(pairing, shape=there)  # mamba.py:193
+    return pairing
+
+
+# --- What is in no tensor of the file ---------------------------------------------------------------------------------
+
+
+def _further(sides: Sides) -> dict[str, str]:
+    """Return the tensors of layers that predict further tokens, where the file has nothing of such a layer."""
+    found = {spelled: OF_LAYER.fullmatch(spelled) for spelled in sides.by_layer}
+    layers = {spelled: int(layer[1]) for spelled, layer in found.items() if layer is not None}
+    there = {name.split(".")[1] for name in sides.candidate if name.startswith("blk.")}
+    own = {layer for spelled, layer in layers.items() if spelled.endswith(OF_FURTHER)}
+    beyond = {layer for layer in own if layer >= sides.blocks > 0 and str(layer) not in there}
+    return {sides.by_layer[spelled]: FURTHER for spelled, layer in layers.items() if layer in beyond}
+
+
+def _in_header(sides: Sides) -> dict[str, tuple[str, float]]:
+    """Return the header's key and value for each learned number that stands there."""
+    found: dict[str, tuple[str, float]] = {}
+    for pattern, key, families, _ in IN_HEADER:
+        for spelled, name in sides.by_layer.items() if sides.is_one_of(families) else ():
+            layer = re.fullmatch(pattern, spelled)
+            values = sides.numbers(key.format(layer[2])) if layer is not None else None
+            if layer is not None and isinstance(values, (list, tuple)) and int(layer[1]) < len(values):
+                found[name] = key.format(layer[2]), float(values[int(layer[1])])
+    return found

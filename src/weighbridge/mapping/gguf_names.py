@@ -1,0 +1,90 @@
+"""Names in a GGUF file: which of its tensors a Hugging Face tensor of one name is, by the gguf package's tables.
+
+An architecture that the package does not list, and a tensor that is newer than it, is looked up among the kinds of
+tensors that the file itself holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from weighbridge.mapping.gguf_rules import MTP, RESPELLED
+
+SUFFIXES = (".weight", ".bias")
+PREFIXES = (  # wrappers are gone before
+    "bert.", "roberta.", "distilbert.", "model.language_model.", "language_model.", "thinker.", "transformer.",
+    "model.",
+)  # fmt: skip
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+MOVED = ("mtp.", "model.mtp.", "model.L_", "model.H_")
+OF_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)(\.weight))")
+OF_STACK = re.compile(r"model\.([LH])_module\.layers\.(\d+)\.(.+)")
+
+
+class Names:
+    """The names of one architecture, and those of the kinds of tensors that a file holds."""
+
+    def __init__(self, architecture: str, candidate: Collection[str]) -> None:
+        """Read the tables of the gguf package."""
+        import gguf
+
+        listed = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
+        arch = listed.get(architecture)
+        self._candidate = candidate
+        kinds = {NUMBER.sub("{bid}", name, count=1) for name in candidate}
+        kinds |= {kind.removesuffix(suffix) for kind in kinds for suffix in SUFFIXES}
+        newer = {of for of, name in gguf.TENSOR_NAMES.items() if name in kinds and (arch is None or "{bid}" in name)}
+        own = set() if arch is None else set(gguf.MODEL_TENSORS[arch])
+        rows = {**gguf.TensorNameMap.mappings_cfg, **gguf.TensorNameMap.block_mappings_cfg}
+        rows |= {} if arch is None else gguf.TensorNameMap.arch_block_mappings_cfg.get(arch, {})
+        self._table: dict[str, str] = {}
+        for tensor in [*(of for of in rows if of in newer), *(of for of in rows if of in own)]:
+            new = gguf.TENSOR_NAMES[tensor]
+            self._table |= dict.fromkeys((new, *rows[tensor]), new)
+
+    def target(self, name: str) -> str | None:
+        """Return the GGUF tensor of a source tensor, or None where no table has its name."""
+        spelled = list(_spellings(name))
+        known = (new for one in spelled if (new := self._named(one)))
+        return next(known, spelled[0] if spelled[0] in self._candidate else None)
+
+    def _named(self, name: str) -> str | None:
+        """Look a name up, with and without its suffix."""
+        number = NUMBER.search(name)
+        layered = name if number is None else NUMBER.sub("{bid}", name, count=1)
+        for suffix in ("", *SUFFIXES):
+            new = self._table.get(layered.removesuffix(suffix)) if layered.endswith(suffix) else None
+            if new is not None:
+                return new.replace("{bid}", number[0] if number else "{bid}") + suffix
+        return None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """Spell a name as a table may know it: as the converter does, without a wrapper's prefix, or with the usual."""
+    for rule in RESPELLED:
+        name = re.sub(rule.pattern, rule.spelled, name)
+    yield name
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix)
+            yield "model." + name.removeprefix(prefix)
+    yield "model." + name
+
+
+def by_layer(names: Iterable[str], blocks: int) -> dict[str, str]:
+    """Return each source tensor by its name among the numbered layers, behind which those that predict tokens stand."""
+    return {_by_layer(name, blocks): name for name in names}
+
+
+def _by_layer(name: str, blocks: int) -> str:
+    if not name.startswith(MOVED):
+        return name
+    if found := OF_STACK.fullmatch(name):  # hrm_text.py:54
+        return f"model.layers.{int(found[2]) + blocks * (found[1] == 'H')}.{found[3]}"
+    found = OF_MTP.fullmatch(name)
+    if found is None or (found[3] and found[3] not in MTP):
+        return name
+    if found[3]:  # qwen.py:324
+        return f"model.layers.{blocks}.{MTP[found[3]]}{found[4]}"
+    return f"model.layers.{blocks + int(found[1])}.{found[2]}"

@@ -1,0 +1,150 @@
+"""Hold the codes of a packed weight against the values that they are meant to have.
+
+Counted are codes that are not the nearest to their value; where a packer may choose others on purpose, their distance
+from the values is measured, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weighbridge.comparison.casts import decode
+from weighbridge.packing.unpacking import Rule, Tile, band
+from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from weighbridge.comparison.casts import Words
+
+    Floats = NDArray[np.float32]
+
+FOUR_BITS = 2.0**20 + 1  # Veltkamp's factor: a float32 less its product's rest has the four bits of an F8_E4M3
+SUBNORMAL = 1.5 * 2.0**14  # added and taken away, it leaves a float32 in steps of 2⁻⁹, as F8_E4M3's least numbers are
+MANY = 1 / 64  # of a tile's codes: of so many in doubt, subnormal ones are looked for
+NORMAL = 1e-30  # of a sum of squares: a smaller one may have lost some
+
+
+@dataclass(slots=True)
+class Held:
+    """What adds up over codes held against values: those that are nearest, squares of errors, in steps too, and values.
+
+    A code that nobody looked at is not nearest, nor is that of a value beyond the codes' range or not finite. `factors`
+    of rows and of columns multiply the values.
+    """
+
+    rule: Rule
+    stored: CheckpointView
+    factors: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    at: int = 0
+    nearest: int = 0
+    steps: float = 0.0
+    errors: float = 0.0
+    squares: float = 0.0
+
+    def add(self, rows: Words, dtype: str) -> None:
+        """Hold the next rows of codes against these values, which are stored as words."""
+        import numpy as np
+
+        read, doubts = band(self.rule, self.stored, self.at, self.at + len(rows)), []
+        with np.errstate(all="ignore"):
+            for start, stop in read.cuts():
+                meant = decode(rows[start - self.at : stop - self.at].reshape(-1), dtype)
+                if self.factors is not None:
+                    meant = meant.reshape(stop - start, -1) * self.factors[0][start:stop, None] * self.factors[1]
+                doubts.append(self._add(meant.astype("f4", copy=False), read.tile(start, stop, ends=True)))
+            columns = [np.concatenate(column) for column in zip(*doubts, strict=True)]
+            self.nearest += int(np.count_nonzero(self._near(*columns))) if doubts else 0
+        self.at += len(rows)
+
+    @property
+    def not_nearest(self) -> int:
+        """Return how many codes are not the nearest to their values."""
+        return math.prod(self.rule.shape) - self.nearest
+
+    @property
+    def relative_rmse(self) -> float | None:
+        """Return the root of the squared errors over that of the squared values; None where it is not finite."""
+        if self.errors == 0:
+            return 0.0
+        share = self.errors / self.squares if self.squares else math.inf
+        return math.sqrt(share) if math.isfinite(share) else None
+
+    @property
+    def error_in_steps(self) -> float | None:
+        """Return the root mean square distance of codes that may be chosen, in steps of their scales."""
+        share = self.steps / max(math.prod(self.rule.shape), 1)
+        return math.sqrt(share) if self.rule.chosen and math.isfinite(share) else None
+
+    def _add(self, values: Floats, tile: Tile) -> tuple[Floats, Floats, Floats, Floats]:
+        """Add up; return of the codes in doubt what they are meant to be, what they are, and scale and offset."""
+        import numpy as np
+
+        meant = values.reshape(tile.values.shape)
+        error = meant - tile.values
+        sure = self._sure(meant, error, tile)
+        at = np.unravel_index(np.flatnonzero(~sure), sure.shape)
+        doubt = meant[at], tile.values[at], _at(tile.scales, at), _at(tile.added, at)
+        self.nearest += values.size - len(doubt[0])
+        self.errors += _sum_of_squares(error)
+        self.squares += _sum_of_squares(values)
+        self.steps += _sum_of_squares(np.divide(error, tile.scales, out=error)) if self.rule.chosen else 0.0
+        return doubt
+
+    def _sure(self, meant: Floats, error: Floats, tile: Tile) -> NDArray[np.bool_]:
+        """Mark codes that are surely the nearest: less than half a step off, what their value rounds to, or between."""
+        import numpy as np
+
+        if not self.rule.points:
+            less: NDArray[np.bool_] = np.abs(error) < np.abs(tile.scales) * np.float32(0.5)
+            return less
+        units = meant * (1 / tile.scales)
+        if tile.ends is not None:
+            found: NDArray[np.bool_] = units > tile.ends[0]
+            found &= units < tile.ends[1]
+            return found
+        rest = units * np.float32(FOUR_BITS)
+        rest += units - rest
+        same: NDArray[np.bool_] = rest == tile.points
+        if np.count_nonzero(same) < (1 - MANY) * same.size:
+            units += np.float32(SUBNORMAL)
+            units -= np.float32(SUBNORMAL)
+            same |= units == tile.points
+        return same
+
+    def _near(self, values: Floats, found: Floats, scales: Floats, added: Floats) -> NDArray[np.bool_]:
+        """Mark the codes in doubt that are as near as the nearest one, but for roundings."""
+        import numpy as np
+
+        least, most = self.rule.reach
+        units = (values - added) / scales
+        best = np.abs(values - (self.rule.nearest(units) * scales + added))
+        near: NDArray[np.bool_] = np.abs(values - found) <= best + self.rule.slack * (np.abs(values) + np.abs(added))
+        near &= (units >= least) & (units <= most)
+        near |= values == found
+        return near
+
+
+def _at(spread: Floats | None, at: tuple[NDArray[np.intp], ...]) -> Floats:
+    """Return what belongs to some elements of a tile."""
+    import numpy as np
+
+    if spread is None:
+        return np.zeros(len(at[0]), np.float32)
+    found: Floats = spread[tuple(one * (size > 1) for size, one in zip(spread.shape, at, strict=True))]
+    return found
+
+
+def _sum_of_squares(values: Floats) -> float:
+    """Add up in float32; in float64 where that has lost some, or is beyond its range."""
+    import numpy as np
+
+    flat = values.reshape(-1)
+    found = float(np.dot(flat, flat))
+    if NORMAL < found < math.inf:
+        return found
+    wide = flat.astype(np.float64)
+    return float(np.einsum("i,i->", wide, wide))

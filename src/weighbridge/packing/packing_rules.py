@@ -1,0 +1,293 @@
+"""How each packing is read: one function a way of packing, from its published arithmetic, by names, dtypes and shapes.
+
+Where these or the configuration leave a doubt, there is no rule. The whole numbers of AWQ, compressed-tensors and GPTQ
+may be others than the nearest: their packers let one code make up for the error of others.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+from weighbridge.comparison.casts import FLOATS, decode, numpy_dtype
+from weighbridge.core.canonical import loads
+from weighbridge.core.errors import WeighbridgeError
+from weighbridge.formats.tensor import Tensor
+from weighbridge.packing.packed_weights import PackedWeight
+from weighbridge.packing.unpacking import LARGEST_F8, NESTED_SLACK, SLACK, WORD, Codes, Nested, Rule, floats
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # E2M1, the upper bit is the sign
+REACH = 4 / 3  # of the largest code: an MX scale is a power of two, and lets values up to 8 be stored as 6
+BEYOND_F8 = LARGEST_F8 * (1 + 2 * SLACK)
+BITS = (2, 4, 8)
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the columns in a word, from its lowest bits on
+SEVERAL_A_BYTE = ("bitnet", "gemma")  # codes, under the names of those that take a byte each
+MOST_STATE = 1 << 12  # bytes of JSON
+
+Read: TypeAlias = Callable[[Tensor], memoryview]  # a small tensor, whole
+
+
+def rule_of(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """Return how a packed weight is read, or None where that is not sure.
+
+    Raises:
+        ContradictionError: where codes and scales cannot belong together.
+    """
+    found = RULES.get(weight.packing.name if weight.packing else "")
+    return found(weight, settings, read) if found is not None and weight.codes.elements else None
+
+
+class ContradictionError(ValueError):
+    """Codes and scales of one weight cannot belong together."""
+
+
+def _require(tensor: Tensor, shape: tuple[int, ...], blocks: str) -> None:
+    if tensor.shape != shape:
+        called = tensor.name.rpartition(".")[2]
+        raise ContradictionError(f"{blocks} need {called} of {list(shape)}, and there are {list(tensor.shape)}")
+
+
+def _whole(bits: int, least: int) -> dict[str, Any]:
+    """Return what a rule says of whole numbers of so many bits, from `least` on."""
+    most = least + (1 << bits) - 1
+    beyond = 1 + 2 * SLACK * (most - least)
+    return {"least": least, "most": most, "reach": (least - beyond, most + beyond)}
+
+
+def _side_by_side(tensor: Tensor, bits: int, columns: int, order: tuple[int, ...] = ()) -> Codes:
+    rows = max(math.prod(tensor.shape[:-1]), 1)
+    return Codes(tensor=tensor, bits=bits, columns=columns, row_bytes=tensor.nbytes // rows, order=order)
+
+
+def _scaled(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
+    """Bytes times a scale: DeepSeek-V3's and transformers' fp8, fbgemm's, compressed-tensors' of 8 bits."""
+    codes = weight.codes
+    scales = next(weight.members[end] for end in weight.members if "_scale" in end and "input" not in end)
+    beside = {".weight_zero_point", ".weight_scale_2"} & weight.members.keys()
+    if (
+        settings.get("quant_method") in SEVERAL_A_BYTE
+        or codes.dtype not in ("F8_E4M3", "I8")
+        or beside
+        or len(codes.shape) < 2
+        or not _reads(scales)
+    ):
+        return None
+    rows, columns = math.prod(codes.shape[:-1]), codes.shape[-1]
+    high, wide = rows, columns
+    if scales.elements == rows and scales.elements > 1:
+        high = 1
+    elif scales.elements > 1:
+        block = settings.get("weight_block_size") or [128, 128]
+        if not isinstance(block, list) or len(block) != 2 or not all(map(_is_size, block)):
+            return None
+        high, wide = block
+        tiles = (-(-codes.shape[-2] // high), -(-columns // wide))
+        _require(scales, (*codes.shape[:-2], *tiles), f"blocks of {high}x{wide}")
+        if len(codes.shape) > 2 and codes.shape[-2] % high:
+            return None
+    stands_for = _whole(8, -128) if codes.dtype == "I8" else {"points": _f8(), "reach": (-BEYOND_F8, BEYOND_F8)}
+    return Rule(
+        shape=codes.shape, codes=_side_by_side(codes, 8, columns), scales=scales, high=high, wide=wide, **stands_for
+    )
+
+
+@functools.cache
+def _f8() -> tuple[float, ...]:
+    import numpy as np
+
+    return tuple(decode(np.arange(256, dtype=np.uint8), "F8_E4M3").tolist())
+
+
+def _affine(weight: PackedWeight, settings: Mapping[str, Any], _read: Read) -> Rule | None:
+    """MLX's affine quantisation: `code * scale + bias`, codes in words from the lowest bits on."""
+    codes, scales, biases = weight.codes, weight.members[".scales"], weight.members.get(".biases")
+    bits, group = settings.get("bits"), settings.get("group_size")
+    if bits not in BITS or not _is_size(group) or biases is None or not _reads(scales) or len(codes.shape) < 2:
+        return None
+    shape = (*codes.shape[:-1], codes.shape[-1] * WORD // bits)
+    _require(scales, (*shape[:-1], shape[-1] // group), f"groups of {group}")
+    _require(biases, scales.shape, f"groups of {group}")
+    if not _reads(biases):
+        return None
+    return Rule(
+        shape=shape, codes=_side_by_side(codes, bits, shape[-1]), scales=scales, offsets=biases, high=1, wide=group,
+        **_whole(bits, 0),
+    )  # fmt: skip
+
+
+def _mx(weight: PackedWeight, _settings: Mapping[str, Any], _read: Read) -> Rule | None:
+    """OCP's MXFP4 as gpt-oss stores it: sixteen bytes of two codes, the lower one first, and a power of two."""
+    codes, scales = weight.codes, weight.members["_scales"]
+    if len(codes.shape) < 3 or codes.shape[-1] != 16 or scales.shape != codes.shape[:-1] or scales.dtype != "U8":
+        return None
+    shape = (*codes.shape[:-2], codes.shape[-2] * 32)
+    packed = Codes(tensor=codes, bits=4, columns=shape[-1], row_bytes=shape[-1] // 2)
+    return Rule(
+        shape=shape, codes=packed, scales=scales, high=1, wide=32, points=(*FP4, *(-one for one in FP4)),
+        reach=(-FP4[-1] * REACH, FP4[-1] * REACH), turned=True,
+    )  # fmt: skip
+
+
+def _compressed(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """compressed-tensors' pack-quantized: whole numbers in words, with a scale for each row or group of columns."""
+    import numpy as np
+
+    codes, scales, shape = weight.codes, weight.members[".weight_scale"], weight.members.get(".weight_shape")
+    groups = settings.get("config_groups")
+    schemes = (
+        [one.get("weights") for one in groups.values() if isinstance(one, dict)] if isinstance(groups, dict) else []
+    )
+    scheme = schemes[0] if schemes and all(one == schemes[0] for one in schemes) else None
+    if (
+        not isinstance(scheme, dict)
+        or shape is None
+        or shape.dtype != "I64"
+        or shape.elements != 2
+        or not _reads(scales)
+    ):
+        return None
+    bits, zeros, numbered = (
+        scheme.get("num_bits"),
+        weight.members.get(".weight_zero_point"),
+        weight.members.get(".weight_g_idx"),
+    )
+    if scheme.get("type") != "int" or bits not in (4, 8) or codes.dtype != "I32":
+        return None
+    rows, columns = np.frombuffer(read(shape), "<i8").tolist()
+    group = scheme.get("group_size") or columns
+    if scheme.get("strategy") not in ("channel", "group") or not _is_size(group) or min(rows, columns) < 1:
+        return None
+    _require(codes, (rows, -(-columns * bits // WORD)), f"{bits} bits of [{rows}, {columns}]")
+    _require(scales, (rows, -(-columns // group)), f"groups of {group}")
+    stands_for = _whole(bits, -(1 << bits - 1))
+    if zeros is not None:
+        if zeros.dtype != "I32":
+            return None
+        _require(zeros, (-(-rows * bits // WORD), scales.shape[1]), f"zero points of {bits} bits")
+        down = Codes(tensor=zeros, bits=bits, columns=scales.shape[1], row_bytes=scales.shape[1] * 4, down=True)
+        stands_for = {**_whole(bits, 0), "zeros": down}
+    return Rule(
+        shape=(rows, columns), codes=_side_by_side(codes, bits, columns), scales=scales, high=1, wide=group,
+        columns_of=_numbers(numbered, columns, scales.shape[1], read), chosen=True, **stands_for,
+    )  # fmt: skip
+
+
+def _gptq_or_awq(weight: PackedWeight, settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """GPTQ and AWQ's GEMM: a matrix of inputs by outputs, read by its columns; `(code - zero) * scale`."""
+    import numpy as np
+
+    bits, group, method = (settings.get(key) for key in ("bits", "group_size", "quant_method"))
+    codes, scales, zeros = weight.codes, weight.members[".scales"], weight.members.get(".qzeros")
+    numbered = weight.members.get(".g_idx")
+    if bits not in BITS or codes.dtype != "I32" or len(codes.shape) != 2 or zeros is None or zeros.dtype != "I32":
+        return None
+    awq = method == "awq" and bits == 4 and str(settings.get("version", "gemm")).lower() == "gemm"
+    early = {"gptq": 1, "gptq_v2": 0}.get(str(settings.get("checkpoint_format", "gptq")))
+    if len(scales.shape) != 2 or not _reads(scales) or not (awq or (method == "gptq" and early is not None)):
+        return None
+    outputs, per = scales.shape[1], WORD // bits
+    inputs = codes.shape[0] if awq else codes.shape[0] * per
+    group = inputs if group == -1 else group
+    if not _is_size(group) or outputs % per:
+        return None
+    _require(codes, (inputs, outputs // per) if awq else (inputs // per, outputs), f"{outputs} outputs")
+    _require(scales, (-(-inputs // group), outputs), f"groups of {group}")
+    _require(zeros, (scales.shape[0], outputs // per), f"groups of {group} in {bits} bits")
+    order = AWQ_ORDER if awq else ()
+    words = Codes(tensor=codes, bits=bits, columns=inputs, order=order, down=awq, turned=True)
+    of_groups = Codes(tensor=zeros, bits=bits, columns=scales.shape[0], order=order, down=True, turned=True)
+    numbers = _numbers(numbered, inputs, scales.shape[0], read)
+    if numbers is not None and (numbers == np.arange(inputs) // group).all():
+        numbers = None
+    return Rule(
+        shape=(outputs, inputs), codes=words, scales=scales, high=1, wide=group, zeros=of_groups,
+        early=0 if awq else early or 0, columns_of=numbers, chosen=True, **_whole(bits, 0),
+    )  # fmt: skip
+
+
+def _bitsandbytes(weight: PackedWeight, _settings: Mapping[str, Any], read: Read) -> Rule | None:
+    """bitsandbytes: int8 of rows, or four bits of blocks of the flat weight, whose scales may be codes themselves."""
+    codes = weight.codes
+    if ".SCB" in weight.members:
+        rows, columns = codes.shape if len(codes.shape) == 2 else (0, 0)
+        _require(weight.members[".SCB"], (rows,), "rows")
+        return Rule(
+            shape=codes.shape, codes=_side_by_side(codes, 8, columns), scales=weight.members[".SCB"], high=1,
+            wide=columns, factor=1 / 127, **_whole(8, -128),
+        )  # fmt: skip
+    state = next((one for end, one in weight.members.items() if ".quant_state." in end), None)
+    points, absmax = weight.members.get(".weight.quant_map"), weight.members[".weight.absmax"]
+    if state is None or state.elements > MOST_STATE or points is None or (points.dtype, points.shape) != ("F32", (16,)):
+        return None
+    told = _told(read(state))
+    shape, block = told.get("shape"), told.get("blocksize")
+    if not isinstance(shape, list) or not shape or not all(map(_is_size, shape)) or not _is_size(block) or block % 2:
+        return None
+    elements = math.prod(shape)
+    if elements % block:
+        return None
+    _require(absmax, (elements // block,), f"blocks of {block}")
+    if codes.nbytes * 2 != elements:
+        raise ContradictionError(
+            f"{codes.nbytes} bytes hold {codes.nbytes * 2} codes, and a shape of {shape} needs {elements}"
+        )
+    nested = None
+    if absmax.dtype == "U8":
+        parts = [weight.members.get(f".weight.nested_{end}") for end in ("quant_map", "absmax")]
+        wide, offset = told.get("nested_blocksize"), told.get("nested_offset")
+        maps, scales = parts
+        if maps is None or scales is None or not _is_size(wide) or not isinstance(offset, float):
+            return None
+        _require(maps, (256,), "bytes")
+        _require(scales, (-(-absmax.elements // wide),), f"blocks of {wide} scales")
+        nested = Nested(points=maps, scales=scales, wide=wide, offset=offset)
+    elif absmax.dtype != "F32":
+        return None
+    values = tuple(floats(read(points), "F32").tolist())
+    slack = SLACK if nested is None else NESTED_SLACK
+    return Rule(
+        shape=tuple(shape), codes=Codes(tensor=codes, bits=4, columns=block, row_bytes=block // 2, order=(1, 0)),
+        scales=absmax, high=1, wide=block, points=values, reach=(-1 - 2 * slack, 1 + 2 * slack), slack=slack,
+        nested=nested,
+    )  # fmt: skip
+
+
+def _told(data: memoryview) -> Mapping[str, Any]:
+    """Return what the JSON of a quantising state says; nothing where it is none."""
+    try:
+        found = loads(str(data, "utf-8"))
+    except (ValueError, WeighbridgeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _numbers(tensor: Tensor | None, many: int, groups: int, read: Read) -> NDArray[np.int32] | None:
+    """Return the group of each row or column, where a tensor numbers them."""
+    import numpy as np
+
+    if tensor is None:
+        return None
+    found = np.frombuffer(read(tensor), "<i4" if tensor.dtype == "I32" else "i1")
+    if len(found) != many or not 0 <= found.min() <= found.max() < groups:
+        raise ContradictionError(f"{tensor.name} does not number {groups} groups of {many}")
+    return found
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and value > 0
+
+
+def _reads(scales: Tensor) -> bool:
+    return scales.dtype in (*FLOATS, "BF16", "F8_E8M0") and numpy_dtype(scales.dtype) is not None
+
+
+RULES: Mapping[str, Callable[[PackedWeight, Mapping[str, Any], Read], Rule | None]] = {
+    "fp8": _scaled, "scaled": _scaled, "mlx": _affine, "mxfp4": _mx, "compressed-tensors": _compressed,
+    "gptq or awq": _gptq_or_awq, "bitsandbytes": _bitsandbytes,
+}  # fmt: skip

@@ -1,0 +1,234 @@
+"""Look at a checkpoint with each packed weight, by its name, in place of what is stored of it.
+
+A weight that a rule reads has its values, in F32; without a rule it is there by name alone, and its bytes are codes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.comparison.aligned_tensor import ELEMENTS, AlignedTensor
+from weighbridge.comparison.casts import BLOCKS, DECODED
+from weighbridge.formats.tensor import Tensor
+from weighbridge.mapping.mapping_plan import Pairing
+from weighbridge.packing.held_codes import Held
+from weighbridge.packing.packed_weights import recognised, settings_of
+from weighbridge.packing.packing_rules import ContradictionError, rule_of
+from weighbridge.packing.unpacking import Blocks, Rule, decoded
+from weighbridge.views.checkpoint import CheckpointView
+
+if TYPE_CHECKING:
+    from weighbridge.comparison.casts import Words
+
+F32 = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackedWeight:
+    """One weight that is stored packed: how, in words; its codes; the rule that reads it, None where there is none.
+
+    `contradicts` says that its codes and scales cannot belong together; `turned` that its values are shown with the
+    last two dimensions exchanged, as a source's are that is stored so.
+    """
+
+    packed: str
+    codes: Tensor
+    stored: tuple[str, ...]
+    rule: Rule | Blocks | None = None
+    contradicts: bool = False
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpackedView(CheckpointView):
+    """A checkpoint with its packed weights as tensors, by name; `stored` is what it was made of.
+
+    `rescaled` says that its packer scales channels, and undoes it in norms and in the layers before.
+    """
+
+    packed: Mapping[str, UnpackedWeight]
+    stored: CheckpointView
+    rescaled: bool
+
+    def chunks(self, name: str, size: int) -> Iterator[memoryview]:
+        """Walk over a tensor's bytes in steps of `size`, unpacked where a rule reads it."""
+        if self._rule(name) is None:
+            return CheckpointView.chunks(self, name, size)
+        return self._unpacked(name, size)
+
+    def read(self, name: str, start: int, stop: int) -> memoryview:
+        """Look at bytes `start` to `stop` of a tensor, unpacked where a rule reads it."""
+        rule = self._rule(name)
+        if rule is None:
+            return CheckpointView.read(self, name, start, stop)
+        tensor = self.tensors[name]
+        stop, width = min(stop, tensor.nbytes), tensor.unit[1]
+        first, last = start // width, -(-stop // width)
+        if not self.packed[name].turned or isinstance(rule, Blocks):
+            return decoded(rule, self.stored, first, last).data.cast("B")[start - first * width :][: stop - start]
+        size = math.prod(rule.shape[-2:])
+        matrices = [self._matrix(rule, at) for at in range(first // size, -(-last // size))]
+        whole = matrices[0] if len(matrices) == 1 else memoryview(b"".join(matrices))
+        return whole[start - first // size * size * width :][: stop - start]
+
+    def _matrix(self, rule: Rule, at: int) -> memoryview:
+        """Return one matrix of a stack, with rows and columns exchanged."""
+        import numpy as np
+
+        rows, columns = rule.shape[-2:]
+        turned, step = np.empty((columns, rows), np.uint32), max(ELEMENTS // columns, 1)
+        for row in range(0, rows, step):
+            first, last = at * rows + row, at * rows + min(row + step, rows)
+            turned[:, row : row + step] = (
+                decoded(rule, self.stored, first * columns, last * columns).reshape(-1, columns).T
+            )
+        return turned.data.cast("B")
+
+    def forget(self, name: str) -> None:
+        """Release the memory that reading a tensor took."""
+        for stored in self.packed[name].stored if name in self.packed else (name,):
+            self.stored.forget(stored)
+
+    def require_unchanged(self, name: str) -> None:
+        """Raise `subject-changed` where a file that holds some of a tensor is not what it was when it was opened."""
+        for stored in self.packed[name].stored if name in self.packed else (name,):
+            self.stored.require_unchanged(stored)
+
+    def _rule(self, name: str) -> Rule | Blocks | None:
+        return self.packed[name].rule if name in self.packed else None
+
+    def _unpacked(self, name: str, size: int) -> Iterator[memoryview]:
+        rule, whole = self._rule(name), self.tensors[name].nbytes
+        self.require_unchanged(name)
+        held = math.prod(rule.shape[-2:]) * F32 if rule is not None and self.packed[name].turned else size
+        for at in range(0, whole, held):  # a turned matrix is read once
+            part = self.read(name, at, at + held)
+            yield from (part[start : start + size] for start in range(0, len(part), size))
+            self.forget(name)
+        self.require_unchanged(name)
+
+
+def unpacked(view: CheckpointView, other: CheckpointView, *, source: bool) -> CheckpointView:
+    """Return the view with its packed weights in place of their tensors; the very view, where it has none.
+
+    A weight whose codes the other side stores under the same name, dtype and shape stays as it is stored.
+    """
+    found = {} if view.format == "gguf" else recognised(view, other)
+    packed = dict(_blocks(view, other)) if source and view.format == "gguf" else {}
+    if not (found or packed):
+        return view
+    settings = settings_of(view) if found else {}
+    for name, weight in found.items():
+        stored = tuple(one.name for one in weight.members.values())
+        told = UnpackedWeight(packed=weight.told(settings), codes=weight.codes, stored=stored)
+        try:
+            rule = rule_of(weight, settings, lambda one: view.read(one.name, 0, one.nbytes))
+            told = replace(told, rule=rule, turned=source and rule is not None and rule.turned)
+        except ContradictionError as problem:
+            told = replace(told, packed=f"{told.packed}, but {problem}", contradicts=True)
+        packed[name] = told
+    replaced = {one for told in packed.values() for one in told.stored}
+    tensors = {name: tensor for name, tensor in view.tensors.items() if name not in replaced}
+    tensors |= {name: _tensor(name, told) for name, told in packed.items()}
+    as_it_is = {field.name: getattr(view, field.name) for field in fields(CheckpointView)}
+    return UnpackedView(
+        **{
+            **as_it_is,
+            "tensors": tensors,
+            "packed": packed,
+            "stored": view,
+            "rescaled": settings.get("quant_method") == "awq",
+        }
+    )
+
+
+def _blocks(view: CheckpointView, other: CheckpointView) -> Iterator[tuple[str, UnpackedWeight]]:
+    """Yield ggml's blocks that the other side holds as plain values: under the same name, or in another format."""
+    for name, tensor in view.tensors.items():
+        there = other.tensors.get(name)
+        if tensor.dtype in BLOCKS and (other.format != "gguf" if there is None else there.dtype not in BLOCKS):
+            rule = Blocks(tensor=tensor) if tensor.dtype in DECODED else None
+            yield name, UnpackedWeight(packed=tensor.dtype, codes=tensor, stored=(name,), rule=rule)
+
+
+def widened(view: CheckpointView, name: str) -> CheckpointView:
+    """Return the view with one weight computed in F32; the very view where it is."""
+    told = packed_weight(view, name)
+    if (
+        not isinstance(view, UnpackedView)
+        or told is None
+        or not isinstance(told.rule, Rule)
+        or told.rule.dtype == "F32"
+    ):
+        return view
+    told = replace(told, rule=replace(told.rule, widened=True))
+    tensors = {**view.tensors, name: _tensor(name, told)}
+    return replace(view, packed={**view.packed, name: told}, tensors=tensors)
+
+
+def packed_weight(view: CheckpointView, name: str) -> UnpackedWeight | None:
+    """Return how a weight is packed, or None where it is not."""
+    return view.packed.get(name) if isinstance(view, UnpackedView) else None
+
+
+def packed_parts(source: CheckpointView, candidate: CheckpointView, pairing: Pairing) -> tuple[UnpackedWeight, ...]:
+    """Return what is packed of a weight on either side."""
+    sides = [(source, part.source) for part in pairing.parts] + [(candidate, pairing.candidate)]
+    found = (packed_weight(view, name) for view, name in sides)
+    return tuple(weight for weight in found if weight is not None)
+
+
+def as_stored(pairing: Pairing, weight: UnpackedWeight) -> Pairing:
+    """Return the pairing with the last two dimensions exchanged, where a weight's packing stores them so."""
+    if weight.rule is None or not weight.rule.turned or len(pairing.parts) != 1 or not pairing.parts[0].plain:
+        return pairing
+    *stack, rows, columns = pairing.shape
+    turned = replace(pairing.parts[0], transposed=True)
+    return replace(pairing, parts=(turned,), shape=(*stack, columns, rows))
+
+
+def hold(aligned: AlignedTensor, rule: Rule, stored: CheckpointView, factors: tuple[Any, Any] | None = None) -> Held:
+    """Hold each code of the candidate's weight against the value that it is meant to have, in constant memory.
+
+    With `factors`, of rows and of columns, it is meant to have the value times these.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    held = Held(rule, stored, factors)
+    for rows in row_stretches(aligned, rule):
+        held.add(rows, aligned.dtype)
+    return held
+
+
+def row_stretches(aligned: AlignedTensor, rule: Rule) -> Iterator[Words]:
+    """Walk over the words of what a weight is meant to be, whole rows at a time.
+
+    Raises:
+        SubjectError: `subject-changed`, when a file was written to meanwhile.
+    """
+    import numpy as np
+
+    name, columns, rest = aligned.new.name, rule.codes.columns, None
+    aligned.candidate.require_unchanged(name)
+    for stretch in aligned.predicted():
+        words = stretch if rest is None else np.concatenate([rest, stretch])
+        whole = words.size // columns * columns
+        yield words[:whole].reshape(-1, columns)
+        rest = words[whole:].copy() if whole < words.size else None
+        aligned.candidate.forget(name)
+    aligned.candidate.require_unchanged(name)
+
+
+def _tensor(name: str, told: UnpackedWeight) -> Tensor:
+    tensor = replace(told.codes, name=name)
+    if told.rule is None:
+        return tensor
+    shape = told.rule.shape
+    if told.turned:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    unpacked = replace(tensor, dtype=told.rule.dtype, shape=shape, strides=None, pieces=None)
+    return replace(unpacked, nbytes=math.prod(shape) * unpacked.unit[1])

@@ -1,0 +1,1 @@
+"""Contracts and gates under pytest."""

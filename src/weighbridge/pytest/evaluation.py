@@ -1,0 +1,54 @@
+"""What gates come to under pytest, and how it is told there; imported when a gate is to be judged."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from weighbridge.evaluation.runner import judge, measure, seal
+from weighbridge.evaluation.verification import keep
+from weighbridge.evidence.redact import own_key, redactor_here
+from weighbridge.report import Row, block, finding_text
+
+if TYPE_CHECKING:
+    import pytest
+    from weighbridge.contract.load import LoadedContract
+    from weighbridge.core.model import Finding
+    from weighbridge.evaluation.binding import Bound
+    from weighbridge.evaluation.runner import Evaluation
+
+OPTION = re.compile(r"(?<![\w-])--(subject|param|expect-blocked|evidence|waivers)\b")
+
+
+def evaluate(
+    config: pytest.Config, loaded: LoadedContract, bound: Sequence[Bound], on: Mapping[str, tuple[str, ...]]
+) -> Evaluation:
+    """Measure and judge the gates that `on` names instances for; write a bundle where `--gate-evidence` says so."""
+    folder = config.getoption("--gate-evidence")
+    named = (str(loaded.path), *sys.argv, *(item.target for item in bound))
+    redactor = redactor_here(own_key(), run=Path.cwd(), named=named) if folder else None
+    evaluation = judge(seal(measure(loaded.contract, bound, on), redactor))
+    if redactor:
+        words = ("pytest", *config.invocation_params.args)
+        keep(evaluation, loaded.source, redactor, folder, words)
+    return evaluation
+
+
+def told(finding: Finding, evaluation: Evaluation, excused: str = "") -> str:
+    """Return what a gate came to, in lines."""
+    title = next(gate.title for gate in evaluation.contract.gates if gate.id == finding.gate)
+    row = Row(finding=finding, title=title, said=finding_text(finding, evaluation.measured), excused=excused)
+    return under_pytest(click.unstyle("\n".join(block(row))), (one.target for one in evaluation.bound))
+
+
+def under_pytest(text: str, targets: Iterable[str] = ()) -> str:
+    """Return a message with the options as they are called here, and without absolute paths: it goes into reports."""
+    for target in filter(os.path.isabs, targets):
+        text = text.replace(target, os.path.relpath(target))
+    return OPTION.sub(r"--gate-\1", text).replace(f"{Path.cwd()}{os.sep}", "")

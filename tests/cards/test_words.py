@@ -1,0 +1,36 @@
+"""Words are filled from figures: as YAML writes them, in one order, and never lost."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from weighbridge.cards.words import GateWords, any_gate, fill, gate_card, gate_words
+from weighbridge.gates import KINDS
+
+
+def test_a_requirement_is_told_as_the_contract_writes_it() -> None:
+    told = fill(any_gate()["requires"].says, {"requirement": "cuda", "needed": True, "found": False})
+    assert told == "the gate requires cuda: true on this host, found false"
+
+
+def test_a_mapping_reads_the_same_however_it_was_built() -> None:
+    assert fill("{x}", {"x": {"b": 1.0, "a": [True, None]}}) == fill("{x}", {"x": {"a": (True, None), "b": 1}})
+    assert fill("{x}", {"x": {"b": 1.0, "a": [True, None]}}) == "a: true, none, b: 1"
+
+
+def test_a_figure_that_is_absent_or_of_another_type_loses_no_message() -> None:
+    assert fill("{there} and {gone[0]}", {"there": 1}) == "1 and ?"
+    assert fill("{figure:.3f} ms", {"figure": None}) == "none ms"
+
+
+def test_control_characters_of_hostile_names_are_escaped() -> None:
+    assert fill("{name}", {"name": "a\x1b[31m\n"}) == "a\\x1b[31m\\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_words_of_a_card_are_all_of_it_but_its_examples(kind: str) -> None:
+    whole, words = gate_card(kind), gate_words(kind)
+    assert whole.examples
+    for field in dataclasses.fields(GateWords):
+        assert getattr(whole, field.name) == getattr(words, field.name)

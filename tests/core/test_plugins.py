@@ -1,0 +1,232 @@
+"""What other packages bring: used, sealed, judged again without them; and refused where it cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.cli.conftest import Cli, cli
+
+import pytest
+from weighbridge.cards.words import gate_card, gate_words
+from weighbridge.core import plugins
+
+__all__ = ["cli"]
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "plugin"
+NAME = "weighbridge-dead-rows"
+SEALED = {
+    ("kinds", "no-dead-rows"), ("quantities", "dead_rows"), ("verifiers", "dead_rows"), ("checkpoints", "flat"),
+    ("run_logs", "trainlog"),
+}  # fmt: skip
+
+
+# --- A package that is installed --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the example's wheel and install it into a folder of its own."""
+    project, folder = tmp_path_factory.mktemp("plugin") / "project", tmp_path_factory.mktemp("site")
+    shutil.copytree(EXAMPLE, project)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps")
+    subprocess.run((*pip, "--target", str(folder), str(project)), check=True, capture_output=True)
+    return folder
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(workplace: Path) -> Run:
+    """Run the command line in a process that finds the packages of some folders, in a folder with a model and a log."""
+    shutil.copytree(EXAMPLE / "contracts", workplace / "contracts")
+    shutil.copy(EXAMPLE / "dead_rows" / "specimens" / "dead.flat", workplace / "model.flat")
+    log = [f"step={step} loss={9 - step / 20 + (step * 7 % 5) / 10}" for step in range(120)]
+    (workplace / "a.trainlog").write_text("\n".join(log) + "\n", encoding="utf-8")
+
+    def run(*words: object, sites: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join(map(str, (ROOT / "src", *sites)))
+        argv = (sys.executable, "-m", "weighbridge", *map(str, words))
+        env = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(argv, cwd=workplace, env=env, check=False, capture_output=True, text=True)
+
+    return run
+
+
+VERIFY = ("verify", "--subject", "model=model.flat", "--subject", "run=a.trainlog")
+
+
+@pytest.mark.exhaustive
+def test_a_package_is_used_sealed_and_judged_again_without_it(run: Run, site: Path, workplace: Path) -> None:
+    shown = run("selftest", "no-dead-rows", "dead_rows", sites=(site,))
+    assert (shown.returncode, shown.stdout) == (0, "11 of 11 hold, 0 wrong, 0 not tried\n")
+    ended = run(*VERIFY, "--report", "tsv:report.tsv", sites=(site,))
+    assert (ended.returncode, "1 of 1 tensors have at most 2 dead rows" in ended.stdout) == (0, True), ended
+    report = (workplace / "report.tsv").read_text("utf-8")
+    assert report == "embedding\tGATE-ROWS\tPASS\nembedding\tGATE-LOSS\tPASS\n"
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    sealed = json.loads((bundle / "plugins.json").read_bytes())["plugins"]
+    assert {(one["group"], one["name"]) for one in sealed} == SEALED
+    assert {(one["package"], one["version"], len(one["digest"])) for one in sealed} == {(NAME, "1.0.0", 64)}
+    again = run("evidence", "verify", bundle, sites=(site,))
+    assert (again.returncode, "judged again: 2 of 2 verdicts follow, byte for byte\n" in again.stdout) == (0, True)
+
+    without = run("evidence", "verify", bundle)
+    told = f"not re-derivable here: kind no-dead-rows comes with {NAME} 1.0.0 (digest {sealed[0]['digest'][:12]}…)"
+    assert (without.returncode, f"{told}: install it\n" in without.stdout) == (3, True), without.stdout
+    assert "integrity     holds" in without.stdout
+    assert "coverage      holds       2 of 2 required gates counted" in without.stdout
+    assert run("evidence", "rejudge", bundle).returncode == 3
+    assert "GATE-ROWS  Two rows of padding, and no more\n    pass\n" in run("evidence", "show", bundle).stdout
+    (bundle / "measurements" / "dead_rows.model.default.json").write_bytes(b"{}\n")
+    assert run("evidence", "verify", bundle).returncode == 1
+
+
+@pytest.mark.exhaustive
+def test_another_version_that_judges_alike_is_told_and_one_that_does_not_is_no_mismatch(
+    run: Run, site: Path, workplace: Path, tmp_path: Path
+) -> None:
+    run(*VERIFY, sites=(site,))
+    (bundle,) = (workplace / ".weighbridge" / "bundles").iterdir()
+    other = tmp_path / "other"
+    shutil.copytree(site, other, ignore=shutil.ignore_patterns("__pycache__"))
+    (module,) = other.glob("dead_rows/no_dead_rows.py")
+    module.write_text(module.read_text("utf-8") + "\n# mended\n", encoding="utf-8")
+    alike = run("evidence", "verify", bundle, sites=(other,))
+    told = f"kind no-dead-rows came with {NAME} 1.0.0 (digest "
+    assert (alike.returncode, "verdicts follow" in alike.stdout, told in alike.stdout) == (0, True, True)
+    module.write_text(module.read_text("utf-8").replace("row.dead,", "row.dead + 1,"), encoding="utf-8")
+    differs = run("evidence", "verify", bundle, sites=(other,))
+    assert (differs.returncode, f"not re-derivable here: {told}" in differs.stdout) == (3, True)
+
+
+@pytest.mark.exhaustive
+def test_words_and_lists_have_what_is_installed(run: Run, site: Path, workplace: Path) -> None:
+    assert run("explain", "no-dead-rows", sites=(site,)).stdout.startswith("no-dead-rows (version 1)\n")
+    assert run("explain", "dead_rows", sites=(site,)).stdout.startswith("dead_rows (quantity of checkpoint)\n")
+    assert (
+        "no-dead-rows" in json.loads(run("schema", sites=(site,)).stdout)["$defs"]["gate"]["properties"]["kind"]["enum"]
+    )
+    assert re.search(
+        r"^kind no-dead-rows +weighbridge-dead-rows 1.0.0$", run("doctor", sites=(site,)).stdout, re.MULTILINE
+    )
+    assert run("lint").stderr.endswith("\n  where another package brings it, install that package\n")
+    contract = workplace / "contracts" / "embedding.yaml"
+    contract.write_text(contract.read_text("utf-8").replace("no-dead-rows", "no-ded-rows"), encoding="utf-8")
+    assert "did you mean 'no-dead-rows'?" in run("lint", sites=(site,)).stderr
+    (workplace / "broken.flat").write_bytes(b"FLAT\x00")
+    assert "flat-header it ends before its header" in run("inspect", "broken.flat", sites=(site,)).stderr
+    assert run(*VERIFY, "--report", "tvs:r").stderr.startswith("report-form 'tvs:r' names no report")
+
+
+# --- A package that cannot be used ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Install packages of one module each; what is known of entry points is forgotten before and after."""
+
+    def forget() -> None:
+        plugins.entry_points.cache_clear()
+        plugins._LOADED.clear()
+        gate_card.cache_clear()
+        gate_words.cache_clear()
+
+    def install(package: str, group: str, entry: str, source: str) -> None:
+        info = tmp_path / f"{package}-2.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.1\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[weighbridge.{group}]\n{entry}\n", encoding="utf-8")
+        (tmp_path / f"{package}.py").write_text(source, encoding="utf-8")
+        forget()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield install
+    forget()
+
+
+KIND = "from weighbridge.gates.byte_identity import KIND\n"
+CONTRACT = """weighbridge: contract/v0
+id: c
+version: 1.0.0
+title: t
+owner: me
+subjects: {a: {kind: checkpoint}}
+gates: [{id: GATE-A, title: t, kind: acme, subjects: {candidate: a}}]
+"""
+
+
+RENAMED = f'{KIND}import dataclasses\nKIND = dataclasses.replace(KIND, name="acme")\n'
+UNUSABLE = {
+    "import acme_lacks_this\n": "plugin-broken cannot be imported: ModuleNotFoundError: No module named",
+    "raise SystemExit(0)\n": "plugin-broken cannot be imported: SystemExit: 0",
+    "other = 1\n": "plugin-broken cannot be imported: AttributeError: module 'acmepack1' has no attribute 'KIND'",
+    "KIND = 1\n": "plugin-shape is of the type int, not Kind",
+    KIND: "plugin-shape calls itself 'byte-identity'",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", UNUSABLE)
+def test_a_broken_package_is_told_by_name_and_version_and_is_never_silently_missing(
+    cli: Cli, install: Callable[..., None], workplace: Path, source: str
+) -> None:
+    sys.modules.pop("acmepack1", None)
+    install("acmepack1", "kinds", "acme = acmepack1:KIND", source)
+    code, _, why = UNUSABLE[source].partition(" ")
+    told = f"acmepack1 2.1 brings the kind 'acme', which {why}"
+    (workplace / "c.yaml").write_text(CONTRACT, encoding="utf-8")
+    ended = cli("lint", "c.yaml")
+    assert (ended.code, f"acmepack1:KIND: {code} {told}" in ended.err, "Traceback" in ended.err) == (4, True, False)
+    assert (cli("explain", "acme").code, cli("explain", "byte-identity").code) == (4, 0)
+    assert f"kind acme          {code}: {told}" in cli("doctor").out
+    assert (cli("selftest", "byte-identity").code, cli("lint", "builtin:checkpoint-import").code) == (1, 0)
+
+
+def test_a_kind_without_a_card_is_told_where_it_would_be_explained(cli: Cli, install: Callable[..., None]) -> None:
+    install("acmepack6", "kinds", "acme = acmepack6:KIND", RENAMED)
+    told = "plugin-card: acmepack6 2.1 brings the kind 'acme', which lacks acme.yaml beside its module acmepack6"
+    assert told in " ".join(cli("explain").out.split())
+    assert told in cli("doctor").out
+
+
+def test_a_name_of_ours_cannot_be_replaced_nor_two_packages_bring_one(
+    cli: Cli, install: Callable[..., None], workplace: Path
+) -> None:
+    install("acmepack2", "kinds", "byte-identity = acmepack2:KIND", "KIND = 1\n")
+    install("acmepack3", "kinds", "acme = acmepack3:KIND", KIND)
+    install("acmepack4", "kinds", "acme = acmepack4:KIND", KIND)
+    told = "\n".join(cli("doctor").lines)
+    assert "plugin-name: acmepack2 2.1 brings the kind 'byte-identity', which is a name of weighbridge itself" in told
+    assert "plugin-twice: acmepack3 2.1 brings the kind 'acme', which is brought by acmepack4 2.1, too" in told
+    (workplace / "c.yaml").write_text(CONTRACT, encoding="utf-8")
+    ended = cli("lint", "c.yaml")
+    assert (ended.code, "plugin-twice" in ended.err) == (4, True)
+    assert cli("selftest", "tensor-coverage").code == 1
+
+
+def test_a_group_that_is_misspelt_is_told(cli: Cli, install: Callable[..., None]) -> None:
+    install("acmepack5", "kind", "acme = acmepack5:KIND", KIND)
+    assert "there is no group weighbridge.kind; did you mean 'kinds'?" in cli("doctor").out
+
+
+@pytest.mark.slow
+def test_entry_points_are_not_read_for_names_of_ours() -> None:
+    code = """
+import sys
+from weighbridge import cli
+sys.argv = ["weighbridge", "lint", "builtin:checkpoint-import"]
+sys.exit = lambda code: print(code, *sys.modules)
+cli.main()
+"""
+    done = subprocess.run((sys.executable, "-c", code), check=True, capture_output=True, text=True)
+    assert "importlib.metadata" not in done.stdout.split()
+    assert "weighbridge.core.plugins" in done.stdout.split()
